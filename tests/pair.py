@@ -247,7 +247,7 @@ class Net:
         peer = self.nodes.get(ping.host)
         if peer is None or peer.core is None or frozenset((node.name, ping.host)) in self.blocked:
             return
-        response = peer.core.pinged(ping.datagram) if peer.settings.ping else None
+        response = peer.core.pinged(ping.datagram)
         if response is not None:
             node.up.ping_answered(ping.session, response)
 

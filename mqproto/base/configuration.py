@@ -36,10 +36,12 @@ class Settings:
     try_connect_interval_ms: int = 5_000
     """Session Retry Connect Timer: from a failed or lost session to the next try."""
 
-    ping: bool = False
-    """Whether neighbours are asked by a Ping before they are called, and Pings answered: note <7>, <10>. Off as in
-    Windows since Vista, which does neither by default; Windows Server 2003 and older always do both. While it is on,
-    a neighbour that does not answer is not called."""
+    answer_pings: bool = True
+    """Whether Pings are answered: note <10>. Windows NT to Server 2003 always do, and ask before they call; without an
+    answer they stay away. Windows since Vista answers only if it is told to (EnablePingService)."""
+    require_pings: bool = False
+    """Whether neighbours are asked by a Ping before they are called, and not called without an answer: note <7>, <56>.
+    Windows NT to Server 2003 do so. Windows since Vista does not, and would not answer."""
 
     order_ack_timeout_ms: int = 500
     maximum_order_ack_delay_s: float = 10

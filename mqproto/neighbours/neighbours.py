@@ -148,7 +148,9 @@ class Neighbours:
             self._touched[session] = None
 
     def pinged(self, datagram: bytes) -> bytes | None:
-        """Somebody asks whether a session would be accepted: what to answer.  3.1.7.7"""
+        """Somebody asks whether a session would be accepted: what to answer, if we do.  2.1.2, 3.1.7.7"""
+        if not self._settings.answer_pings:
+            return None
         accepting = len(self.sessions) < self._settings.maximum_sessions
         return answer_ping(datagram, self._identity, accepting=accepting)
 
@@ -434,7 +436,7 @@ class Neighbours:
                 return
         session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
         connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None)
-        if self._settings.ping:
+        if self._settings.require_pings:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
         else:
             self._connects.append(connect)

@@ -90,7 +90,8 @@ class Pings:
         _fail(
             session,
             "3.1.6.8",
-            f"no answer to a ping from {where} within {PING_RESPONSE_MS} ms; it may be down, or have ping off",
+            f"no answer to a ping from {where} within {PING_RESPONSE_MS} ms; it may be down, or answer no pings: then "
+            "set require_pings = false",
         )
 
     def forget(self, session: int) -> None:

@@ -23,7 +23,7 @@ def request_connection(data: SessionData, now: Moment) -> None:
             client=data.local_qm,
             server=data.remote_qm or NULL_GUID,
             time_stamp_ms=now.uptime_ms % 2**32,
-            ping=data.settings.ping,
+            ping=data.settings.require_pings,
         )
     )
     data.state = SessionState.WAITING_ECR_MSG

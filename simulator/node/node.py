@@ -46,7 +46,7 @@ from simulator.base.tap import Recording
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.indoubt import list_in_doubt
-from simulator.node.pings import Pings
+from simulator.node.pings import Pings, ping_port
 from simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.tls import Certificates, Handshakes, certificates_of
@@ -137,7 +137,7 @@ class Node:
 
         Args:
             neighbours, clients: sockets that listen.
-            pings: the ping port, if the node has ping on.
+            pings: the ping port, if the node answers Pings and has it.
             for_tls: listens for neighbours that speak TLS, if the node has certificates.
 
         Raises:
@@ -147,8 +147,7 @@ class Node:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._transports.run, neighbours, for_tls)
             await nursery.start(self._service.run, clients)
-            if pings is not None:
-                await nursery.start(self._pings.run, pings)
+            await nursery.start(self._pings.run, pings)
             task_status.started()
             await self.pump()
             self._transports.stop()
@@ -288,9 +287,8 @@ async def run_node(
         for_tls = None
         if node.tls is not None:
             for_tls = held.enter_context(closing(listen(*node.tls.address, allow_remote=allow_remote)))
-        pings = None
-        if node.settings.ping:
-            pings = listen(*node.ping_address, kind=socket.SOCK_DGRAM, allow_remote=allow_remote)
+        pings, unanswered = ping_port(node, allow_remote=allow_remote)
+        if pings is not None:
             held.enter_context(closing(pings))
         clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
         recording = None
@@ -314,11 +312,18 @@ async def run_node(
             "started",
             address=f"{node.host}:{node.port}",
             tls="off" if node.tls is None else "{}:{}".format(*node.tls.address),
-            ping="off" if pings is None else "{}:{}".format(*node.ping_address),
+            answer_pings="off" if pings is None else "{}:{}".format(*node.ping_address),
+            require_pings="on" if node.settings.require_pings else "off",
             manager=guid_text(node.guid),
             store=str(path),
             capture="off" if capture is None else str(capture),
         )
+        if unanswered:
+            lines.warning(
+                "pings-unanswered",
+                reason=unanswered,
+                advice="who asks first does not call: free the port, or choose one with ping = 'host:port'",
+            )
         if mode := places.who_may_enter(directory):
             lines.warning(
                 "folder-open",

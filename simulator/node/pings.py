@@ -15,6 +15,7 @@ from typing import Final
 
 import trio
 
+from mqproto.base.errors import UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import PING_PORT
@@ -22,8 +23,9 @@ from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
-from simulator.node.transport import dial, refusal
+from simulator.node.transport import dial, listen, refusal
 from simulator.node.turns import Turns
+from simulator.topology import Node
 
 READ_BYTES: Final = ping_packet.sizeof() + 1
 """One byte more than a Ping has, so that a longer datagram is seen to be one."""
@@ -67,13 +69,16 @@ class Pings:
         self._scope = trio.CancelScope()
 
     async def run(
-        self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, listener: socket.socket | None, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Answer what comes to this socket, and ask what `ask` is told to, until `stop`."""
+        """Answer what comes to this socket, if there is one, and ask what `ask` is told to, until `stop`."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
-                await self._answer(listener)
+                if listener is None:
+                    await trio.sleep_forever()
+                else:
+                    await self._answer(listener)
 
     def stop(self) -> None:
         """The core has closed the sessions that wait for a response."""
@@ -145,3 +150,19 @@ class Pings:
     def _record(self, source: tuple[str, int], destination: tuple[str, int], datagram: bytes) -> None:
         if self._recording is not None:
             self._recording.datagram(source, destination, datagram)
+
+
+def ping_port(node: Node, *, allow_remote: bool) -> tuple[socket.socket | None, str]:
+    """The socket at which a node answers, and why it has none though it would: the usual port cannot be had.
+
+    Raises:
+        UsageError: the port that its topology declares cannot be had.
+    """
+    if not node.settings.answer_pings:
+        return None, ""
+    try:
+        return listen(*node.ping_address, kind=socket.SOCK_DGRAM, allow_remote=allow_remote), ""
+    except UsageError as error:
+        if node.ping is not None:
+            raise
+        return None, str(error)

@@ -4,7 +4,8 @@
 name = "pair"                                   # by default the file's name
 description = "Two queue managers."
 
-[node.sender]                                   # guid, address = "host:port" and ping = "host:port" may be given
+[node.sender]                                   # guid, address = "host:port" and ping = "host:port" may be given,
+                                                # the latter where it answers Pings and not at UDP port 3527
 [node.destination.queue.orders]                 # id and public may be given
 transactional = true
 quota_kb = 1024                                 # by default as much as the node may store
@@ -81,6 +82,8 @@ from simulator.topology.errors import TopologyError, nearest
 from simulator.topology.model import Action, Fault, Link, Strangers, Topology
 from simulator.topology.nodes import DEFAULT_PORT, FIRST_IDENTIFIER, Node, QueueDeclaration, Tls
 
+RENAMED: Final = {"ping": "write answer_pings or require_pings"}
+"""Settings of earlier versions, and what to write instead."""
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
 Table = dict[str, Any]
@@ -302,7 +305,8 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
     for where, table in tables.items():
         for key, value in table.items():
             if key not in known:
-                raise TopologyError(f"{where}: unknown setting {key!r}; {nearest(key, known)}")
+                meant = RENAMED.get(key) or nearest(key, known)
+                raise TopologyError(f"{where}: unknown setting {key!r}; {meant}")
             whole = known[key].type in ("int", "int | None")
             if known[key].type == "bool":
                 if not isinstance(value, bool):

@@ -124,8 +124,10 @@ class Topology:
         addresses = ((address, node.name) for node in nodes for address in node.addresses)
         refuse_twins("have one address", chain(addresses, proxies))
         refuse_twins("have one public GUID", queues)
-        pinged = ((node.ping_address, node.name) for node in nodes if node.settings.ping)
-        refuse_twins("answer pings at one address, which ping = 'host:port' sets", pinged)
+        if any(node.settings.require_pings for node in nodes):
+            # Who asks one of them would be answered by the other.
+            pinged = ((node.ping_address, node.name) for node in nodes if node.settings.answer_pings)
+            refuse_twins("answer pings at one address, which ping = 'host:port' sets", pinged)
 
         neighbours: dict[str, list[str]] = {name: [] for name in self.nodes}
         for link in self.links:

@@ -81,7 +81,7 @@ class Node:
     """One queue manager: its name is its computer's.
 
     origins: from where its sessions come: addresses, networks as `10.0.0.0/8`, or `any`; by default from `host`.
-    ping: where it answers Pings, if its settings have that on and it is not UDP port 3527 of `host`.
+    ping: where it answers Pings, and has to; by default it does at UDP port 3527 of `host` if it can have that.
     tls: its certificate, and where it listens for TLS, if it has links with TLS.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.

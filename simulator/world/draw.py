@@ -74,7 +74,9 @@ def draw(seed: int) -> Scenario:
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
     consumers = list(_hasty(chance(seed, "hasty"), consumers))
-    settings = _settings(chance(seed, "settings"))
+    of_settings = chance(seed, "settings")
+    settings = _settings(of_settings)
+    askers = _askers(of_settings, chance(seed, "pings"), nodes)
     if chance(seed, "history").randrange(3) == 0:
         # Just enough for twice the window of each node, of both kinds; a node with a window of its own has 2.
         window = max(2, settings["window_size"])
@@ -110,6 +112,7 @@ def draw(seed: int) -> Scenario:
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
         costs=_costs(chance(seed, "costs"), nodes, links),
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
+        askers=askers,
         strangers=bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0,
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
@@ -460,6 +463,13 @@ def _costs(dice: random.Random, nodes: tuple[str, ...], links: tuple[Link, ...])
     return costs if dice.randrange(4) == 0 and len(links) >= len(nodes) else {}
 
 
+def _askers(whether: random.Random, who: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """In one world of four all nodes ask first, or one in two does."""
+    if not whether.choice((0, 0, 0, 1)):
+        return ()
+    return nodes if who.randrange(2) else tuple(name for name in nodes if who.randrange(2))
+
+
 def _counters(dice: random.Random) -> Counters | None:
     """In one world of four, some that will wrap or come to their ends."""
     if dice.randrange(4):
@@ -487,5 +497,4 @@ def _settings(dice: random.Random) -> dict[str, int]:
         "in_flight_bytes": dice.choice((300, 8 * 2**20)),
         "resend_batch": dice.choice((1, 2, 50, 1_024)),
         "held_messages_limit": dice.choice((1, 10, 4_096)),
-        "ping": dice.choice((0, 0, 0, 1)),
     }

@@ -127,6 +127,8 @@ def describe(scenario: Scenario) -> Iterator[str]:
         yield f"consumer {_fields(consumer)}"
     if scenario.settings:
         yield "settings " + ", ".join(f"{name} = {value}" for name, value in scenario.settings.items())
+    if scenario.askers:
+        yield f"asked first by a Ping: who is called by {', '.join(scenario.askers)}"
     parts = [(burst.at_ms, _fields(burst)) for burst in scenario.bursts]
     parts += [(fault.at_ms, _fields(fault)) for fault in scenario.faults]
     for at_ms, words in sorted(parts):

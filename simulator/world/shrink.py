@@ -131,6 +131,8 @@ def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, routes={})
     if scenario.counters is not None:
         yield replace(scenario, counters=None)
+    if scenario.askers:
+        yield replace(scenario, askers=())
     for name in scenario.settings:
         others = {key: value for key, value in scenario.settings.items() if key != name}
         if name == "window_size":

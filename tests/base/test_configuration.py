@@ -24,7 +24,7 @@ def test_the_defaults_are_those_of_windows() -> None:
     assert settings.try_connect_interval_ms == 5_000
     assert settings.order_ack_timeout_ms == 500
     assert settings.maximum_order_ack_delay_s == 10
-    assert settings.ping is False
+    assert (settings.answer_pings, settings.require_pings) == (True, False)
     assert settings.remove_duplicate_size == 131_072
     assert settings.remove_duplicate_cleanup_ms == 30 * 60 * 1_000
     assert settings.send_insecure_nacks is False

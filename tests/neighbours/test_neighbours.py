@@ -651,7 +651,7 @@ def test_a_refusal_and_a_failure_without_a_name_are_told_apart() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
 def test_a_next_hop_that_answers_no_ping_is_remembered_so_and_followed_by_the_next() -> None:
-    net = two_ways(Settings(ping=True))
+    net = two_ways(Settings(require_pings=True))
     net.kill("b")
     net.send("a", at("c", 17), "x")
     net.pass_ms(1_000)

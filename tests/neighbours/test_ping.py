@@ -26,7 +26,7 @@ from mqproto.wire import (
 from tests.pair import START, Net, at, chain, direct, guid_of, queue
 
 NOTES = queue("notes", 17, transactional=False)
-PINGING = Settings(ping=True)
+PINGING = Settings(require_pings=True)
 RETRY_MS = PINGING.try_connect_interval_ms
 US, THEM = guid_of("a"), guid_of("c")
 
@@ -60,11 +60,54 @@ def failures(net: Net, name: str = "a") -> list[tuple[object, object]]:
     return [(facts["section"], facts["reason"]) for facts in notes]
 
 
-def test_without_the_setting_nobody_is_pinged() -> None:
+def test_by_default_pings_are_answered_and_nobody_is_asked() -> None:
     net = a_pair(Settings())
     net.send("a", at("c", 17), "x")
     batch = net.nodes["a"].up.take(net.now)
     assert (batch.pings, len(batch.connects)) == ([], 1)
+    assert net.nodes["c"].up.pinged(encode_ping(Ping(cookie=1, qm_guid=US))) is not None
+
+
+REQUEST = bytes.fromhex("0000 4855 07000000") + US
+"""A Ping as Windows Server 2003 sends it before it connects: no flag, the signature, a cookie of 7, its GUID."""
+
+
+@pytest.mark.spec("[MS-MQQB] 2.1.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.7")
+@pytest.mark.parametrize("answers", [True, False])
+def test_whether_pings_are_answered_is_a_setting_of_its_own(answers: bool) -> None:
+    net = a_pair(Settings(answer_pings=answers, require_pings=not answers))
+    response = net.nodes["c"].up.pinged(REQUEST)
+    assert response == (bytes.fromhex("0000 4855 07000000") + THEM if answers else None)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
+def test_who_asks_first_and_who_does_not_work_in_one_network() -> None:
+    """`a` asks as Windows Server 2003 does; `b` neither asks nor answers, as Windows since Vista; `c` is as by default.
+
+    `a` stays away from `b`, whose messages it takes, and which takes those of `a` as soon as it has called.
+    """
+    net = Net()
+    a = net.add("a", NOTES, settings=PINGING)
+    net.add("b", NOTES, settings=Settings(answer_pings=False))
+    net.add("c", NOTES)
+    for here in "abc":
+        for there in "abc":
+            if here != there:
+                net.route(here, there, there)
+    net.start()
+    for name in "bc":
+        net.send("a", at(name, 17), f"to {name}")
+        net.send(name, at("c" if name == "b" else "b", 17), f"from {name}")
+    net.pass_ms(3 * RETRY_MS)
+    assert sorted(net.receive("c", "notes")) == [b"from b", b"to c"]
+    assert net.receive("b", "notes") == [b"from c"]
+    assert [section for section, _ in failures(net)] == ["3.1.6.8"] * 3
+    assert "b" not in {end for wire in a.wires.values() for end in wire.ends}
+    net.send("b", at("a", 17), "b calls")
+    net.pass_ms(RETRY_MS)
+    assert net.receive("a", "notes") == [b"b calls"]
+    assert net.receive("b", "notes") == [b"to b"]
 
 
 # The initiator asks
@@ -223,7 +266,7 @@ def test_the_handshake_says_whether_a_ping_went_before(settings: Settings) -> No
     net.run()
     handshake = [decode_packet(PacketBuffer().feed(chunk)[0]) for _, _, chunk in net.traffic[:2]]
     said = [packet.no_ping for packet in handshake if isinstance(packet, EstablishConnection)]
-    assert said == [not settings.ping] * 2
+    assert said == [not settings.require_pings] * 2
     assert net.receive("c", "notes") == [b"x"]
 
 
@@ -267,7 +310,7 @@ def test_a_response_is_as_long_as_its_request_and_what_is_no_ping_gets_none(data
 def test_a_manager_refuses_by_ping_whom_it_would_refuse_by_session(
     client: str, sessions: int, refused: bool
 ) -> None:
-    net = a_pair(Settings(ping=True, maximum_sessions=2))
+    net = a_pair(Settings(maximum_sessions=2))
     core = net.nodes["c"].up
     for number in range(sessions):
         core.accepted(f"10.0.0.{number}", net.now)

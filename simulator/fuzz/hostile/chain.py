@@ -62,7 +62,7 @@ between = ["intermediate", "destination"]
 tls = {tls}
 
 [settings]
-ping = true
+require_pings = true
 try_connect_interval_ms = 200
 order_ack_timeout_ms = 50
 maximum_order_ack_delay_s = 0.3

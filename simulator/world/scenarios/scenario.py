@@ -149,6 +149,8 @@ class Scenario:
     """Fields of `mqproto.Settings` that are not at their default, for all nodes."""
     windows: dict[str, int] = field(default_factory=dict)
     """The window_size of a node that has one of its own."""
+    askers: tuple[str, ...] = ()
+    """The nodes that ask first by a Ping, as Windows did up to Server 2003, and call who answers; all nodes answer."""
     routes: dict[str, int] = field(default_factory=dict)
     """Which of the shortest ways a node takes where there are several; the first if it does not say."""
     costs: dict[str, int] = field(default_factory=dict)
@@ -197,6 +199,8 @@ class Scenario:
         settings: dict[str, Any] = dict(self.settings)
         if name in self.windows:
             settings["window_size"] = self.windows[name]
+        if name in self.askers:
+            settings["require_pings"] = True
         return Settings(**settings)
 
 

@@ -200,7 +200,7 @@ async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_
 async def test_tshark_finds_nothing_wrong_with_what_a_node_has_recorded(tmp_path: Path) -> None:
     topology = three_hosts()
     nodes = {
-        name: replace(node, settings=replace(node.settings, ping=True))
+        name: replace(node, settings=replace(node.settings, require_pings=True))
         for name, node in topology.nodes.items()
     }
     topology = replace(topology, nodes=nodes)

@@ -21,7 +21,7 @@ from simulator.command.handshake import Outcome
 from simulator.command.probe import Report, as_json, as_lines, probe, target
 from simulator.topology import TopologyError, load
 from simulator.topology.ports import reserved_address
-from tests.simulator.node.test_pings import pinging
+from tests.simulator.node.test_pings import a_chain
 from tests.simulator.running import running
 
 HASTE_S = 0.2
@@ -83,7 +83,7 @@ def text(report: Report) -> str:
 
 @pytest.mark.parametrize("ping", [True, False])
 async def test_a_node_says_who_it_is_and_what_it_would_do(tmp_path: Path, ping: bool) -> None:
-    topology = pinging(*(["sender"] if ping else []))
+    topology = a_chain(silent=[] if ping else ["sender"])
     node = topology.nodes["sender"]
     async with running(topology, "sender", tmp_path):
         report = await asked(node.port, node.ping_address[1])
@@ -97,7 +97,7 @@ async def test_a_node_says_who_it_is_and_what_it_would_do(tmp_path: Path, ping: 
 
 
 async def test_a_node_that_is_full_is_msmq_and_refuses_by_both_ways(tmp_path: Path) -> None:
-    topology = pinging("sender")
+    topology = a_chain()
     node = topology.nodes["sender"]
     full = replace(node, settings=replace(node.settings, maximum_sessions=1))
     topology = replace(topology, nodes={**topology.nodes, "sender": full})
@@ -110,7 +110,7 @@ async def test_a_node_that_is_full_is_msmq_and_refuses_by_both_ways(tmp_path: Pa
 
 
 async def test_probing_leaves_nothing_behind(tmp_path: Path) -> None:
-    topology = pinging("sender")
+    topology = a_chain()
     node = topology.nodes["sender"]
     async with running(topology, "sender", tmp_path) as running_node:
         await asked(node.port, node.ping_address[1])
@@ -132,7 +132,7 @@ class Names(trio.abc.HostnameResolver):
 
 
 async def test_a_name_with_several_addresses_is_asked_at_each_until_one_answers(tmp_path: Path) -> None:
-    topology = pinging()
+    topology = a_chain()
     node = topology.nodes["sender"]
     trio.socket.set_custom_hostname_resolver(Names())
     async with running(topology, "sender", tmp_path):
@@ -296,7 +296,7 @@ def test_the_command_ends_with_1_where_nobody_is_and_says_it_for_programs_too(
 async def test_the_command_ends_with_0_where_msmq_is(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    topology = pinging("sender")
+    topology = a_chain()
     node = topology.nodes["sender"]
     arguments = ["probe", f"127.0.0.1:{node.port}", "--ping-port", str(node.ping_address[1]), "--json"]
     async with running(topology, "sender", tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,14 @@ from tests.simulator.running import DESTINATION, Log, running
 STRANGER = Guid(b"a stranger's guid"[:16])
 
 
-def pinging(*names: str) -> Topology:
-    """sender, intermediate, destination at free ports; those named have ping on."""
+def a_chain(*asking: str, silent: Collection[str] = ()) -> Topology:
+    """sender, intermediate, destination at free ports; some ask first, some answer nobody."""
     topology = load("three-node").with_free_ports()
     nodes = {
-        name: replace(node, settings=replace(node.settings, ping=name in names))
+        name: replace(
+            node,
+            settings=replace(node.settings, require_pings=name in asking, answer_pings=name not in silent),
+        )
         for name, node in topology.nodes.items()
     }
     return replace(topology, nodes=nodes)
@@ -52,8 +55,9 @@ async def hear(stranger: socket.socket) -> Ping:
     return decode_ping(stranger.recv(100))
 
 
-async def test_a_chain_of_nodes_that_ping_delivers(tmp_path: Path) -> None:
-    chain = pinging("sender", "intermediate", "destination")
+@pytest.mark.parametrize("asking", [("sender", "intermediate", "destination"), ("sender",), ()])
+async def test_a_chain_delivers_whoever_of_it_asks_first(tmp_path: Path, asking: tuple[str, ...]) -> None:
+    chain = a_chain(*asking)
     async with AsyncExitStack() as nodes:
         for name in chain.nodes:
             await nodes.enter_async_context(running(chain, name, tmp_path))
@@ -66,7 +70,7 @@ async def test_a_chain_of_nodes_that_ping_delivers(tmp_path: Path) -> None:
 
 async def test_a_neighbour_that_answers_no_ping_is_not_called_until_it_does(tmp_path: Path) -> None:
     """Nobody has the port at first, then somebody who is silent, then the neighbour itself."""
-    chain = pinging("sender", "intermediate")
+    chain = a_chain("sender")
     address = chain.nodes["intermediate"].ping_address
     log = Log()
     async with running(chain, "sender", tmp_path, log), connect(chain, "sender", tmp_path) as client:
@@ -86,7 +90,7 @@ async def test_a_neighbour_that_answers_no_ping_is_not_called_until_it_does(tmp_
 async def test_a_node_answers_with_its_guid_and_only_what_is_a_ping(
     tmp_path: Path, stranger: socket.socket
 ) -> None:
-    chain = pinging("sender")
+    chain = a_chain()
     node = chain.nodes["sender"]
     malformed = [
         b"",
@@ -108,7 +112,7 @@ async def test_a_node_answers_with_its_guid_and_only_what_is_a_ping(
 async def test_nothing_is_sent_to_a_ping_port_since_it_would_be_answered(
     tmp_path: Path, stranger: socket.socket
 ) -> None:
-    chain = pinging("sender")
+    chain = a_chain()
     node, other = chain.nodes["sender"], chain.nodes["destination"]
     async with running(chain, "sender", tmp_path):
         with closing(socket.socket(type=socket.SOCK_DGRAM)) as forged:
@@ -124,7 +128,7 @@ async def test_nothing_is_sent_to_a_ping_port_since_it_would_be_answered(
 async def test_a_flood_is_looked_at_a_round_at_a_time_and_neighbours_are_answered_in_it(
     tmp_path: Path, stranger: socket.socket, mock_clock: MockClock
 ) -> None:
-    chain = pinging("sender")
+    chain = a_chain()
     node = chain.nodes["sender"]
     elsewhere = {
         name: replace(chain.nodes[name], host="127.0.0.2") for name in ("intermediate", "destination")
@@ -149,9 +153,12 @@ async def test_a_flood_is_looked_at_a_round_at_a_time_and_neighbours_are_answere
     assert heard == list(range(ROUND_OF_STRANGERS))
 
 
-async def test_a_node_without_ping_has_no_ping_port(tmp_path: Path, stranger: socket.socket) -> None:
-    chain = pinging()
-    async with running(chain, "sender", tmp_path):
+async def test_a_node_that_answers_no_pings_has_no_ping_port(tmp_path: Path, stranger: socket.socket) -> None:
+    chain = a_chain(silent=["sender"])
+    log = Log()
+    async with running(chain, "sender", tmp_path, log):
+        started = await log.line("started")
+        assert (started["answer_pings"], started["require_pings"]) == ("off", "off")
         stranger.connect(chain.nodes["sender"].ping_address)
         stranger.send(a_request(1))
         await trio.lowlevel.wait_readable(stranger)
@@ -163,7 +170,7 @@ async def test_a_node_that_stops_does_not_wait_for_responses(
     tmp_path: Path, stranger: socket.socket, mock_clock: MockClock
 ) -> None:
     """The clock stands still, so the second that a response may take never passes."""
-    chain = pinging("sender")
+    chain = a_chain("sender")
     silent = replace(chain.nodes["intermediate"], ping=stranger.getsockname())
     chain = replace(chain, nodes={**chain.nodes, "intermediate": silent})
     async with running(chain, "sender", tmp_path), connect(chain, "sender", tmp_path) as client:
@@ -172,10 +179,10 @@ async def test_a_node_that_stops_does_not_wait_for_responses(
     assert mock_clock.current_time() == 0
 
 
-async def test_a_ping_port_that_is_taken_or_reached_from_outside_is_refused_in_one_line(
+async def test_a_declared_ping_port_that_is_taken_or_reached_from_outside_is_refused_in_one_line(
     tmp_path: Path,
 ) -> None:
-    chain = pinging("sender")
+    chain = a_chain()
     host, port = chain.nodes["sender"].ping_address
     with closing(socket.socket(type=socket.SOCK_DGRAM)) as other:
         other.bind((host, port))
@@ -187,8 +194,27 @@ async def test_a_ping_port_that_is_taken_or_reached_from_outside_is_refused_in_o
         await run_node(chain, "sender", tmp_path, log=Log())
 
 
+async def test_a_node_whose_usual_ping_port_is_taken_says_so_and_starts(tmp_path: Path) -> None:
+    """Nobody has asked for it, so it stops nobody. One that asks others first does so without it."""
+    chain = a_chain("sender")
+    sender = replace(chain.nodes["sender"], ping=None, host="127.0.77.1")
+    chain = replace(chain, nodes={**chain.nodes, "sender": sender})
+    log = Log()
+    async with AsyncExitStack() as held:
+        other = held.enter_context(closing(socket.socket(type=socket.SOCK_DGRAM)))
+        other.bind(("127.0.77.1", 3527))
+        await held.enter_async_context(running(chain, "sender", tmp_path, log))
+        started, unanswered = await log.line("started"), await log.line("pings-unanswered")
+        assert (started["answer_pings"], started["require_pings"]) == ("off", "on")
+        assert str(unanswered["reason"]).startswith("127.0.77.1:3527 (UDP) is taken by another program")
+        await held.enter_async_context(running(chain, "intermediate", tmp_path))
+        client = await held.enter_async_context(connect(chain, "sender", tmp_path))
+        await client.send(DESTINATION, b"asked for", transactional=True)
+        await log.line("session-open")
+
+
 async def test_nobody_at_a_blocked_host_is_answered(tmp_path: Path, stranger: socket.socket) -> None:
-    chain = pinging("destination")
+    chain = a_chain()
     address = chain.nodes["destination"].ping_address
     async with running(chain, "destination", tmp_path), connect(chain, "destination", tmp_path) as client:
         await client.block("127.0.0.1", forced=True)

@@ -24,6 +24,7 @@ from simulator.topology import (
     parse,
     shipped,
 )
+from simulator.topology.ports import reserved_address
 
 THREE = load("three-node")
 GUID_TEXT = "557358D1-5055-9591-9549-97B6E611EA26"
@@ -299,7 +300,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             "node.a: '::1' is no address; write host:port, an IPv6 host in brackets",
         ),
         (
-            "[settings]\nping = true\n[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'",
+            "[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'\n[node.b.settings]\nrequire_pings = true",
             "a and b answer pings at one address, which ping = 'host:port' sets; change one",
         ),
         ("[node.a]\nping = 'h:0'", "node.a.ping: 'h:0' has no port from 1 to 65535; write host:port"),
@@ -321,7 +322,11 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             "settings: unknown setting 'window_sise'; did you mean 'window_size'?",
         ),
         (f"{SMALL}[settings]\nwindow_size = true", "settings.window_size: True is no whole number"),
-        (f"{SMALL}[settings]\nping = 1", "settings.ping: 1 is neither true nor false"),
+        (f"{SMALL}[settings]\nanswer_pings = 1", "settings.answer_pings: 1 is neither true nor false"),
+        (
+            f"{SMALL}[settings]\nping = true",
+            "settings: unknown setting 'ping'; write answer_pings or require_pings",
+        ),
         (f"{SMALL}[settings]\nwindow_size = 1.5", "settings.window_size: 1.5 is no whole number"),
         (
             f"{SMALL}[settings]\nmaximum_order_ack_delay_s = inf",
@@ -437,6 +442,27 @@ def test_where_no_link_leads_there_is_no_next_hop() -> None:
         apart.dial_address("n0", "n2")
     assert apart.node_by_guid(guid(9)) is None
     assert apart.node_by_address("127.0.0.9") is None
+
+
+@pytest.mark.parametrize(
+    "settings", ["", "[node.a.settings]\nanswer_pings = false\n[node.b.settings]\nrequire_pings = true"]
+)
+def test_nodes_of_one_host_may_share_its_ping_port_while_nobody_asks_there_for_one_of_them(
+    settings: str,
+) -> None:
+    """The first that starts answers at the usual port; with `require_pings` somewhere each needs one of its own."""
+    topology = parse(f"[node.a]\naddress = 'h:1'\n[node.b]\naddress = 'h:2'\n{settings}", "mine.toml")
+    assert {node.ping_address for node in topology.nodes.values()} == {("h", 3527)}
+
+
+def test_a_free_port_is_one_of_udp_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system offers a port of TCP that somebody has of UDP."""
+    with socket.socket(type=socket.SOCK_DGRAM) as somebody:
+        somebody.bind(("127.0.0.1", 0))
+        taken = somebody.getsockname()
+        create, offers = socket.create_server, iter([taken])
+        monkeypatch.setattr(socket, "create_server", lambda address: create(next(offers, address)))
+        assert reserved_address() != taken
 
 
 def test_free_ports_are_all_different_and_servers_can_listen_at_them_but_nobody_gets_them_by_chance() -> None:

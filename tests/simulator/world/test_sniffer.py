@@ -129,7 +129,7 @@ def test_what_left_its_sender_is_seen_though_the_connection_broke_before_it_arri
 
 def test_pings_are_seen_there_and_back() -> None:
     file = io.BytesIO()
-    scenario = a_chain(a_burst(source="a", target="b"), settings={"ping": 1})
+    scenario = a_chain(a_burst(source="a", target="b"), askers=("a", "b"))
     assert simulate(scenario, capture=file).breach is None
     pings = [packet.packet for packet in packets_in(file.getvalue()) if packet.is_ping]
     assert len(pings) >= 2

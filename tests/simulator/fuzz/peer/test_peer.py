@@ -53,8 +53,6 @@ async def test_a_node_of_ours_stands_it(tmp_path: Path) -> None:
 async def test_a_node_that_answers_pings_stands_malformed_ones(tmp_path: Path) -> None:
     chain = load("three-node").with_free_ports()
     node = chain.nodes["destination"]
-    node = replace(node, settings=replace(node.settings, ping=True))
-    chain = replace(chain, nodes={**chain.nodes, "destination": node})
     async with running(chain, "destination", tmp_path, Log()):
         plan = Plan(seed=5, seconds=60, limit=100, folder=tmp_path / "found")
         options = Options(ping_port=node.ping_address[1])
