@@ -26,6 +26,7 @@ from tests.observing import (
     ended,
     final_acks,
     kept,
+    packets,
 )
 from tests.pair import Net, at, chain, guid_of, queue
 
@@ -95,6 +96,29 @@ def test_nothing_follows_when_a_message_leaves_where_it_was_kept(net: Net, leavi
     assert [bodies(net, *where) for where in kept] == [[], [], [], []]
     assert administration(net, "c") == heard
     assert final_acks(net, "c", "a") == finals
+
+
+EXTENSION = bytes.fromhex("0c000000 30000000 01 000000")
+"""ExtensionHeader ([MS-MQRR] 2.2.5.2): 12 bytes, 48 more behind it, and DL set, as a DeadLetterHeader is there."""
+OWN_LETTERS = (48).to_bytes(4, "little") + "shop\\private$\\letters\0".encode("utf-16-le")
+"""DeadLetterHeader ([MS-MQRR] 2.2.5.4): its size, and the path name of an application's queue for dead letters."""
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_the_headers_of_an_application_s_own_dead_letter_queue_are_passed_on_and_not_read(net: Net) -> None:
+    """They stand behind all that [MS-MQMQ] 2.2.20 knows; the letter is in the system's queue, with all its bytes."""
+    message = a_user_message(
+        source=guid_of("a"), destination_manager=guid_of("c"), destination=21, journal_negative=True
+    )
+    message.trailing = EXTENSION + OWN_LETTERS
+    arrive(net, "c", message)
+    [letter] = [received.packet for received in net.nodes["c"].up.peek(DEADLETTER, 10)]
+    assert letter.endswith(EXTENSION + OWN_LETTERS)
+    message.user.message_id += 1
+    message.user.queue_manager_address = guid_of("a")
+    arrive(net, "c", message)
+    [passed] = packets(net, "c", "a")[-1:]
+    assert passed.endswith(EXTENSION + OWN_LETTERS)
 
 
 # Sent back
