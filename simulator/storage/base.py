@@ -39,6 +39,7 @@ from simulator.storage.recent import Recent, RecentStates, Size, runs
 from simulator.storage.segments import explained_file
 from simulator.storage.tables import (
     APPLICATION_ID,
+    GIVE_UP_NAME,
     INSERT_MESSAGE,
     LAYOUT,
     REPLACE_IDENTIFIER,
@@ -322,7 +323,9 @@ class Tables:
                 self._count(key >> POSITION_BITS, 0, 0, 0, after - before)
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
-        """Queues that exist from now on."""
+        """Queues that exist from now on, or go by another name. One may have the name that another has given up."""
+        rows = list(rows)
+        self.db.executemany(GIVE_UP_NAME, ((row.queue, row.name) for row in rows))
         self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:

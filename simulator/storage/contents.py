@@ -44,6 +44,9 @@ class Contents:
     def add(self, writes: Writes, gone: dict[int, Size]) -> int:
         """The log has this, as `resolved` has returned it. Returns how many bytes of messages it has added."""
         for queue in writes.queues:
+            was = self._queues.get(queue.queue)
+            if was is not None and self._numbers.get(was[1:4]) == queue.queue:
+                del self._numbers[was[1:4]]  # It may be the name of another from now on.
             self._queues[queue.queue] = queue
             self._numbers[queue[1:4]] = queue.queue
         return self._recent.add(writes, gone)
@@ -154,11 +157,15 @@ class Contents:
         )
 
     def _check_queues(self, rows: list[QueueRow]) -> None:
+        """No two queues have one name, but for sequences. One that gets another name gives up the one that it had."""
+        given_up = set()
         for row in rows:
             other = self._numbers.get(row[1:4], row.queue)
-            assert row.queue == other or row.kind is QueueKind.SEQUENCE, (
+            assert row.queue == other or row.kind is QueueKind.SEQUENCE or row[1:4] in given_up, (
                 f"queue {row.queue} is to be what queue {other} is"
             )
+            if (was := self._queues.get(row.queue)) is not None and was[1:4] != row[1:4]:
+                given_up.add(was[1:4])
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
         """Keys are never used twice, and their queues were declared."""

@@ -127,6 +127,8 @@ def _upsert(table: str, fields: tuple[str, ...], key: str) -> str:
 
 
 UPSERT_QUEUE: Final = _upsert("queue", QueueRow._fields, "queue")
+GIVE_UP_NAME: Final = "UPDATE queue SET name = char(1) || queue WHERE queue = ? AND name <> ?"
+"""What a queue is called until it has its new name. No queue has such a name for long."""
 UPSERT_OUTGOING: Final = _upsert("outgoing_sequence", OutgoingRow._fields, "queue")
 UPSERT_INCOMING: Final = _upsert("incoming_sequence", IncomingRow._fields, "source, queue")
 UPSERT_COUNTER: Final = _upsert("counter", ("name", "value"), "name")

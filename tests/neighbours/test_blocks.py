@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mqproto.base.errors import UsageError
 from mqproto.neighbours import blocks
 from mqproto.neighbours.blocks import network_of, overlap
 from mqproto.turn.effects import QueueKind
-from tests.pair import Net, at, chain, queue
+from simulator.storage import Store
+from tests.memory import memory_folder
+from tests.pair import Net, at, chain, guid_of, queue
 
 NOTES = queue("notes", 16, transactional=False)
 
@@ -101,6 +105,24 @@ def test_a_block_outlasts_a_restart_and_so_does_its_end() -> None:
     assert net.nodes["c"].up.peers(net.now).blocked == ["10.0.0.7"]
     with pytest.raises(UsageError, match=r"^10.1.0.0/16 is not blocked; blocked are: 10.0.0.7$"):
         net.nodes["c"].up.block("10.1.0.0/16", is_blocked=False)
+
+
+def test_a_network_is_blocked_again_though_another_has_its_row() -> None:
+    """What the store compares rows with forgets the names that they had."""
+    with memory_folder() as folder, Store(Path(folder, "a.sqlite"), guid_of("c")) as store:
+        net = a_pair()
+        core = net.nodes["c"].up
+        for network, is_blocked in (
+            ("10.0.0.1", True),
+            ("10.0.0.1", False),
+            ("10.0.0.2", True),
+            ("10.0.0.1", True),
+        ):
+            core.block(network, is_blocked=is_blocked)
+            writes = core.take(net.now).writes
+            assert writes is not None
+            store.commit(writes)
+        assert {row.name for row in store.load().queues if row.on_hold} == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_so_many_are_blocked_and_their_rows_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,33 @@ def test_the_store_keeps_what_one_in_memory_would_over_any_transactions_and_rest
 
 
 @given(
+    names=st.lists(st.tuples(st.integers(10, 13), st.sampled_from("abcdef")), min_size=2, max_size=24),
+    closes=st.sets(st.integers(0, 24)),
+)
+def test_a_queue_may_have_the_name_that_another_has_given_up(
+    names: list[tuple[int, str]], closes: set[int]
+) -> None:
+    model, fresh = Disk(), count(1)
+    with memory_folder() as folder, ExitStack() as stores:
+        path = Path(folder, "a.sqlite")
+        store = stores.enter_context(Store(path, NODE, limits=TINY))
+        for step, (number, name) in enumerate(names):
+            if any(row.name == name and row.queue != number for row in model.queues.values()):
+                continue
+            row = QueueRow(number, QueueKind.LOCAL, name)
+            writes = Writes(queues=[row], messages=[one(next(fresh), bytes(200), number) for _ in range(4)])
+            store.commit(writes)
+            model.commit(writes)
+            if step in closes:
+                store.close()
+                store = stores.enter_context(Store(path, NODE, limits=TINY))
+            assert store.counts(QueueKind.LOCAL) == {
+                queue.name: model.count(queue.queue) for queue in model.queues.values()
+            }
+        assert in_order(store.load()) == in_order(model.load())
+
+
+@given(
     commits=st.lists(
         st.tuples(
             st.lists(st.tuples(guids, st.integers(0, 9), st.integers(0, 9)), max_size=3),
