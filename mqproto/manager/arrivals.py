@@ -512,3 +512,5 @@ class Arrivals:
             assert message.transaction is not None
             position = stored_key - message_key(number, 0)
             by_number[number].restore_held(message.transaction, packet, position)
+        for queue in self._queues.gone:
+            self.queue_deleted(queue)

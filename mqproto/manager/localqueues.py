@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from typing import Final
 
 from mqproto.base.errors import UsageError
+from mqproto.queues.declarations import Declarations
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclaration, SystemQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QueueKind, StoredQueue, StoredState
-from mqproto.wire import MessageClass, QueueName
+from mqproto.wire import Guid, MessageClass, QueueName
+
+GONE: Final = 1_000
+"""How many queues that were deleted keep their place in the store, for what may come for them still."""
 
 
 class LocalQueues:
@@ -23,6 +28,9 @@ class LocalQueues:
         next_queue: Callable[[], int],
         state: StoredState,
     ) -> None:
+        self.publics: dict[Guid, Guid] = {}
+        """This queue manager, by the GUIDs of its public queues."""
+        self._identity = desk.identity
         self._settings = desk.settings
         self._writes = desk.writes
         self._next_queue = next_queue
@@ -30,40 +38,91 @@ class LocalQueues:
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
         self._journals: dict[int, LocalQueue] = {}
-        self._deleted: list[LocalQueue] = []
+        self._gone: dict[str, LocalQueue] = {}
+        """Those that were deleted, the longest ago first. What senders have counted goes on if they are made again."""
         self._stirred: dict[LocalQueue, None] = {}
         self._stored: dict[str, list[StoredQueue]] = {}
         for stored in state.queues:
             if stored.kind is QueueKind.LOCAL:
                 self._stored.setdefault(stored.name, []).append(stored)
-        for declaration in declarations:
-            queue = self._declare(declaration)
-            self._by_wire_name[declaration.identifier] = queue
-            self._by_wire_name[declaration.name.lower()] = queue
-            if declaration.public is not None:
-                self._by_wire_name[declaration.public] = queue
-            if declaration.journal:
-                name = declaration.name + JOURNAL_SUFFIX
-                journal = QueueDeclaration(name, 0, quota_bytes=declaration.journal_quota_bytes)
-                self._journals[queue.queue] = self._declare(journal)
-        for name in SystemQueue:
-            self._declare(QueueDeclaration(name.value, 0, quota_bytes=desk.settings.journal_quota_bytes))
+        self._declarations = Declarations(desk, declarations, state, next_queue)
+        for declaration in self._declarations.current.values():
+            self._host(declaration)
+        for system in SystemQueue:
+            self._declare(QueueDeclaration(system.value, 0, quota_bytes=desk.settings.journal_quota_bytes))
+        for deleted in self._declarations.deleted.values():
+            for name in (deleted, deleted + JOURNAL_SUFFIX):
+                if name in self._stored:
+                    self._set_aside(self._opened(QueueDeclaration(name, 0)))
+
+    def _host(self, declaration: QueueDeclaration) -> None:
+        """A queue is here from now on, by all its names."""
+        queue = self._declare(declaration)
+        self._by_wire_name[declaration.identifier] = queue
+        self._by_wire_name[declaration.name.lower()] = queue
+        if declaration.public is not None:
+            self._by_wire_name[declaration.public] = queue
+            self.publics[declaration.public] = self._identity
+        self._set_journal(queue)
+
+    def _set_journal(self, queue: LocalQueue) -> None:
+        """It has a journal if it is declared with one."""
+        declaration = queue.declaration
+        journal = self._journals.get(queue.queue)
+        if not declaration.journal:
+            if journal is not None:
+                self._remove_journal(queue)
+            return
+        wanted = QueueDeclaration(
+            declaration.name + JOURNAL_SUFFIX, 0, quota_bytes=declaration.journal_quota_bytes
+        )
+        if journal is None:
+            self._journals[queue.queue] = self._declare(wanted)
+        else:
+            journal.declaration = wanted
+
+    def _remove_journal(self, queue: LocalQueue) -> int:
+        journal = self._journals.pop(queue.queue, None)
+        if journal is None:
+            return 0
+        del self._by_name[journal.name.lower()]
+        return self._set_aside(journal)
 
     def _declare(self, declaration: QueueDeclaration) -> LocalQueue:
-        queue = LocalQueue(
-            declaration,
-            self._settings,
-            self._next_queue,
-            self._stored.get(declaration.name, ()),
-            self._waypoints,
-        )
+        queue = self._opened(declaration)
         queue.lane(0).register(self._writes)
         self._by_name[declaration.name.lower()] = queue
         self._stirred[queue] = None  # A first page is read, so that a peek sees what the store has.
         return queue
 
+    def _opened(self, declaration: QueueDeclaration) -> LocalQueue:
+        """What the store has of a queue, or a new one. One that was deleted has the numbers that it had."""
+        queue = self._gone.pop(declaration.name.lower(), None)
+        if queue is None and len(self._gone) >= GONE:
+            queue = self._forgotten()
+        if queue is not None:
+            queue.become(declaration, self._writes)
+            return queue
+        stored = self._stored.pop(declaration.name, ())
+        return LocalQueue(declaration, self._settings, self._next_queue, stored, self._waypoints)
+
+    def _forgotten(self) -> LocalQueue | None:
+        """The queue that was deleted longest ago and is empty: another takes its place in the store."""
+        found = next((key for key, queue in self._gone.items() if not queue.count), None)
+        if found is None:
+            return None
+        self._declarations.forget(found)
+        return self._gone.pop(found)
+
+    def _set_aside(self, queue: LocalQueue) -> int:
+        """A queue is here no more, and its messages end; how many those are."""
+        queue.purge(MessageClass.NACK_Q_DELETED)
+        self._gone[queue.name.lower()] = queue
+        self.stir(queue)
+        return queue.count
+
     def __iter__(self) -> Iterator[LocalQueue]:
-        return chain(self._by_name.values(), self._deleted)
+        return chain(self._by_name.values(), self._gone.values())
 
     def named(self, name: str) -> LocalQueue:
         """A queue by its name.
@@ -87,25 +146,92 @@ class LocalQueues:
             destination = destination.partition("\\")[2].lower().removeprefix("private$\\")
         return self._by_wire_name.get(destination)
 
-    def delete(self, queue: LocalQueue) -> None:
-        """A queue is here no more; its messages end, and those who send to it are told so.  [MS-MQDMPR] 3.1.7.1.4
+    # Operators
+
+    @property
+    def declared(self) -> list[QueueDeclaration]:
+        """The queues that there are, but for journals and the system's, as they are now."""
+        return list(self._declarations.current.values())
+
+    @property
+    def gone(self) -> list[LocalQueue]:
+        """The queues that were deleted; some may have messages that have not left yet."""
+        return list(self._gone.values())
+
+    def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
+        """One more queue is here, over restarts as well.  [MS-MQDMPR] 3.1.7.1.3
+
+        Returns:
+            What was asked for, with its identifier.
+
+        Raises:
+            UsageError: there is one of that name or GUID, or what was in one that was deleted is still leaving.
+        """
+        name = declaration.name
+        other = self._by_name.get(name.lower())
+        if other is None and declaration.public is not None:
+            other = self._by_wire_name.get(declaration.public)
+        if other is not None:
+            what = "name" if other.name.lower() == name.lower() else "GUID"
+            raise UsageError(
+                f"{other.name} has this {what} already: choose another, or delete {other.name} first"
+            )
+        leaving = sum(
+            queue.count
+            for each in (name, name + JOURNAL_SUFFIX)
+            if (queue := self._gone.get(each.lower())) is not None
+        )
+        if leaving:
+            raise UsageError(
+                f"{leaving:,} messages of the queue {name} that was deleted are still to leave: try again in a moment"
+            )
+        made = self._declarations.make(declaration)
+        self._host(made)
+        return made
+
+    def change(self, declaration: QueueDeclaration) -> None:
+        """A queue has other properties, over restarts as well: all but its names and its kind may change.
+        [MS-MQDMPR] 3.1.1.2
+
+        Raises:
+            UsageError: there is no such queue, or it is to have no journal and the one that it has is not empty.
+        """
+        queue = self.named(declaration.name)
+        was = queue.declaration
+        assert (was.identifier, was.transactional, was.public) == (
+            declaration.identifier,
+            declaration.transactional,
+            declaration.public,
+        ), f"queue {declaration.name} is to be another"
+        journal = self._journals.get(queue.queue)
+        if journal is not None and not declaration.journal and (journal.count or journal.is_in_use):
+            raise UsageError(f"{journal.name} is not empty: receive what is there, or purge it, first")
+        self._declarations.change(declaration)
+        queue.declaration = declaration
+        self._set_journal(queue)
+
+    def delete(self, queue: LocalQueue) -> int:
+        """A queue and its journal are here no more, over restarts as well; their messages end, and those who send to it
+        are told so. Returns how many messages go.  [MS-MQDMPR] 3.1.7.1.4
 
         Raises:
             UsageError: it is the system's, or an application uses it.
         """
         if queue.is_system:
             raise UsageError(f"{queue.name} belongs to the system and cannot be deleted; purge it")
-        if queue.is_in_use:
-            raise UsageError(f"an application receives from {queue.name}: stop it first")
+        for used in (queue, self._journals.get(queue.queue)):
+            if used is not None and used.is_in_use:
+                raise UsageError(f"an application receives from {used.name}: stop it first")
+        self._declarations.delete(queue.declaration)
         del self._by_name[queue.name.lower()]
         self._by_wire_name = {name: other for name, other in self._by_wire_name.items() if other is not queue}
-        queue.purge(MessageClass.NACK_Q_DELETED)
-        self._deleted = [other for other in self._deleted if other.count] + [queue]
-        self.stir(queue)
+        if queue.declaration.public is not None:
+            del self.publics[queue.declaration.public]
+        return self._set_aside(queue) + self._remove_journal(queue)
 
     def is_gone(self, queue: LocalQueue) -> bool:
         """Whether a queue was deleted, and its last message has left."""
-        return queue in self._deleted and not queue.count
+        return not queue.count and self._by_name.get(queue.name.lower()) is not queue
 
     def of_lane(self, number: int) -> tuple[LocalQueue, Lane] | None:
         """The queue with a lane of this number in the store, and that lane."""

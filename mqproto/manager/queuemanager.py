@@ -18,6 +18,7 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.reject                            it refuses what it was given, for good
     core.remember(outcomes)                what came of the operation that was fed last
     core.purge / send_back / hold          an operator empties a queue, returns dead letters, pauses a queue
+    core.make / change / delete            an operator has more queues, other ones, fewer
     core.block / unblock                   an operator has nobody from somewhere answered
     core.peek / status / peers             an operator looks
     core.whereabouts                       and looks for messages
@@ -31,7 +32,9 @@ receive, `expiration` finds what is over, and `outcomes` does what follows when 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -91,7 +94,8 @@ class QueueManager:
 
     Args:
         identity: QueueManager.Identifier, unique in the world.
-        queues: what it hosts. A queue that the store knows and this list does not keeps its messages, unreachable.
+        queues: what its topology declares, and it hosts if no operator has changed that (`declared`). A queue that the
+            store knows, and that is gone from this list, keeps its messages, unreachable.
         routes: who comes next on the way to others.
         settings: timers and limits.
         state: what the store knew when it was opened.
@@ -115,6 +119,7 @@ class QueueManager:
         self._neighbours = Neighbours(desk, routes)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
+        routes = replace(routes, publics=ChainMap(self._queues.publics, dict(routes.publics)))
         self._blocks = Blocks(state, desk.writes, self._outbound.next_queue)
         known = {identity, *routes.peers}
         rows: dict[bool, list[IdentifierRow]] = {True: [], False: []}
@@ -451,8 +456,27 @@ class QueueManager:
         self._queues.stir(local)
         return local.count
 
+    def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
+        """Have one more queue, from now on and over restarts; other things than its topology may say so.
+
+        Args:
+            declaration: what it is to be. Its identifier is chosen here, and was never that of another queue.
+
+        Raises:
+            UsageError: there is one of that name or GUID, or one of that name was deleted and is not empty yet.
+        """
+        return self._queues.make(declaration)
+
+    def change(self, declaration: QueueDeclaration) -> None:
+        """Have a queue with other quotas, with or without a journal, open to strangers or not, over restarts as well.
+
+        Raises:
+            UsageError: there is no such queue, or its journal is not empty and was to be no more.
+        """
+        self._queues.change(declaration)
+
     def delete(self, queue: str) -> int:
-        """Delete a local queue and all that is in it. It is there again, and empty, when the node is started with it.
+        """Delete a local queue, its journal, and all that is in them, over restarts as well.
 
         Returns:
             How many messages are to go.
@@ -461,9 +485,14 @@ class QueueManager:
             UsageError: there is no such queue, it is the system's, or an application uses it.
         """
         local = self._queues.named(queue)
-        self._queues.delete(local)
+        count = self._queues.delete(local)
         self._arrivals.queue_deleted(local)
-        return local.count
+        return count
+
+    @property
+    def declared(self) -> list[QueueDeclaration]:
+        """The queues that there are, but for journals and the system's, as they are now."""
+        return self._queues.declared
 
     def send_back(self, queue: str, keys: Sequence[int] | None, now: Moment) -> int:
         """Send dead letters, or journaled messages, to where they were going once more, as new messages.

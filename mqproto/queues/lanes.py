@@ -238,6 +238,14 @@ class Lane:
             writes.urgent().queues.append(QueueRow(self.queue, self.kind, self.name, self.priority))
             self.registered = True
 
+    def rename(self, name: str, writes: PendingWrites) -> None:
+        """It belongs to a queue of this name from now on."""
+        if name != self.name:
+            self.name = name
+            if self.registered:
+                self.registered = False
+                self.register(writes)
+
     def join(self, message: Joining, writes: PendingWrites) -> None:
         """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
         self._last = position = self._last + 1

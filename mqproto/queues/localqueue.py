@@ -46,6 +46,11 @@ LANE: Final = itemgetter(0)
 """Of a `Handed`."""
 
 
+def is_system(name: str) -> bool:
+    """Whether a queue of this name is a dead-letter queue or a journal."""
+    return name in set(SystemQueue) or name.endswith(JOURNAL_SUFFIX)
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDeclaration:
     """A queue that a queue manager hosts.
@@ -103,7 +108,7 @@ class LocalQueue:
         waypoints: Waypoints = OFF,
     ) -> None:
         self.declaration = declaration
-        self.is_system = declaration.name in set(SystemQueue) or declaration.name.endswith(JOURNAL_SUFFIX)
+        self.is_system = is_system(declaration.name)
         """Whether it is a dead-letter queue or a journal: what is kept there has ended already."""
         self.count = 0
         self.size_bytes = 0
@@ -129,6 +134,16 @@ class LocalQueue:
     def name(self) -> str:
         """The queue's name, without a host or `private$`."""
         return self.declaration.name
+
+    def become(self, declaration: QueueDeclaration, writes: PendingWrites) -> None:
+        """It was deleted and is empty: it is this queue from now on, and what comes stands behind what has left."""
+        assert not self.count, f"{self.name} still has {self.count} messages"
+        assert not self.is_in_use, f"an application receives from {self.name}"
+        self.declaration, self.is_system = declaration, is_system(declaration.name)
+        self._purging.clear()
+        self._purge_class = MessageClass.NACK_Q_PURGED
+        for lane in self.lanes:
+            lane.rename(declaration.name, writes)
 
     @property
     def lanes(self) -> Iterable[Lane]:

@@ -40,6 +40,9 @@ class QueueKind(StrEnum):
     """order_queue$: FinalAcks that came and were not acted upon yet."""
     BLOCKED = "blocked"
     """No queue, and empty. Nobody who connects from the network that is its name gets an answer while it is on hold."""
+    DECLARED = "declared"
+    """No queue, and empty. What an operator has made of a local queue, while it is on hold; queues/declarations.py
+    writes its name."""
 
 
 class QueueRow(NamedTuple):
@@ -120,6 +123,9 @@ from which on none was given."""
 
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
 """The Ordinal from which on those of this life are."""
+
+QUEUE_IDENTIFIER: Final = "queue_identifier"
+"""The identifier from which on no queue that operators make was given one."""
 
 INVOKER_ITSELF: Final = 256
 """The `identifier` of a row that is about an invoker, and not about one of its operations."""

@@ -8,6 +8,7 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
+from mqproto.messages.destinations import Destination
 from mqproto.turn.effects import QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass, UserMessage, decode_packet, guid_text
 from tests.observing import DEADLETTER, DEADXACT, JOURNAL, arrive, bodies, ended, final_acks
@@ -306,9 +307,36 @@ def test_what_waits_for_a_deleted_queue_behind_a_gap_is_forgotten_and_its_sender
     assert len(bodies(net, "a", DEADXACT)) == 3
     net.kill("c")
     net.start("c")
+    net.nodes["c"].up.make(ORDERS)
     net.send("a", at("c"), "new", transactional=True)
     net.pass_ms(2_000)
     assert net.receive("c", "orders") == [b"new"]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.3")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_sequence_goes_on_where_it_was_when_its_queue_is_deleted_and_made_again(
+    net: Net, *, restarts: bool
+) -> None:
+    """By a direct name, which is that of any queue of its name."""
+    to_orders = Destination(r"DIRECT=TCP:c\private$\orders", guid_of("c"), r"TCP:c\private$\orders", "c")
+    for number in range(3):
+        net.send("a", to_orders, str(number), transactional=True)
+    net.turn_together()
+    net.run()
+    net.send("a", to_orders, "while it is there", transactional=True, journal_negative=True)
+    net.run()
+    assert net.nodes["c"].up.delete("orders") == 4
+    net.send("a", to_orders, "refused", transactional=True, journal_negative=True)
+    net.run()
+    if restarts:
+        net.kill("c")
+        net.start("c")
+    net.nodes["c"].up.make(ORDERS)
+    net.send("a", to_orders, "new", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive("c", "orders") == [b"new"]
+    assert {body for _, body in ended(net, "a", DEADXACT)} == {b"while it is there", b"refused"}
 
 
 def test_a_page_of_a_purge_has_no_more_than_of_one_queue_may_be_in_memory(net: Net) -> None:

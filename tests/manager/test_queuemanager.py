@@ -328,7 +328,7 @@ def test_a_purge_says_how_many_are_to_go_here_and_on_their_way() -> None:
 
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.7.1.4")
-def test_a_queue_that_is_deleted_says_how_many_are_to_go_and_is_there_again_after_a_restart() -> None:
+def test_a_queue_that_is_deleted_says_how_many_are_to_go_and_stays_deleted_until_it_is_made_again() -> None:
     net = a_chain()
     for number in range(3):
         net.send("a", at("c"), str(number), transactional=True)
@@ -340,6 +340,13 @@ def test_a_queue_that_is_deleted_says_how_many_are_to_go_and_is_there_again_afte
     net.kill("c")
     net.start("c")
     net.run()
+    with pytest.raises(UsageError, match="no queue orders here"):
+        net.nodes["c"].up.peek("orders", 1)
+    net.nodes["c"].up.make(queue("orders"))
+    net.run()
+    assert net.nodes["c"].up.peek("orders", 1) == []
+    net.kill("c")
+    net.start("c")
     assert net.nodes["c"].up.peek("orders", 1) == []
 
 

@@ -224,13 +224,12 @@ def _purge(machine: Machine) -> None:
 
 
 def delete(world: World, fault: Fault) -> bool:
-    """The node's queue of orders is deleted; later the node starts again, and has it anew."""
+    """The node's queue of orders is deleted, and later made again: at once where it can be, or in the calm."""
     machine = world.machines[fault.where]
     if machine.core is None or ORDERS.name not in [queue.name for queue in machine.queues]:
         return False
     machine.hear(machine.life, machine.delete, ORDERS.name)
-    stop_ms = fault.at_ms + fault.for_ms
-    world.events.at(stop_ms, machine.hear, machine.life, machine.stop, stop_ms + BACK_AFTER_MS)
+    world.events.at(fault.at_ms + fault.for_ms, machine.hear, machine.life, machine.make_again)
     return True
 
 

@@ -58,7 +58,7 @@ class Application:
         self._asking = False
         self._holding: list[Message] = []
         self._has_left = False
-        """Whether it has gone away until its node starts again."""
+        """Whether it has gone away until its queue is there again."""
 
     def leave(self) -> None:
         """Its queue is to be deleted: give back what it holds, and ask no more."""
@@ -95,9 +95,12 @@ class Application:
         reason = invariants.one_request_at_a_time(self.number, consumer, is_refused=is_refused)
         machine.oracle.check("one_request_at_a_time", reason)
 
-    def restarted(self) -> None:
-        """The node is up again; it knows nothing of what it gave us."""
-        self._asking = self._has_left = False
+    def restarted(self, *, is_there: bool = True) -> None:
+        """The node is up again, or has the queue again; it knows nothing of what it gave us.
+
+        is_there: whether it has the queue.
+        """
+        self._asking, self._has_left = False, not is_there
         self._holding = []
         self.ask()
 
@@ -135,8 +138,8 @@ class Application:
         machine, consumer = self._machine, self.consumer
         core, now, tally = machine.core, machine.moment(), machine.ledger.tally
         assert core is not None
-        if self._has_left:
-            return
+        if messages is not self._holding:
+            return  # Given back before its queue was deleted.
         self._holding = []
         if self._is_turn(consumer.leaves_every):
             core.abandon(self.number, consumer.queue, now)

@@ -62,6 +62,8 @@ BACK_AFTER_MS: Final = 1_000
 LETTERS: Final = 1_000
 """How many dead letters an operator sends once more at a time."""
 STORE: Final = Path("node.sqlite")
+MADE_AGAIN_MS: Final = 100
+"""How often a queue is tried to be made again that was deleted, and is not empty yet."""
 ROOM_TRIED_MS: Final = 1_000
 """How often a batch is tried again for which the disk has no room."""
 STEPWISE: Final = frozenset({"die in commit", "die at start"})
@@ -73,12 +75,14 @@ class _Flushing:
 
     submissions: what they sent in it.
     receipts: what they receive for good when it is on disk.
+    orders: what operators have made of its queues.
     after: what the node does then.
     """
 
     batch: Batch
     submissions: list[Message]
     receipts: list[Message]
+    orders: dict[str, bool]
     after: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -154,10 +158,12 @@ class Machine(WatchedNode):
         self.applications: dict[int, Application] = {}
         self.receipts: list[Message] = []
         """What applications have committed to since the last batch."""
-        self._copy: tuple[StoreCopy, Disk] | None = None
-        """Its store as it was once, and what was in it."""
+        self._copy: tuple[StoreCopy, Disk, dict[str, bool]] | None = None
+        """Its store as it was once, what was in it, and which queues it had been left."""
         self.deleted: set[str] = set()
-        """The queues that an operator has deleted in this life; the next one begins with all of them."""
+        """The queues that an operator has deleted, and that are not there, as far as it knows."""
+        self.is_calm = False
+        """Whether its operators bring all in order."""
         self.refuses: set[bytes] = set()
         """The bodies of messages on which it closes each session."""
         self.flush_ms = 0
@@ -166,6 +172,8 @@ class Machine(WatchedNode):
         self.down_since_ms = 0
         self._world = world
         self._submissions: list[Message] = []
+        self._orders: dict[str, bool] = {}
+        """What operators have made of its queues since the last batch."""
         self._waiting: list[tuple[Burst, int]] = []
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._flushing: _Flushing | None = None
@@ -354,10 +362,19 @@ class Machine(WatchedNode):
         self.core.has_room(self.store.room_bytes)
         self._fullness = Fullness(self.store)
         self.up_since_ms = self.now_ms
-        self.deleted.clear()
-        self.paused = {queue.name for queue in self.disk.queues.values() if queue.on_hold}
+        there = {queue.name for queue in self.core.declared}
+        self.oracle.check(
+            "queues_stay_as_they_were_left", invariants.queues_stay_as_they_were_left(self, there)
+        )
+        self.deleted = {queue.name for queue in self.queues if queue.name not in there}
+        kinds = (QueueKind.OUTGOING, QueueKind.SEQUENCE)
+        self.paused = {
+            queue.name for queue in self.disk.queues.values() if queue.on_hold and queue.kind in kinds
+        }
         for application in self.applications.values():
-            application.restarted()
+            application.restarted(is_there=application.consumer.queue not in self.deleted)
+        if self.is_calm:
+            self.make_again()
         waiting, self._waiting = self._waiting, []
         for burst, number in waiting:
             self.submit(burst, number)
@@ -394,6 +411,7 @@ class Machine(WatchedNode):
         if kept:
             self.oracle.flushing(self, undecided.batch.writes, undecided.submissions, undecided.receipts)
             self.oracle.noted(self, undecided.batch.notes)
+            self.queues_left |= undecided.orders
         else:
             self.ledger.forgotten(undecided.submissions)
         self.disk.crash(kept=kept)
@@ -434,12 +452,13 @@ class Machine(WatchedNode):
         self._behind.clear()
         self.ledger.forgotten(self._submissions)
         self._submissions.clear()
+        self._orders.clear()
         self.receipts.clear()
 
     def copy_store(self) -> None:
         """An operator makes a copy of its store, which nobody has open."""
         if self._undecided is None:
-            self._copy = self.files.copied(), deepcopy(self.disk)
+            self._copy = self.files.copied(), deepcopy(self.disk), dict(self.queues_left)
 
     def put_back_store(self, *, is_lost: bool) -> bool:
         """The copy takes the place of its store, which nobody has open, or nothing does; whether there was a copy."""
@@ -448,10 +467,10 @@ class Machine(WatchedNode):
         undecided, self._undecided = self._undecided, None
         if undecided is not None:
             self.ledger.forgotten(undecided.submissions)
-        copy, disk = (None, Disk()) if is_lost or self._copy is None else self._copy
+        copy, disk, left = (None, Disk(), {}) if is_lost or self._copy is None else self._copy
         self.files.put_back(copy)
         self.was_put_back = True
-        self.disk = deepcopy(disk)
+        self.disk, self.queues_left = deepcopy(disk), dict(left)
         return True
 
     def leave(self) -> None:
@@ -489,7 +508,7 @@ class Machine(WatchedNode):
         self.oracle.check("whereabouts_tell_the_truth", reason)
 
     def delete(self, queue: str) -> None:
-        """An operator deletes a queue; nobody receives from it until the node starts with it again."""
+        """An operator deletes a queue; nobody receives from it until it is made again."""
         assert self.core is not None
         if queue not in self.deleted:
             self.deleted.add(queue)
@@ -498,6 +517,25 @@ class Machine(WatchedNode):
                 if application.consumer.queue == queue:
                     application.leave()
             self.core.delete(queue)
+            self._orders[queue] = False
+
+    def make_again(self) -> None:
+        """An operator makes the queues again that were deleted, as soon as nothing is left in them."""
+        assert self.core is not None
+        for declaration in self.queues:
+            if declaration.name not in self.deleted:
+                continue
+            try:
+                self.core.make(declaration)
+            except UsageError:
+                self.later(MADE_AGAIN_MS, self.make_again)
+                continue
+            self.ledger.tally["a queue was made again"] += 1
+            self._orders[declaration.name] = True
+            self.deleted.remove(declaration.name)
+            for application in self.applications.values():
+                if application.consumer.queue == declaration.name:
+                    application.restarted()
 
     def purge_outgoing(self, also_others: bool) -> None:
         """Delete what waits in outgoing queues, but for the acknowledgments that destinations send."""
@@ -523,9 +561,9 @@ class Machine(WatchedNode):
 
         A node that its QueueManagerQuota stops is given more room, as by an operator: full nodes refuse one another's
         messages, and nothing says that they ever stop.  [MS-MQQB] 3.1.5.8.8  So is one that knows as many senders as it
-        may: none of them is ever forgotten. A queue that was deleted is declared anew.
+        may: none of them is ever forgotten. A queue that was deleted is made again.
         """
-        is_stopped = bool(self.deleted)
+        is_stopped = False
         quota_bytes, sequences = ROOMY.quota_bytes, ROOMY.maximum_sequences
         if self.settings.quota_bytes < quota_bytes or self.settings.maximum_sequences < sequences:
             self.settings = replace(self.settings, quota_bytes=quota_bytes, maximum_sequences=sequences)
@@ -541,6 +579,8 @@ class Machine(WatchedNode):
         if self.core is None:
             self._world.restart(self, self.life)
         self.hear(self.life, self.hold, False)
+        self.is_calm = True
+        self.hear(self.life, self.make_again)
 
     # Its loop
 
@@ -652,9 +692,10 @@ class Machine(WatchedNode):
         """Put it into the store; what follows waits for the flush, if that lasts."""
         store, files = self._open_store, self.files
         submissions, receipts = self._take_applications()
+        orders, self._orders = self._orders, {}
         files.holds_flush = bool(self.flush_ms)
         self.disk.begin(writes)
-        self._flushing = _Flushing(self._batch, submissions, receipts)
+        self._flushing = _Flushing(self._batch, submissions, receipts, orders)
         self.committed_in = self.life
         try:
             store.commit(writes)
@@ -662,7 +703,7 @@ class Machine(WatchedNode):
             if files.trouble == FULL:  # Then nothing of it is there.
                 self.disk.crash(kept=False)
                 self._flushing = None
-                self._submissions, self.receipts = submissions, receipts
+                self._submissions, self.receipts, self._orders = submissions, receipts, orders
             raise
         finally:
             files.holds_flush = False
@@ -682,6 +723,7 @@ class Machine(WatchedNode):
         self.files.release()
         self.oracle.flushing(self, flushing.batch.writes, flushing.submissions, flushing.receipts)
         self.disk.flush()
+        self.queues_left |= flushing.orders
         size_bytes = self._open_store.size_bytes
         if size_bytes != self.disk.size_bytes:
             reason = f"the store of {self.name} has {size_bytes} bytes, {self.disk.size_bytes} were committed"

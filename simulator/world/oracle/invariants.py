@@ -7,7 +7,7 @@ in answers.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -194,6 +194,16 @@ def final_acks_tell_the_truth(
         return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
     message.refusals.append(message_class)
     return _over_too_soon(ledger, node, message, message_class)
+
+
+def queues_stay_as_they_were_left(node: WatchedNode, there: Collection[str]) -> str | None:
+    """A node that starts has the queues that operators have left it, as far as they were told so, and no others."""
+    for queue in node.queues:
+        if (queue.name in there) != node.queues_left.get(queue.name, True):
+            return (
+                f"{node.name} was left {'without' if queue.name in there else 'with'} its queue {queue.name}"
+            )
+    return None
 
 
 def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mapping[str, int]) -> str | None:

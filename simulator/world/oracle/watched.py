@@ -96,6 +96,8 @@ class WatchedNode:
         self.may_wait_in_vain = False
         """Whether what it has to hear of may be lost, with a store that was put back as it was earlier."""
         self.was_put_back = False
+        self.queues_left: dict[str, bool] = {}
+        """What is on disk of its queues that operators have deleted, or made again: whether one is there."""
         """Whether its store was replaced by another, and no life has begun since."""
         self.has_purged = False
         """Whether an operator has ever deleted what it was to send."""

@@ -16,6 +16,7 @@ from mqproto.manager.identifiers import SenderHistory
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.declarations import Declarations
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
@@ -133,11 +134,22 @@ def take_every_session_for_used(sound: Any) -> Any:
 def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
     """When a queue is deleted, what comes for the others finds none."""
 
-    def delete(self: LocalQueues, queue: LocalQueue) -> None:
-        sound(self, queue)
+    def delete(self: LocalQueues, queue: LocalQueue) -> int:
+        count: int = sound(self, queue)
         self._by_wire_name.clear()
+        return count
 
     return delete
+
+
+@plant(Declarations, "_write", "queues_stay_as_they_were_left")
+def forget_what_operators_do_to_queues(sound: Any) -> Any:
+    """A queue that was deleted is there again after a restart, as it is declared."""
+
+    def write(self: Declarations, number: int, name: str, *, holds: bool) -> None:
+        self._numbers.pop(next(key for key, known in self._numbers.items() if known == number), None)
+
+    return write
 
 
 @plant(LocalQueue, "ask", "one_request_at_a_time")

@@ -78,6 +78,7 @@ QUICK: Final = {
     "clean-up-what-only-sends": 0,
     "take-every-session-for-used": 105,
     "delete-the-names-of-all-queues-with-one": 263,
+    "forget-what-operators-do-to-queues": 0,
     "let-everybody-ask": 0,
     "say-late-that-a-queue-is-paused": 11,
     "take-each-link-for-as-good": 1,

@@ -1,0 +1,232 @@
+"""The queues that a queue manager has: as its topology declares them, and as operators have changed that since.
+
+What an operator makes, changes or deletes is a row of the store's queues, of a kind of its own, as a blocked network
+is. It has the queue as it is from then on, and what was declared at that time, and holds as long as the same is
+declared. If that has changed since, what is declared now wins, and a note says so.
+
+    declared then       made to be          declared now        there is
+    nothing             orders              nothing             orders, as it was made
+    orders              nothing             orders              no queue
+    orders              orders, 512 KiB     orders, 64 KiB      orders, 64 KiB, and a note
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, replace
+from typing import Any, Final, NamedTuple
+
+from mqproto.base.errors import UsageError
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, StoredState
+from mqproto.wire.guid import guid_from_text, guid_text
+
+FIRST_IDENTIFIER: Final = 65_536
+"""Of the queues that operators make. What a topology declares begins at 16, and may get more queues later."""
+
+
+class Change(NamedTuple):
+    """What an operator has made of a queue.
+
+    now: as it is from then on; None if it was deleted.
+    declared: as it was declared at that time; None if it was not.
+    """
+
+    name: str
+    now: QueueDeclaration | None
+    declared: QueueDeclaration | None
+
+
+class Declarations:
+    """All of them, by name in lower case.
+
+    Args:
+        declared: by the topology.
+        state: what the store has.
+        next_number: gives numbers to rows.
+
+    Raises:
+        UsageError: a queue that was made has the identifier or the GUID of one that is declared now.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        declared: Iterable[QueueDeclaration],
+        state: StoredState,
+        next_number: Callable[[], int],
+    ) -> None:
+        self._writes = desk.writes
+        self._next_number = next_number
+        self._declared = {declaration.name.lower(): declaration for declaration in declared}
+        self._next_identifier = state.counters.get(QUEUE_IDENTIFIER, FIRST_IDENTIFIER)
+        self._numbers: dict[str, int] = {}
+        """The rows that hold."""
+        self._free: list[int] = []
+        """Rows that hold no more, to be used again."""
+        self.current = dict(self._declared)
+        self.deleted: dict[str, str] = {}
+        """The names of those that operators have deleted, and nobody has made again."""
+        for stored in state.queues:
+            if stored.kind is not QueueKind.DECLARED:
+                continue
+            if not stored.on_hold:
+                self._free.append(stored.queue)
+                continue
+            change = _read(stored.name)
+            self._numbers[change.name.lower()] = stored.queue
+            if not self._holds(change):
+                self._give_way(change, desk.notes)
+        self._check_twins()
+
+    def _holds(self, change: Change) -> bool:
+        """Whether the same is declared as when it was made; then it is so."""
+        key = change.name.lower()
+        declared = self._declared.get(key)
+        if not _alike(change.declared, declared):
+            return False
+        if change.now is None:
+            self.current.pop(key, None)
+            self.deleted[key] = change.name
+        else:
+            self.current[key] = change.now if declared is None else _numbered(change.now, declared.identifier)
+        return True
+
+    def _give_way(self, change: Change, notes: list[Note]) -> None:
+        """What is declared has changed since, and wins."""
+        declared = self._declared.get(change.name.lower())
+        self._void(change.name.lower())
+        if not _alike(change.now, declared):
+            notes.append(
+                Note(
+                    "declared-otherwise",
+                    {
+                        "queue": change.name,
+                        "was": _words(change.now),
+                        "is": _words(declared),
+                        "reason": "its topology has changed since an operator did that, and wins",
+                    },
+                )
+            )
+
+    def _check_twins(self) -> None:
+        """Messages that name one of two would reach the other."""
+        owners: dict[object, QueueDeclaration] = {}
+        for declaration in self.current.values():
+            for what, name in (("id", declaration.identifier), ("GUID", declaration.public)):
+                other = owners.setdefault(name, declaration) if name is not None else declaration
+                if other is not declaration:
+                    raise UsageError(
+                        f"{other.name} is declared with the {what} of {declaration.name}, which an operator has made: "
+                        f"give {other.name} another in its topology"
+                    )
+
+    # What operators do
+
+    def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
+        """A queue is there from now on; it gets its identifier: the declared one, or one that no queue ever had."""
+        key = declaration.name.lower()
+        declared = self._declared.get(key)
+        identifier = self._fresh() if declared is None else declared.identifier
+        made = _numbered(declaration, identifier)
+        self.deleted.pop(key, None)
+        self._keep(Change(made.name, made, declared))
+        return made
+
+    def change(self, declaration: QueueDeclaration) -> None:
+        """One that there is has other properties from now on."""
+        self._keep(Change(declaration.name, declaration, self._declared.get(declaration.name.lower())))
+
+    def delete(self, declaration: QueueDeclaration) -> None:
+        """One that there is, is there no more."""
+        key = declaration.name.lower()
+        self.deleted[key] = declaration.name
+        self._keep(Change(declaration.name, None, self._declared.get(key)))
+
+    def forget(self, key: str) -> None:
+        """Nothing is left of a queue that was made and deleted. A declared one would be there again."""
+        if key in self.deleted and key not in self._declared:
+            del self.deleted[key]
+            self._void(key)
+
+    def _keep(self, change: Change) -> None:
+        key = change.name.lower()
+        self.current.pop(key, None)
+        if change.now is not None:
+            self.current[key] = change.now
+        if key not in self._numbers:
+            self._numbers[key] = self._free.pop() if self._free else self._next_number()
+        self._write(self._numbers[key], _written(change), holds=True)
+
+    def _void(self, key: str) -> None:
+        number = self._numbers.pop(key)
+        self._free.append(number)
+        self._write(number, str(number), holds=False)
+
+    def _write(self, number: int, name: str, *, holds: bool) -> None:
+        self._writes.urgent().queues.append(QueueRow(number, QueueKind.DECLARED, name, on_hold=holds))
+
+    def _fresh(self) -> int:
+        taken = {declaration.identifier for declaration in self._declared.values()}
+        while self._next_identifier in taken:
+            self._next_identifier += 1
+        self._next_identifier += 1
+        self._writes.urgent().counters[QUEUE_IDENTIFIER] = self._next_identifier
+        return self._next_identifier - 1
+
+
+def _numbered(declaration: QueueDeclaration, identifier: int) -> QueueDeclaration:
+    return replace(declaration, identifier=identifier)
+
+
+def _alike(one: QueueDeclaration | None, other: QueueDeclaration | None) -> bool:
+    """Whether both say the same of a queue. Its number may have changed because another was declared before it."""
+    if one is None or other is None:
+        return one is other
+    return _numbered(one, 0) == replace(other, identifier=0, name=one.name)
+
+
+def _words(declaration: QueueDeclaration | None) -> str:
+    """What a note says of it: nothing of what there is not."""
+    if declaration is None:
+        return "no queue"
+    words = ["transactional" if declaration.transactional else "not transactional"]
+    if declaration.public is not None:
+        words.append(f"public {guid_text(declaration.public)}")
+    if declaration.quota_bytes is not None:
+        words.append(f"{declaration.quota_bytes:,} bytes")
+    if declaration.journal:
+        words.append("with a journal")
+    if declaration.journal_quota_bytes is not None:
+        words.append(f"of {declaration.journal_quota_bytes:,} bytes")
+    if declaration.strangers:
+        words.append("open to strangers")
+    return ", ".join(words)
+
+
+# How a row has it
+
+
+def _written(change: Change) -> str:
+    return json.dumps([change.name, _values(change.now), _values(change.declared)], ensure_ascii=False)
+
+
+def _values(declaration: QueueDeclaration | None) -> list[Any] | None:
+    if declaration is None:
+        return None
+    return [guid_text(value) if isinstance(value, bytes) else value for value in astuple(declaration)]
+
+
+def _read(text: str) -> Change:
+    name, now, declared = json.loads(text)
+    return Change(name, _made_of(now), _made_of(declared))
+
+
+def _made_of(values: list[Any] | None) -> QueueDeclaration | None:
+    if values is None:
+        return None
+    declaration = QueueDeclaration(*values)
+    public: Any = declaration.public
+    return declaration if public is None else replace(declaration, public=guid_from_text(public))
