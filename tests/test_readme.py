@@ -63,6 +63,10 @@ ELSEWHERE: Final[dict[str, str]] = {
         ],
         "tests/simulator/cli/test_cli.py::test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say",
     ),
+    **dict.fromkeys(
+        ["mqproto queue", "mqproto node --name shop --queue orders &"],
+        "tests/simulator/cli/test_queues.py::test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say",
+    ),
     "mqproto peers": "tests/simulator/command/test_peers.py::"
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(

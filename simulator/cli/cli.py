@@ -19,6 +19,8 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import commands
+from simulator.cli.queues import app as queue_app
+from simulator.cli.queues import asked_for
 from simulator.command import analysis, decoding, peers, reporting, store
 from simulator.command.options import (
     DONE,
@@ -32,6 +34,7 @@ from simulator.command.options import (
     TopologyArgument,
     WaypointsOption,
     complain,
+    only_node,
     only_one,
     place_of,
     print_json,
@@ -207,8 +210,44 @@ def run(
 
 @app.command()
 def node(
-    topology: TopologyArgument,
-    name: Annotated[str, typer.Argument(help="Which of its nodes.")],
+    topology: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TOPOLOGY]",
+            help="A shipped topology, a .toml file, or a node alone that was made before.",
+            show_default=False,
+        ),
+    ] = "",
+    name: Annotated[
+        str,
+        typer.Argument(metavar="[NAME]", help="Which of its nodes, if it has several.", show_default=False),
+    ] = "",
+    alone: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="A node alone, in no topology; its first start makes it.",
+            show_default=False,
+        ),
+    ] = "",
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="NAME[:transactional]",
+            help="Make this queue if it is not there; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Where a node alone listens, when it is made: 127.0.0.1:1801 by default.",
+            show_default=False,
+        ),
+    ] = None,
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
     capture: Annotated[
@@ -224,17 +263,41 @@ def node(
     ] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> int:
-    """One queue manager in the foreground, until Ctrl-C or SIGTERM."""
+    """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
+
+    \b
+    $ mqproto node --name shop --queue orders --queue replies:transactional
+    $ mqproto send orders --body hello --topology shop
+    $ mqproto queue create notes --topology shop
+    """
     from simulator.base.profiling import profiled
     from simulator.node.node import serve
+    from simulator.topology.places import Place
 
-    place = place_of(topology, directory, waypoints=waypoints)
+    if alone and (topology or name):
+        raise UsageError("--name is that of a node alone: leave TOPOLOGY and NAME out")
+    if address is not None and not alone:
+        raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
+    wanted = dict(map(asked_for, queues or ()))
+    if alone:
+        from simulator.topology.alone import node_alone
+
+        found, where = node_alone(alone, directory, address)
+        place, name = Place(found, where), alone
+        allow_remote = True  # Whoever gave it its address has asked for that.
+        place = place.with_waypoints() if waypoints else place
+    elif topology:
+        place = place_of(topology, directory, waypoints=waypoints)
+        name = name or only_node(place)
+    else:
+        raise UsageError("name a topology and one of its nodes, or a node alone with --name")
     with profiled(profile):
         serve(
             place.topology,
             name,
             place.directory,
             allow_remote=allow_remote,
+            queues=wanted,
             capture=capture,
             log=log,
             supervised=supervised,
@@ -253,12 +316,12 @@ for command in (
     commands.pause,
     commands.resume,
     commands.purge,
-    commands.delete,
 ):
     app.command()(command)
 app.command("return")(commands.send_back)
 
 
+app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.command()(gateway)

@@ -157,8 +157,10 @@ def send(
 def _send_imported(
     place: Place, node: str | None, queue: str | None, file: Path, journal: Path | None, *, as_json: bool
 ) -> int:
+    from simulator.client.live import as_it_is
     from simulator.command import talk
 
+    place = run_task(partial(as_it_is, place))
     importing = talk.importing(place, node, queue, file, journal)
     chosen, left_out = importing.found.chosen, importing.found.left_out
     for one in left_out:
@@ -268,9 +270,10 @@ def queues(
     as_json: JsonOption = False,
 ) -> int:
     """What waits where, on every node that runs. Status 1 if none does."""
+    from simulator.client.live import as_it_is
     from simulator.command import oversee
 
-    place = place_of(topology, directory)
+    place = run_task(partial(as_it_is, place_of(topology, directory)))
     found = run_task(partial(oversee.statuses, place))
     if as_json:
         print_json(oversee.queues_as_json(place.topology, found))
@@ -307,10 +310,11 @@ def explain(
       not connected to destination (127.0.0.3:1801) for 14 s: connection refused by 127.0.0.3:1801; next try in 0.1 s
     destination is not running, or does not answer; `mqproto node three-node destination` starts it
     """
+    from simulator.client.live import as_it_is
     from simulator.command import oversee
     from simulator.command.explain import Explainer
 
-    place = place_of(topology, directory)
+    place = run_task(partial(as_it_is, place_of(topology, directory)))
     found = run_task(partial(oversee.explanations, place, node, subject, count))
     if as_json:
         print_json(oversee.explanations_as_json(place.topology, found))
@@ -418,25 +422,6 @@ def purge(
 
     count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
     _report({"queue": queue, "deleted": count}, f"{_messages(count)} deleted", as_json=as_json)
-    return DONE
-
-
-def delete(
-    queue: LocalArgument,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    node: NodeOption = None,
-    directory: DirectoryOption = None,
-    as_json: JsonOption = False,
-) -> int:
-    """Delete a queue and its messages; it is back, and empty, when its node is started anew."""
-    from simulator.command import oversee
-
-    count = run_task(partial(oversee.delete, place_of(topology, directory), node, queue))
-    _report(
-        {"queue": queue, "deleted": count},
-        f"{queue} is gone, and {_messages(count)} with it",
-        as_json=as_json,
-    )
     return DONE
 
 

@@ -32,7 +32,7 @@ from simulator.client.journal import Journal, opened
 from simulator.node import control
 from simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
 from simulator.node.received import MessageId, ReceivedMessage, received
-from simulator.topology import Topology, places
+from simulator.topology import QueueDeclaration, Topology, places
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits for the node to say what became of its messages."""
@@ -66,6 +66,22 @@ class DraftOptions(TypedDict, total=False):
     response_queue: str
     acknowledgments: int
     trace_queue: str
+
+
+class ChangedOptions(TypedDict, total=False):
+    """What of a queue can be changed; see `control.QueueWish`."""
+
+    quota_kb: int | None
+    journal: bool | None
+    journal_quota_kb: int | None
+    strangers: bool | None
+
+
+class MadeOptions(ChangedOptions, total=False):
+    """What a queue can be made with."""
+
+    transactional: bool | None
+    public: bytes | None
 
 
 @asynccontextmanager
@@ -383,8 +399,39 @@ class Client:
         """
         return await self._count(Operation.PURGE, control.OneQueue(queue))
 
+    async def declared(self) -> list[QueueDeclaration]:
+        """The queues that the node has, but for journals and the system's, as they are now."""
+        answer: control.Declared = await self._exchange.ask(Operation.DECLARED, control.Nothing())
+        return answer.queues
+
+    async def make(self, queue: str, **properties: Unpack[MadeOptions]) -> QueueDeclaration:
+        """Have the node make a queue, which stays over its restarts; what it is.
+
+        Args:
+            queue: its name, or such a path name as `.\\private$\\orders`.
+            properties: see `control.QueueWish`.
+
+        Raises:
+            UsageError: there is one of this name, or it cannot be.
+        """
+        made: QueueDeclaration = await self._exchange.ask(
+            Operation.MAKE, control.QueueWish(queue, **properties)
+        )
+        return made
+
+    async def change(self, queue: str, **properties: Unpack[ChangedOptions]) -> QueueDeclaration:
+        """Have a queue with other properties, over restarts of the node as well; what it is then.
+
+        Raises:
+            UsageError: it cannot be: there is something in a journal that is to be no more, say.
+        """
+        changed: QueueDeclaration = await self._exchange.ask(
+            Operation.CHANGE, control.QueueWish(queue, **properties)
+        )
+        return changed
+
     async def delete(self, queue: str) -> int:
-        """Delete a queue of the node, until the node is started anew, and what is in it; how many messages go.
+        """Delete a queue of the node, and what is in it and its journal; how many messages go.
 
         Raises:
             UsageError: it is the system's, or an application receives from it.

@@ -34,11 +34,13 @@ TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"
 DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
 
 TopologyArgument = Annotated[
-    str, typer.Argument(help="A shipped topology, such as three-node, or a .toml file.")
+    str, typer.Argument(help="A shipped topology, such as three-node, a .toml file, or a node alone.")
 ]
 TopologyOption = Annotated[
     str,
-    typer.Option("--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A shipped topology or a .toml file."),
+    typer.Option(
+        "--topology", "-t", envvar=TOPOLOGY_VARIABLE, help="A shipped topology, a .toml file or a node alone."
+    ),
 ]
 DirectoryOption = Annotated[
     Path | None,
@@ -83,6 +85,18 @@ def place_of(topology: str, directory: Path | None, *, waypoints: bool = False) 
 
     place = Place.of(topology, directory)
     return place.with_waypoints() if waypoints else place
+
+
+def only_node(place: Place) -> str:
+    """The node of a topology that has one.
+
+    Raises:
+        UsageError: it has several.
+    """
+    nodes = list(place.topology.nodes)
+    if len(nodes) > 1:
+        raise UsageError(f"{place.topology.name} has several nodes: name one of {', '.join(nodes)}")
+    return nodes[0]
 
 
 def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""What an operator does from the command line: sees queues, asks why, pauses, purges, deletes, sends back."""
+"""What an operator does from the command line: sees queues, asks why, pauses, purges, sends back."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
 from simulator.base.screen import plain_table, wide_console
 from simulator.client import Client, MessageId, NodeUnreachable, connect
+from simulator.client.live import as_it_is
 from simulator.command.explain import Explainer, duration, is_kept
 from simulator.node.control import Explanation
-from simulator.topology import Topology
+from simulator.topology import Topology, places
 from simulator.topology.directory import Directory, known_as
-from simulator.topology.places import Place, host_of
+from simulator.topology.places import Place
 from simulator.topology.resolve import is_bare, is_system_queue
 
 T = TypeVar("T")
@@ -71,13 +72,19 @@ async def explanations(
 ) -> dict[str, Explanation | None]:
     """What each node, or the one, says of a queue, a node or a message; None for one that is not running.
 
+    place: with the queues as they are (`simulator.client.live.as_it_is`).
+
     Raises:
         UsageError, FormatNameError: it is none of these.
         NodeUnreachable: the one is not running.
     """
     if node is None and _is_queue_of_one(place.topology, subject):
         subject = f"{place.topology.host_of(subject).name}\\{subject}"
-    return await ask_all(place, lambda client: client.explain(subject, limit), node)
+
+    async def ask(client: Client) -> Explanation:
+        return await client.explain(place.name_at(client.node, subject), limit)
+
+    return await ask_all(place, ask, node)
 
 
 def _is_queue_of_one(topology: Topology, subject: str) -> bool:
@@ -263,9 +270,11 @@ async def hold(place: Place, node: str | None, queue: str, *, on_hold: bool) -> 
         UsageError: no node or several have such a queue, or the one has not.
         NodeUnreachable: the node is not running.
     """
+    place = await as_it_is(place, queue)
     name = place.topology.node_named(node).name if node else await _only_sender(place, queue)
+    called = place.name_at(name, queue)
     async with connect(place.topology, name, place.directory) as client:
-        await (client.pause(queue) if on_hold else client.resume(queue))
+        await (client.pause(called) if on_hold else client.resume(called))
     return name
 
 
@@ -296,14 +305,10 @@ async def purge(place: Place, node: str | None, queue: str) -> int:
         UsageError: there is no such queue.
         NodeUnreachable: the node is not running.
     """
-    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
-        return await client.purge(queue)
-
-
-async def delete(place: Place, node: str | None, queue: str) -> int:
-    """Delete a queue until its node is started anew; errors as `purge`."""
-    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
-        return await client.delete(queue)
+    place = await as_it_is(place, queue)
+    name = places.host_of(place, node, queue)
+    async with connect(place.topology, name, place.directory) as client:
+        return await client.purge(place.name_at(name, queue))
 
 
 async def send_back(
@@ -316,7 +321,8 @@ async def send_back(
         NodeUnreachable: the node is not running.
     """
     chosen = [_identifier(text) for text in identifiers]
-    name = host_of(place, node, queue)
+    place = await as_it_is(place, queue)
+    name = places.host_of(place, node, queue)
     directory = Directory(place.topology, place.topology.nodes[name])
     async with connect(place.topology, name, place.directory) as client:
         if chosen:

@@ -24,12 +24,13 @@ from mqproto.wire import INFINITE
 from simulator.client import ReceivedMessage, Reject, connect
 from simulator.client.envelope import FailureNote
 from simulator.client.imported import Import, read_import
+from simulator.client.live import as_it_is, host_of
 from simulator.client.submission import receive_all, send_all, send_runs
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.node.control import Settlement
-from simulator.topology import Topology
+from simulator.topology import Topology, places
 from simulator.topology.errors import nearest
-from simulator.topology.places import Place, host_of
+from simulator.topology.places import Place
 from simulator.topology.resolve import is_bare
 
 TRANSACTION_LIMIT: Final = 500
@@ -151,15 +152,17 @@ async def send(
         UsageError: the queue is unknown, or does not take such messages.
         NodeUnreachable: the node is not running.
     """
+    at = place.topology.node_named(node).name if node else next(iter(place.topology.nodes))
+    typed = [name.strip() for name in queue.split(",")]
+    place = await as_it_is(place, *typed, at=at)
     topology = place.topology
-    at = topology.node_named(node).name if node else next(iter(topology.nodes))
-    names = [_whole(place, name.strip()) for name in queue.split(",")]
+    names = [_whole(place, name) for name in typed]
     takes_transactional = {name: _takes_transactional(topology, name, at) for name in names}
     transactional = options.transactional
     if transactional is None:
-        transactional = takes_transactional[names[0]]
+        transactional = next((takes for takes in takes_transactional.values() if takes is not None), False)
     for name, takes in takes_transactional.items():
-        if transactional != takes:
+        if takes is not None and transactional != takes:
             # Its queue manager would drop them without a word.
             kind, option = ("transactional", "--no-") if takes else ("not transactional", "--")
             hint = (
@@ -171,7 +174,7 @@ async def send(
     if options.together and not transactional:
         raise UsageError(f"{queue} is not transactional: leave --transaction out")
     drafts = [options.draft(body, transactional=transactional) for body in found]
-    names_of_all = ",".join(names)
+    names_of_all = ",".join(place.name_at(at, name) for name in names)
     async with connect(topology, at, place.directory, journal=journal) as client:
         if journal is not None:
             if options.together:
@@ -226,13 +229,17 @@ def importing(
 ) -> Importing:
     """The messages of a file that `mqproto store export` has written, - for stdin, as far as they can be sent.
 
+    place: with the queues as they are (`simulator.client.live.as_it_is`).
+
     Raises:
         UsageError: it cannot be read, or is something else; or they are of several nodes' stores and nobody says where
             to send them.
     """
     topology = place.topology
     if queue is not None:
-        queue = ",".join(_whole(place, name.strip()) for name in queue.split(","))
+        names = [_whole(place, name.strip()) for name in queue.split(",")]
+        at = topology.node_named(node).name if node else next(iter(topology.nodes))
+        queue = ",".join(place.name_at(at, name) for name in names)
     try:
         with nullcontext(sys.stdin) if str(file) == "-" else file.open(encoding="utf-8") as lines:
             found = read_import(lines, str(file), queue, has_journal=journal is not None)
@@ -248,7 +255,7 @@ def importing(
                 takes = _takes_transactional(topology, name, at)
             except (UsageError, FormatNameError) as error:
                 return str(error)
-            if takes != transactional:
+            if takes is not None and takes != transactional:
                 return f"{name} is {'not ' * (not takes)}transactional, and the message is{' not' * takes}"
         return None
 
@@ -266,12 +273,15 @@ def _node_of(topology: Topology, found: Import) -> str:
 
 def _whole(place: Place, queue: str) -> str:
     """The name with its node, if it is a queue's alone."""
-    return f"{host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
+    return f"{places.host_of(place, None, queue)}\\{queue}" if is_bare(queue) else queue
 
 
-def _takes_transactional(topology: Topology, queue: str, at: str) -> bool:
-    declared = topology.resolve(queue, at=at).queue
-    return declared is not None and declared.transactional
+def _takes_transactional(topology: Topology, queue: str, at: str) -> bool | None:
+    """Whether a queue takes transactional messages, and no others; None of one that nobody here knows."""
+    found = topology.resolve(queue, at=at)
+    if found.queue is None:
+        return False if found.format_name.read_only else None
+    return found.queue.transactional
 
 
 async def receive(
@@ -296,7 +306,7 @@ async def receive(
     if rolls_back and count > TRANSACTION_LIMIT:
         raise UsageError(f"--rollback gives back one transaction: at most {TRANSACTION_LIMIT}, not {count:,}")
     found = 0
-    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
+    async with connect(place.topology, await host_of(place, node, queue), place.directory) as client:
         while found < count:
             try:
                 limit = min(count - found, TRANSACTION_LIMIT)
@@ -336,7 +346,7 @@ async def receive_on(
     """
     found = 0
     async with connect(
-        place.topology, host_of(place, node, queue), place.directory, journal=journal
+        place.topology, await host_of(place, node, queue), place.directory, journal=journal
     ) as client:
         async for message in receive_all(client, queue, count, timeout_s, TRANSACTION_LIMIT):
             show(message)
@@ -347,7 +357,7 @@ async def receive_on(
 
 async def peek(place: Place, node: str | None, queue: str, count: int) -> list[ReceivedMessage]:
     """The first messages of a queue, which stay there; errors as `receive`."""
-    async with connect(place.topology, host_of(place, node, queue), place.directory) as client:
+    async with connect(place.topology, await host_of(place, node, queue), place.directory) as client:
         return await client.peek(queue, limit=count)
 
 

@@ -163,7 +163,7 @@ class Supervisor:
 
     def topology_file(self, name: str) -> Path:
         """The topology as one node sees it."""
-        return self.directory / f"{name}.toml"
+        return self.directory / f"{name}.seen.toml"
 
     async def start(self, name: str) -> Started:
         """Spawn a node and wait until it listens.

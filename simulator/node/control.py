@@ -29,9 +29,9 @@ from mqproto.edge.operations import IDENTIFIERS, is_numbered, parted, with_ident
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import MessageStatus
 from mqproto.messages.drafts import Draft
-from simulator.topology import TopologyError
+from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 5
+VERSION: Final = 6
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -63,12 +63,15 @@ class Operation(IntEnum):
     RECEIVE = 6
     PEERS = 7
     BLOCK = 8
+    DECLARED = 9
     SEND = 32
     SETTLE = 33
     SEND_TOGETHER = 34
     PURGE = 35
     DELETE = 36
     SEND_BACK = 37
+    MAKE = 38
+    CHANGE = 39
     DONE = 64
     FAILED = 65
 
@@ -274,6 +277,29 @@ class Explanation(msgspec.Struct, array_like=True):
     messages: list[MessageStatus]
 
 
+class QueueWish(msgspec.Struct, array_like=True):
+    """A queue of the node that is to be made, or changed. What is None is as it is by default, or stays as it is.
+
+    queue: a path name, or the queue's own name.
+    transactional, public: only of one that is made; public is its GUID.
+    quota_kb, journal_quota_kb: 0 for no limit.
+    """
+
+    queue: str
+    transactional: bool | None = None
+    public: Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)] | None = None
+    quota_kb: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
+    journal: bool | None = None
+    journal_quota_kb: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
+    strangers: bool | None = None
+
+
+class Declared(msgspec.Struct, array_like=True):
+    """The queues that a node has, as they are now."""
+
+    queues: list[QueueDeclaration]
+
+
 class OneQueue(msgspec.Struct, array_like=True):
     """A queue of the node or, for PURGE, an outgoing one."""
 
@@ -316,6 +342,9 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.PURGE: OneQueue,
     Operation.DELETE: OneQueue,
     Operation.SEND_BACK: SendBack,
+    Operation.DECLARED: Nothing,
+    Operation.MAKE: QueueWish,
+    Operation.CHANGE: QueueWish,
 }
 """Each request and its parameters."""
 
@@ -335,6 +364,9 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.PURGE: Count,
     Operation.DELETE: Count,
     Operation.SEND_BACK: Count,
+    Operation.DECLARED: Declared,
+    Operation.MAKE: QueueDeclaration,
+    Operation.CHANGE: QueueDeclaration,
 }
 """Each request and what a DONE carries."""
 

@@ -12,7 +12,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import MqprotoError
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.routing import MSMQ_PORT
 from mqproto.turn.effects import (
     Batch,
     CloseTransport,
@@ -100,6 +101,7 @@ class Node:
         self.core = QueueManager(
             node.guid, directory.queues, directory.routes, node.settings, state, clock.now()
         )
+        directory.has_queues(self.core.declared)
         self.core.stored(store.size_bytes)
         self.core.has_room(store.room_bytes)
         buffer = read_buffer()
@@ -118,6 +120,14 @@ class Node:
         self._pings = Pings(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
         )
+
+    def make_missing(self, name: str, *, transactional: bool) -> None:
+        """Have a queue, if there is none of this name yet.
+
+        Raises:
+            UsageError: it cannot be, or is there and of the other kind.
+        """
+        self._service.operators.make_missing(name, transactional=transactional)
 
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""
@@ -251,6 +261,7 @@ async def run_node(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
+    queues: Mapping[str, bool] | None = None,
     capture: Path | None = None,
     log: Lines | None = None,
     clock: Clock | None = None,
@@ -263,6 +274,7 @@ async def run_node(
         name: which of its nodes to be.
         directory: where its store lies, `NAME.sqlite`; by default that of `places.default_directory`.
         allow_remote: listen on an address that is not on loopback, if the topology has one.
+        queues: names of queues to be made that are not there yet, and whether they are transactional.
         capture: the pcapng file for what it sends and receives; one that is there is gone on with.
         log: where the log goes; by default the standard error output.
 
@@ -298,6 +310,8 @@ async def run_node(
         if (life := store.life) is not None and life.is_restored:
             doubt = list_in_doubt(store, life)
         running = Node(Directory(topology, node), store, lines, clock, recording, certificates)
+        for queue, transactional in (queues or {}).items():
+            running.make_missing(queue, transactional=transactional)
         for notice in store.notices:
             lines.warning("store", notice=notice)
         if doubt is not None:
@@ -324,6 +338,12 @@ async def run_node(
                 reason=unanswered,
                 advice="who asks first does not call: free the port, or choose one with ping = 'host:port'",
             )
+        if len(topology.nodes) == 1 and node.port != MSMQ_PORT:
+            lines.warning(
+                "not-1801",
+                port=node.port,
+                advice="a direct name has no port, so others cannot reach this node by one: they call port 1801",
+            )
         if mode := places.who_may_enter(directory):
             lines.warning(
                 "folder-open",
@@ -348,6 +368,7 @@ def serve(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
+    queues: Mapping[str, bool] | None = None,
     capture: Path | None = None,
     log: Path | None = None,
     supervised: bool = False,
@@ -360,7 +381,7 @@ def serve(
         log: the file for the log, which rotates.
         supervised: end with the standard input, so that the node does not outlive who started it; and print a line
             that begins with `opening` before the store is opened, for those who kill nodes at every moment.
-        topology, name, directory, allow_remote, capture: as for `run_node`, which says what is raised.
+        topology, name, directory, allow_remote, queues, capture: as for `run_node`, which says what is raised.
     """
     # Each neighbour and each client takes a descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -371,7 +392,14 @@ def serve(
         with open_log(log) as lines, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
                 run = partial(
-                    run_node, topology, name, directory, allow_remote=allow_remote, capture=capture, log=lines
+                    run_node,
+                    topology,
+                    name,
+                    directory,
+                    allow_remote=allow_remote,
+                    queues=queues,
+                    capture=capture,
+                    log=lines,
                 )
                 if supervised:
                     print(f"opening {name}", flush=True)

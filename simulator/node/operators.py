@@ -1,15 +1,16 @@
-"""What an operator asks of a node and does to its queues: why a message waits; pause, purge, delete, send back."""
+"""What an operator asks of a node and does to queues: why a message waits; make, delete, pause, purge, send back."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.formatname import parse_path_name
 from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
 from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
@@ -17,12 +18,15 @@ from mqproto.neighbours.blocks import network_of, overlap
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_text
 from simulator.node.clock import Clock
-from simulator.node.control import Block, Blocked, Explanation
+from simulator.node.control import Block, Blocked, Declared, Explanation, QueueWish
 from simulator.node.indoubt import lists_of
 from simulator.node.received import MessageId, received
 from simulator.node.room import Room
 from simulator.storage import Store
-from simulator.topology.directory import Directory, known_as
+from simulator.topology import QueueDeclaration
+from simulator.topology.directory import Directory, as_the_core_has_it, known_as
+from simulator.topology.nodes import FIRST_IDENTIFIER
+from simulator.topology.resolve import is_bare
 
 ALL: Final = 2**40
 """More messages than a queue manager has in memory."""
@@ -200,9 +204,91 @@ class Operators:
             names = self._outgoing(text)
         return sum(self._core.purge(name) for name in names)
 
+    def declared(self) -> Declared:
+        """The queues that there are, as they are now."""
+        return Declared(list(self._directory.node.queues.values()))
+
+    def make(self, wish: QueueWish) -> QueueDeclaration:
+        """Have one more queue; what it is."""
+        name = self._name_of_its_own(wish.queue)
+        public = Guid(wish.public) if wish.public is not None else None
+        others = (queue for node in self._directory.topology.nodes.values() for queue in node.queues.values())
+        for other in others:
+            if public is not None and other.public == public:
+                raise UsageError(f"{other.name} has the GUID {guid_text(public)} already: choose another")
+        wanted = QueueDeclaration(
+            name=name,
+            identifier=FIRST_IDENTIFIER,  # The core chooses another.
+            transactional=bool(wish.transactional),
+            public=public,
+            quota_kb=wish.quota_kb or None,
+            journal=bool(wish.journal),
+            journal_quota_kb=wish.journal_quota_kb or None,
+            strangers=bool(wish.strangers),
+        )
+        self._core.make(as_the_core_has_it(wanted))
+        return self._as_it_is(name)
+
+    def make_missing(self, name: str, *, transactional: bool) -> None:
+        """Have a queue of this name and kind, as whoever started the node asks for, if there is none yet."""
+        name = self._name_of_its_own(name)
+        there = {queue.name.casefold(): queue for queue in self._directory.node.queues.values()}
+        known = there.get(name.casefold())
+        if known is None:
+            self.make(QueueWish(name, transactional))
+        elif known.transactional != transactional:
+            kind = "transactional" if known.transactional else "not transactional"
+            raise UsageError(
+                f"--queue {name}: the queue is there and {kind}, which cannot be changed: delete it, or ask for another"
+            )
+
+    def change(self, wish: QueueWish) -> QueueDeclaration:
+        """Have a queue with other properties; what it is."""
+        name = self._directory.local_queue(wish.queue)
+        known = self._directory.node.queues.get(name)
+        if known is None:
+            raise UsageError(
+                f"{name} belongs to the system: set what its own queue is, or the node's settings"
+            )
+        if wish.transactional not in (None, known.transactional) or wish.public not in (None, known.public):
+            raise UsageError(f"{name} stays what it was made as: delete it and make another")
+        values: dict[str, Any] = {
+            key: value for key in ("journal", "strangers") if (value := getattr(wish, key)) is not None
+        }
+        values |= {
+            key: value or None
+            for key in ("quota_kb", "journal_quota_kb")
+            if (value := getattr(wish, key)) is not None
+        }
+        if values.get("journal") is False:
+            values["journal_quota_kb"] = wish.journal_quota_kb or None
+        self._core.change(as_the_core_has_it(replace(known, **values)))
+        return self._as_it_is(name)
+
     def delete(self, text: str) -> int:
         """Delete a queue of this node; how many messages go with it."""
-        return self._core.delete(self._directory.local_queue(text))
+        count = self._core.delete(self._directory.local_queue(text))
+        self._directory.has_queues(self._core.declared)
+        return count
+
+    def _as_it_is(self, name: str) -> QueueDeclaration:
+        self._directory.has_queues(self._core.declared)
+        return self._directory.node.queue(name)
+
+    def _name_of_its_own(self, text: str) -> str:
+        r"""The name of a queue of this node that may not be there: `orders` of `.\private$\orders`, say."""
+        node = self._directory.node.name
+        try:
+            name = parse_path_name(f".\\{text}" if is_bare(text) else text)
+        except FormatNameError as error:
+            raise UsageError(str(error).removeprefix(".\\")) from None
+        if name.computer != "." and name.computer.casefold() != node.casefold():
+            raise UsageError(f"{text} is a queue of {name.computer}: ask that one")
+        if name.read_only or name.subqueue:
+            raise UsageError(
+                f"{text}: journals, subqueues and the system's queues cannot be made; name a queue"
+            )
+        return name.queue
 
     def send_back(self, text: str, chosen: Collection[tuple[bytes, int]] | None) -> int:
         """Send messages of a dead-letter queue or a journal once more; how many were sent.

@@ -392,11 +392,15 @@ class Client:
                 return control.Count((service.operators.purge if purge else service.operators.delete)(queue))
             case control.SendBack(queue, messages):
                 return control.Count(service.operators.send_back(queue, messages))
+            case control.QueueWish():
+                make = request.operation == Operation.MAKE
+                return (service.operators.make if make else service.operators.change)(wish)
             case control.Introduction():
                 return service.introduce(self, wish)
             case _:
-                peers = request.operation == Operation.PEERS
-                return (service.operators.peers if peers else service.operators.status)()
+                operators = service.operators
+                questions = {Operation.PEERS: operators.peers, Operation.DECLARED: operators.declared}
+                return questions.get(Operation(request.operation), operators.status)()
 
     def _send(self, parts: list[tuple[str, list[Draft]]], *, together: bool) -> control.Sent:
         """Take all messages or none."""

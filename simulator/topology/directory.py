@@ -19,6 +19,7 @@ from mqproto.routing.peers import brought_by
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology import Node, Topology, TopologyError
+from simulator.topology import QueueDeclaration as Declared
 from simulator.topology.resolve import Destination as Found
 from simulator.topology.resolve import is_bare
 
@@ -53,24 +54,25 @@ class Directory:
         self.node = node
         self.topology = topology
         self.routes = _routes(topology, node)
-        self.queues = [
-            QueueDeclaration(
-                queue.name,
-                queue.identifier,
-                queue.transactional,
-                queue.public,
-                quota_bytes=_bytes(queue.quota_kb),
-                journal=queue.journal,
-                journal_quota_bytes=_bytes(queue.journal_quota_kb),
-                strangers=queue.strangers,
-            )
-            for queue in node.queues.values()
-        ]
+        self.queues = [as_the_core_has_it(queue) for queue in node.queues.values()]
+        """As the topology declares them. A node that runs may have others: see `has_queues`."""
         self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}
         self._by_name = {queue.name.lower(): queue.name for queue in self.queues}
         # People spell few names, and send to them often.
         self._destination = lru_cache(KNOWN_LIMIT)(self._resolved)
         self._format_name = lru_cache(KNOWN_LIMIT)(self._sendable_name)
+
+    def has_queues(self, queues: Iterable[QueueDeclaration]) -> None:
+        """The node's queues are these from now on, and names mean what they mean now.
+
+        Raises:
+            TopologyError: they cannot be, and nothing has changed.
+        """
+        self.topology = self.topology.with_queues(self.node.name, map(_as_a_topology_has_it, queues))
+        self.node = self.topology.nodes[self.node.name]
+        self._by_name = {name.lower(): name for name in self.node.queues}
+        self._destination.cache_clear()
+        self._format_name.cache_clear()
 
     # Names of queues that somebody sends to
 
@@ -127,7 +129,7 @@ class Directory:
 
     def _sendable(self, text: str) -> Found:
         found = self._find(text)
-        if found.queue is None or found.format_name.read_only:
+        if found.format_name.read_only:
             raise UsageError(
                 f"{text}: nobody sends to a system queue or a journal; name a queue of the topology"
             )
@@ -172,6 +174,8 @@ class Directory:
             with suppress(TopologyError):
                 return Target(self.node, self.local_queue(text), "")
         found = self._find(text)
+        if found.queue is None and not found.format_name.read_only:
+            return Target(found.node, found.local_name, known_as(self.topology, str(found.format_name)))
         name = found.queue.name if found.queue is not None else found.local_name
         return Target(found.node, found.local_name, f"{found.node.name}\\{name}")
 
@@ -186,8 +190,8 @@ class Directory:
         meant = {text.casefold()}
         with suppress(FormatNameError, UsageError):
             found = self._find(text)
-            if found.queue is not None and not found.format_name.read_only:
-                meant.add(f"{found.node.name}\\{found.queue.name}".casefold())
+            if not found.format_name.read_only:
+                meant.add(known_as(self.topology, str(found.format_name)).casefold())
         return [
             name
             for name in dict.fromkeys(names)
@@ -216,6 +220,37 @@ def known_as(topology: Topology, name: str) -> str:
         if found.queue is not None:
             return f"{found.node.name}\\{found.queue.name}"
     return name
+
+
+def as_the_core_has_it(queue: Declared) -> QueueDeclaration:
+    """The same queue, sizes in bytes."""
+    return QueueDeclaration(
+        queue.name,
+        queue.identifier,
+        queue.transactional,
+        queue.public,
+        quota_bytes=_bytes(queue.quota_kb),
+        journal=queue.journal,
+        journal_quota_bytes=_bytes(queue.journal_quota_kb),
+        strangers=queue.strangers,
+    )
+
+
+def _as_a_topology_has_it(queue: QueueDeclaration) -> Declared:
+    return Declared(
+        name=queue.name,
+        identifier=queue.identifier,
+        transactional=queue.transactional,
+        public=queue.public,
+        quota_kb=_kb(queue.quota_bytes),
+        journal=queue.journal,
+        journal_quota_kb=_kb(queue.journal_quota_bytes),
+        strangers=queue.strangers,
+    )
+
+
+def _kb(size_bytes: int | None) -> int | None:
+    return None if size_bytes is None else size_bytes // KB
 
 
 def _bytes(size_kb: int | None) -> int | None:

@@ -56,12 +56,26 @@ action = "kill"
 node = "destination"
 for_s = 1.5
 ```
-Errors name the file, the key and what to write instead.
+A node alone, which is in no network that somebody declares, has one table `[node]` with its name, and a GUID that no
+other has:
+
+```toml
+[node]
+name = "shop"
+guid = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
+address = "127.0.0.1:1801"                      # all else as in [node.shop]
+
+[node.queue.orders]
+transactional = true
+```
+`mqproto node --name shop` writes such a file (alone.py). Errors name the file, the key and what to write instead.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import tomllib
 import uuid
 from collections.abc import Mapping
@@ -80,7 +94,14 @@ from mqproto.routing.peers import ANYWHERE
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
 from simulator.topology.model import Action, Fault, Link, Strangers, Topology
-from simulator.topology.nodes import DEFAULT_PORT, FIRST_IDENTIFIER, Node, QueueDeclaration, Tls
+from simulator.topology.nodes import (
+    DEFAULT_PORT,
+    FIRST_IDENTIFIER,
+    NODE_NAME,
+    Node,
+    QueueDeclaration,
+    Tls,
+)
 
 RENAMED: Final = {"ping": "write answer_pings or require_pings"}
 """Settings of earlier versions, and what to write instead."""
@@ -93,7 +114,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 class _File(msgspec.Struct):
     name: str = ""
     description: str = ""
-    node: dict[str, Table] = {}
+    node: dict[str, Any] = {}
     link: list[Table] = []
     route: dict[str, dict[str, str]] = {}
     site: dict[str, Table] = {}
@@ -169,8 +190,10 @@ def shipped() -> list[str]:
     )
 
 
-def load(name_or_path: str | Path) -> Topology:
-    """Read a topology: a shipped one by its bare name, any other by its path, which ends in .toml.
+def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
+    """Read a topology: a shipped one or a node alone by its bare name, any other by its path, which ends in .toml.
+
+    directory: where a node alone has its file, if not in its usual place.
 
     Raises:
         TopologyError: there is none, or it cannot be; the text names the file.
@@ -184,12 +207,25 @@ def load(name_or_path: str | Path) -> Topology:
             raise TopologyError(f"{path}: {reason}; or name a shipped one: {', '.join(shipped())}") from None
         return parse(text, path.name, path.parent)
     name = str(name_or_path)
-    if name not in shipped():
-        raise TopologyError(
-            f"no topology is called {name!r}; {nearest(name, shipped())}; a file of your own ends in .toml"
-        )
     file = f"{name}.toml"
+    if name not in shipped():
+        return _load_alone(name, (state_folder(name) if directory is None else directory) / file)
     return parse((resources.files("simulator.topology") / "shipped" / file).read_text("utf-8"), file)
+
+
+def _load_alone(name: str, path: Path) -> Topology:
+    if re.fullmatch(NODE_NAME, name) and path.is_file():
+        return load(path)
+    text = f"no topology is called {name!r}; {nearest(name, shipped())}; a file of your own ends in .toml"
+    if re.fullmatch(NODE_NAME, name):
+        text += f", and `mqproto node --name {name}` makes a node alone"
+    raise TopologyError(text)
+
+
+def state_folder(name: str) -> Path:
+    """Where the nodes of a topology have their stores, and a node alone its file as well, if nobody says otherwise."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / name
 
 
 def parse(text: str, file: str, folder: Path = Path()) -> Topology:
@@ -208,6 +244,8 @@ def parse(text: str, file: str, folder: Path = Path()) -> Topology:
 def _topology(table: Table, default_name: str, folder: Path) -> Topology:
     top = _convert(table, _File, "")
     name = top.name or default_name
+    if isinstance(top.node.get("name"), str):
+        top.node = _alone(top.node)
     if not top.node:
         raise TopologyError("there are no nodes; begin with [node.sender]")
     faults = [_convert(fault, _Fault, f"fault {number}") for number, fault in enumerate(top.fault, 1)]
@@ -234,6 +272,15 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
         ),
         faults=tuple(Fault(**msgspec.structs.asdict(fault)) for fault in faults),
     )
+
+
+def _alone(table: Table) -> dict[str, Table]:
+    """The table `[node]` of a node alone, as one of a topology. Its GUID is none that its name tells."""
+    name, *others = table.pop("name"), *table
+    if "guid" not in others:
+        guid = str(uuid.uuid4()).upper()
+        raise TopologyError(f'node: a node alone has a GUID that no other has; add guid = "{guid}"')
+    return {name: table}
 
 
 def _node(topology: str, number: int, name: str, entry: _Node, common: Table, folder: Path) -> Node:

@@ -7,7 +7,8 @@ to it. Node and queue names are found without regard to case, as MSMQ compares t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
@@ -18,7 +19,7 @@ from mqproto.routing import RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE, check_origin
 from mqproto.wire.guid import Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
-from simulator.topology.nodes import DEFAULT_PORT, Node, find
+from simulator.topology.nodes import DEFAULT_PORT, Node, QueueDeclaration, find
 from simulator.topology.ports import reserved_address
 from simulator.topology.resolve import Destination, is_system_queue, resolve
 from simulator.topology.routes import next_hops
@@ -116,14 +117,11 @@ class Topology:
             )
         nodes = self.nodes.values()
         proxies = ((link.proxy, f"the proxy of {link.first}") for link in self.links if link.proxy)
-        queues = (
-            (queue.public, queue.name) for node in nodes for queue in node.queues.values() if queue.public
-        )
         refuse_twins("have one name", ((node.name.casefold(), node.name) for node in nodes))
         refuse_twins("have one GUID", ((node.guid, node.name) for node in nodes))
         addresses = ((address, node.name) for node in nodes for address in node.addresses)
         refuse_twins("have one address", chain(addresses, proxies))
-        refuse_twins("have one public GUID", queues)
+        _refuse_public_twins(nodes)
         if any(node.settings.require_pings for node in nodes):
             # Who asks one of them would be answered by the other.
             pinged = ((node.ping_address, node.name) for node in nodes if node.settings.answer_pings)
@@ -247,6 +245,18 @@ class Topology:
             raise TopologyError(f"each of {names} has a queue {name}: write '{hosts[0].name}\\{name}'")
         return hosts[0]
 
+    def with_queues(self, name: str, queues: Iterable[QueueDeclaration]) -> Topology:
+        """The same, and a node has these queues. Who comes next to whom is not found out anew.
+
+        Raises:
+            TopologyError: a name, a number or a GUID is that of two queues.
+        """
+        nodes = {**self.nodes, name: self.nodes[name].with_queues(queues)}
+        _refuse_public_twins(nodes.values())
+        found = copy(self)
+        object.__setattr__(found, "nodes", nodes)
+        return found
+
     def with_free_ports(self) -> Topology:
         """The same on 127.0.0.1, each node and proxy at ports of their own, pings at the same port of UDP.
 
@@ -285,3 +295,8 @@ class Topology:
     def _known(self, name: str, where: str) -> None:
         if name not in self.nodes:
             raise TopologyError(f"{where}: no node is called {name!r}; {nearest(name, list(self.nodes))}")
+
+
+def _refuse_public_twins(nodes: Iterable[Node]) -> None:
+    queues = ((queue.public, queue.name) for node in nodes for queue in node.queues.values() if queue.public)
+    refuse_twins("have one public GUID", queues)

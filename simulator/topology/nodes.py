@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 
 DEFAULT_PORT: Final = 1801
+NODE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 FIRST_IDENTIFIER: Final = 16
 """Queues with smaller numbers are the queue manager's own; 4 is its order queue ([MS-MQQB] 2.2.4)."""
 
@@ -103,7 +104,7 @@ class Node:
 
     def __post_init__(self) -> None:
         # Names become names of files and of processes.
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", self.name):
+        if not re.fullmatch(NODE_NAME, self.name):
             raise TopologyError(f"node {self.name!r}: a node's name has up to 63 letters, digits, - and _")
         if self.guid == NULL_GUID:
             raise TopologyError(f"{self.name}: the null GUID names no queue manager; leave guid out")
@@ -140,6 +141,10 @@ class Node:
     def queue(self, name: str) -> QueueDeclaration:
         """The queue of that name, in any case; a TopologyError if there is none."""
         return self.queues[find(name, self.queues, f"{self.name} has no queue")]
+
+    def with_queues(self, queues: Iterable[QueueDeclaration]) -> Node:
+        """The same with these queues."""
+        return replace(self, queues={queue.name: queue for queue in queues})
 
     def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName:
         """The name that carries this node's GUID or the queue's own, so that messages to it can be routed."""

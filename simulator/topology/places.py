@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from mqproto.base.errors import UsageError
-from simulator.topology import Topology, load
-from simulator.topology.resolve import is_bare
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.formatname import PrivateName, parse_queue_name
+from simulator.topology import Topology, TopologyError, load
+from simulator.topology.file import state_folder
+from simulator.topology.resolve import is_bare, node_of
 
 SOCKET_PATH_LIMIT_BYTES: Final = 103
 """sun_path has 104 bytes on macOS and 108 on Linux, one of them a NUL."""
@@ -21,10 +23,14 @@ SOCKET_PATH_LIMIT_BYTES: Final = 103
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A topology, and where its nodes have their stores."""
+    """A topology, and where its nodes have their stores.
+
+    declared: the topology as its file has it, where `topology` has the queues that nodes which run say they have.
+    """
 
     topology: Topology
     directory: Path
+    declared: Topology | None = None
 
     @classmethod
     def of(cls, topology: str, directory: Path | None) -> Place:
@@ -33,12 +39,28 @@ class Place:
         Raises:
             TopologyError: there is no such topology, or it cannot be.
         """
-        loaded = load(topology)
+        loaded = load(topology, directory)
         return cls(loaded, directory or default_directory(loaded))
 
     def with_waypoints(self) -> Place:
         """The same; each node that is started from it writes the waypoints of messages into its log."""
         return replace(self, topology=self.topology.with_waypoints())
+
+    def name_at(self, node: str, subject: str) -> str:
+        """What to call a queue to a node: by a private name, if the node's own file does not tell of it.
+
+        What is no queue stays as it is, and the node says what it makes of it.
+        """
+        with suppress(FormatNameError, TopologyError):
+            text = f"{self.topology.host_of(subject).name}\\{subject}" if is_bare(subject) else subject
+            found = self.topology.resolve(text, at=node)
+            if self.declared is None or found.queue is None or found.node.name == node:
+                return subject
+            with suppress(TopologyError):
+                if self.declared.resolve(text, at=node).format_name == found.format_name:
+                    return subject
+            return str(PrivateName(found.node.guid, found.queue.identifier))
+        return subject
 
 
 def host_of(place: Place, node: str | None, queue: str) -> str:
@@ -47,13 +69,12 @@ def host_of(place: Place, node: str | None, queue: str) -> str:
         return place.topology.node_named(node).name
     if is_bare(queue):
         return place.topology.host_of(queue).name
-    return place.topology.resolve(queue, at=None).node.name
+    return node_of(place.topology, parse_queue_name(queue), None).name
 
 
 def default_directory(topology: Topology) -> Path:
     """Where the stores of a topology's nodes lie if nobody says otherwise."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "mqproto" / topology.name
+    return state_folder(topology.name)
 
 
 def store_path(directory: Path, name: str) -> Path:

@@ -47,7 +47,8 @@ class Destination:
     """What a name means.
 
     node: who hosts it.
-    queue: as it is declared; None for the node's own journal and dead-letter queues.
+    queue: as it is declared; None for the node's own journal and dead-letter queues, and for a queue of which only its
+        node can tell, as it was made while that ran.
     format_name: the one to use.
     local_name: what its queue manager calls it: `orders`, `orders;journal`, `system$;deadxact`.
     """
@@ -77,7 +78,10 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
         case PathName(computer):
             return _local(_computer(directory, computer, at), name.local)
         case DirectName(address=address):
-            found = _local(_addressee(directory, name, at), name.local)
+            node = _addressee(directory, name, at)
+            if _may_be_made(node, name.local, at):
+                return Destination(node, None, name, name.local.queue)
+            found = _local(node, name.local)
             # A dot means another computer as soon as the name has left this one.
             direct = direct_name(PathName(found.node.name, *name.local)) if address == "." else name
             return replace(found, format_name=direct)
@@ -86,6 +90,8 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
             for queue in node.queues.values():
                 if queue.identifier == identifier:
                     return _declared(node, queue, journal)
+            if at not in (None, node.name) and not journal:
+                return Destination(node, None, name, f"{identifier:X}")
             known = ", ".join(f"{queue.identifier:X} {queue.name}" for queue in node.queues.values())
             raise TopologyError(
                 f"{node.name} has no queue with number {identifier:X}; there is {known or 'none'}"
@@ -99,6 +105,34 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
         case MachineName(manager, SystemQueue() as queue):
             return _system(_owner(directory, manager), queue)
     raise TopologyError(f"{name}: the simulator has no such queues; name one queue of one node")
+
+
+def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
+    """Whether a name may be that of a queue which another node than the one we are at has made while it ran."""
+    is_plain = local.scope is not Scope.SYSTEM and not local.subqueue and not local.journal
+    known = {name.casefold() for name in node.queues}
+    return (
+        at not in (None, node.name)
+        and is_plain
+        and local.queue.casefold() not in known
+        and not _as_system(local)
+    )
+
+
+def node_of(directory: Directory, name: FormatName | PathName, at: str | None) -> Node:
+    """Who has the queue of a name, whether or not the directory has the queue.
+
+    Raises:
+        TopologyError: the name does not say so, or it is nobody who is there.
+    """
+    match name:
+        case PathName(computer):
+            return _computer(directory, computer, at)
+        case DirectName():
+            return _addressee(directory, name, at)
+        case PrivateName(manager) | MachineName(manager):
+            return _owner(directory, manager)
+    return resolve(directory, name, at).node
 
 
 def _computer(directory: Directory, computer: str, at: str | None) -> Node:

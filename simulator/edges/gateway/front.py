@@ -27,10 +27,10 @@ from mqproto.wire import INFINITE
 from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.gateway.admission import Rate, Room, Tokens
-from simulator.edges.gateway.gateway import Gateway, Handed, Queue, queue_named
+from simulator.edges.gateway.gateway import Gateway, Handed, Queue
+from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from simulator.edges.httpserver import Answer, Fault, Request
-from simulator.topology import Topology
 from simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_LIMIT_BYTES
@@ -107,7 +107,7 @@ class Front:
         self,
         gateway: Gateway,
         health: Health,
-        topology: Topology,
+        names: Names,
         node: str,
         policy: Policy,
         openapi: dict[str, Any],
@@ -115,7 +115,7 @@ class Front:
     ) -> None:
         self._gateway = gateway
         self._health = health
-        self._topology = topology
+        self._names = names
         self._node = node
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
@@ -147,7 +147,7 @@ class Front:
             return refused(refusal)
 
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
-        queue = self._queue(request, name)
+        queue = await self._queue(request, name)
         facts["queue"] = queue.name
         length = request.content_length
         if length is not None and length > LIMIT_BYTES:
@@ -177,7 +177,7 @@ class Front:
             accepted = await self._gateway.accept(Handed(queue, key, content_type, draft), held.pop_all())
         return _json(200, accepted._asdict())
 
-    def _queue(self, request: Request, name: str) -> Queue:
+    async def _queue(self, request: Request, name: str) -> Queue:
         """The queue, if the request may reach it. Strangers do not learn which there are."""
         opened = None
         if self._policy.tokens is not None:
@@ -194,7 +194,7 @@ class Front:
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
         try:
-            queue = queue_named(self._topology, self._node, name)
+            queue = await self._names.queue(name)
         except (UsageError, FormatNameError) as error:
             raise Refusal(Code.UNKNOWN_QUEUE, str(error)) from None
         if opened is not None and queue.name not in opened:

@@ -17,8 +17,9 @@ from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect
 from simulator.client.journal import opened
 from simulator.edges.gateway.gateway import Ticket
+from simulator.edges.gateway.names import Names
 from simulator.edges.history.history import HistoryError
-from simulator.topology import Topology
+from simulator.topology.places import Place
 
 PATIENCE_S: Final = 5.0
 """A node that is gone for longer is refused to producers at once; before, they wait."""
@@ -42,15 +43,17 @@ class Outlet:
     """Hands messages to one node, over one connection after another; a `simulator.edges.gateway.gateway.Submitter`.
 
     Args:
+        names: what it calls queues.
         journal: knows what became of messages whose answers nobody heard.
     """
 
     def __init__(
-        self, topology: Topology, node: str, directory: Path, journal: Path, log: FilteringBoundLogger
+        self, place: Place, node: str, names: Names, journal: Path, log: FilteringBoundLogger
     ) -> None:
-        self._topology = topology
+        self._topology = place.topology
+        self._directory = place.directory
         self._node = node
-        self._directory = directory
+        self._names = names
         self._journal = journal
         self._log = log
         self._client: Client | None = None
@@ -99,7 +102,7 @@ class Outlet:
         journal = self._client.journal
         assert journal is not None
         try:
-            [identifier] = await self._client.submit(ticket.queue, [draft], _tag(ticket))
+            [identifier] = await self._client.submit(self._names.at_node(ticket.queue), [draft], _tag(ticket))
         except (UsageError, FormatNameError, NodeUnreachable) as refused:
             try:
                 journal.flush()

@@ -23,11 +23,12 @@ from simulator.command.options import called, say_why_it_waits
 from simulator.edges.gateway.admission import Rate, Tokens
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
 from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
+from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from simulator.edges.history.history import open_history
 from simulator.edges.httpserver import DOORWAY, Limits, Server
-from simulator.topology import places
+from simulator.topology import Topology, places
 from simulator.topology.places import Place
 
 DESCRIPTORS: Final = 64
@@ -80,7 +81,8 @@ async def run_gateway(
     node = topology.node_named(options.node).name
     files = called(node, options.name)
     lines = node_log(log or sys.stderr, f"{node} {options.name}")
-    policy = _policy(options, node)
+    names = Names(options.place, node)
+    policy = _policy(options, await names.topology(), node)
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
     places.make(directory)
@@ -91,17 +93,19 @@ async def run_gateway(
         listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
         history = await held.enter_async_context(open_history(url))
         nursery = await held.enter_async_context(trio.open_nursery())
-        outlet = Outlet(topology, node, directory, journal, lines)
+        outlet = Outlet(options.place, node, names, journal, lines)
         gateway = Gateway(outlet, history, owner, lines, nursery)
-        to_clear = queues_of(topology)
+        is_cleared = False
 
         async def recover(ended: Ended) -> None:
+            nonlocal is_cleared
             await gateway.recover(ended)
-            await gateway.clear(to_clear)
-            to_clear.clear()  # What is begun from now on is of this life.
+            if not is_cleared:
+                await gateway.clear(queues_of(await names.topology()))
+            is_cleared = True  # What is begun from now on is of this life.
 
         await nursery.start(outlet.run, recover)
-        front = Front(gateway, outlet, topology, node, policy, openapi(policy), lines)
+        front = Front(gateway, outlet, names, node, policy, openapi(policy), lines)
         server = Server(front.answer, faulty, limits, lines)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
@@ -143,10 +147,9 @@ async def serve(options: Options) -> None:
             around.cancel_scope.cancel()
 
 
-def _policy(options: Options, node: str) -> Policy:
+def _policy(options: Options, topology: Topology, node: str) -> Policy:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
         raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
-    topology = options.place.topology
 
     def whole(name: str) -> str:
         return queue_named(topology, node, name).name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
 from simulator.client import connect
+from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.callee import Callee, HttpCallee, PythonCallee, endpoint
@@ -61,9 +62,11 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         UsageError: there is no such queue, URL or function, or a queue for copies that does not take them.
         HistoryError: the history cannot be had.
     """
+    place = await as_it_is(place)
     _check_copies(place, options.policy)
     node = host_of(place, None, queue)
     local = place.topology.resolve(f"{node}\\{queue}" if is_bare(queue) else queue).local_name
+    policy = _named_at(place, node, options.policy)
     places.make(place.directory)
     path = place.directory / f"{called(node, options.name)}.log"
     start = f"mqproto node {place.topology.name} {node}"
@@ -81,7 +84,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             local,
             consumer,
             detection,
-            options.policy,
+            policy,
             node_log(log, owner),
             ready.set,
         )
@@ -123,6 +126,15 @@ async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
     if "://" in options.resolver:
         return HttpResolver(await held.enter_async_context(endpoint(options.resolver)))
     return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
+
+
+def _named_at(place: Place, node: str, policy: Policy) -> Policy:
+    """The same, its queues called as the node calls them."""
+    return replace(
+        policy,
+        error_queue=policy.error_queue and place.name_at(node, policy.error_queue),
+        in_doubt_queue=policy.in_doubt_queue and place.name_at(node, policy.in_doubt_queue),
+    )
 
 
 def _check_copies(place: Place, policy: Policy) -> None:

@@ -139,7 +139,7 @@ def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) 
     again.write_text(as_toml(load(str(running.file)).with_free_ports()), "utf-8")
     assert "stop that one first" in mqproto("run", again, "-d", running.directory).complaint
     # What it left behind tells of other ports; a node that starts again must not follow it.
-    os.kill(pid_of(running.directory / "intermediate.toml"), signal.SIGKILL)
+    os.kill(pid_of(running.directory / "intermediate.seen.toml"), signal.SIGKILL)
     running("send", r"destination\orders", "-b", "through")
     assert running("receive", "orders", "--timeout", "60").out == "through\n"
 
@@ -252,9 +252,35 @@ def test_a_queue_is_purged_and_deleted(running: Running) -> None:
         running("send", r"destination\notes", "-b", body)
     wait_for(running, r"destination\notes", 2)
     assert json.loads(running("purge", "notes", "--json").out) == {"queue": "notes", "deleted": 2}
-    done = running("delete", r"sender\replies")
+    done = running("queue", "delete", r"sender\replies")
     assert done.out == "sender\\replies is gone, and 0 messages with it\n"
-    assert "no queue replies here" in running("peek", r"sender\replies").complaint
+    assert "sender has no queue 'replies'" in running("peek", r"sender\replies").complaint
+
+
+def test_a_queue_that_one_node_has_made_is_one_that_others_send_to(running: Running) -> None:
+    """The file tells of none of them; the nodes do."""
+    assert running("queue", "create", r"destination\private$\bills", "--transactional").status == DONE
+    assert running("queue", "create", "slips", "-n", "destination", "--quota-kb", "7").status == DONE
+    listed = {queue["name"]: queue for queue in json.loads(running("queue", "list", "--json").out)}
+    assert (listed["bills"]["node"], listed["bills"]["transactional"]) == ("destination", True)
+    assert listed["slips"]["quota_kb"] == 7
+    for name, queue in ((r"destination\bills", "bills"), ("bills", "bills"), ("slips", "slips")):
+        assert running("send", name, "-b", "to you").status == DONE
+        message = json.loads(running("receive", queue, "--json", "--timeout", "60").out)
+        assert (message["body"], message["transactional"]) == ("to you", queue == "bills")
+    assert (
+        "bills is transactional and takes no others"
+        in running("send", "bills", "-b", "x", "--no-transactional").complaint
+    )
+    assert "did you mean 'bills'" in running("send", r"destination\bill", "-b", "x").complaint
+    assert running("pause", "bills").out == "sender to bills: paused\n"
+    running("send", "bills", "-b", "held back", "--label", "held")
+    assert "'held'" in running("explain", r"destination\bills").out
+    assert r"sender to destination\bills" in running("queues").out
+    assert running("purge", "bills", "--node", "sender").out == "1 message deleted\n"
+    assert running("resume", "bills").status == DONE
+    assert running("queue", "delete", "bills").out == "bills is gone, and 0 messages with it\n"
+    assert "no node has a queue 'bills'" in running("send", "bills", "-b", "x").complaint
 
 
 def test_each_node_records_in_a_file_of_its_own(running: Running) -> None:
@@ -269,7 +295,7 @@ def test_each_node_records_in_a_file_of_its_own(running: Running) -> None:
 def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     status = json.loads(running("queues", "--json").out)[2]
     assert status["running"]
-    victim = pid_of(running.directory / "destination.toml")
+    victim = pid_of(running.directory / "destination.seen.toml")
     os.kill(victim, signal.SIGKILL)
     assert running.process.stdout is not None
     said = iter(running.process.stdout)
@@ -315,7 +341,11 @@ def pid_of(word: Path) -> int:
         (("pause", r"destination\nothing"), r"no node that runs has sent anything to destination\nothing"),
         (("resume", r"sender\replies", "--node", "destination"), "destination has no outgoing queue"),
         (("purge", "nothing"), "no node has a queue 'nothing'"),
-        (("delete", r"sender\deadxact"), "belongs to the system"),
+        (("queue", "delete", r"sender\deadxact"), "belongs to the system"),
+        (("queue", "create", "more"), "has several nodes: name one of sender, intermediate, destination"),
+        (("queue", "create", r"sender\q", "--node", "destination"), "leave --node destination out"),
+        (("queue", "create", r"sender\q", "--public", "mine"), "--public 'mine': write a GUID, or `new`"),
+        (("queue", "set", "orders"), "say what is to change"),
         (("return", "orders"), "no dead-letter queue and no journal"),
         (("return", r"sender\deadxact", "hello"), "write GUID\\number"),
         (("explain", "nonsense"), "did you mean 'notes'?"),

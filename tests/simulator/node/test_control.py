@@ -109,6 +109,8 @@ def test_what_may_be_repeated_at_will_has_a_number_below_32() -> None:
         Operation.PURGE,
         Operation.DELETE,
         Operation.SEND_BACK,
+        Operation.MAKE,
+        Operation.CHANGE,
     } == control.NUMBERED
     assert all(operation < 64 for operation in control.REQUESTS)
     assert set(control.RESULTS) == set(control.REQUESTS)
@@ -206,6 +208,44 @@ async def test_requests_before_a_broken_frame_are_answered(pair: Topology, tmp_p
         ),
         (Operation.PURGE, control.OneQueue("nothing"), "destination has no outgoing queue to nothing"),
         (Operation.DELETE, control.OneQueue(r".\system$;deadxact"), "system$;deadxact belongs to the system"),
+        (
+            Operation.DELETE,
+            control.OneQueue("ordres"),
+            "destination has no queue 'ordres'; did you mean 'orders'",
+        ),
+        (
+            Operation.MAKE,
+            control.QueueWish("ORDERS"),
+            "orders has this name already: choose another, or delete",
+        ),
+        (Operation.MAKE, control.QueueWish("two words"), "two words: a queue name cannot contain ' '"),
+        (
+            Operation.MAKE,
+            control.QueueWish(r"sender\private$\more"),
+            r"sender\private$\more is a queue of sender: ",
+        ),
+        (
+            Operation.MAKE,
+            control.QueueWish("orders;journal"),
+            "orders;journal: journals, subqueues and the system's queues cannot",
+        ),
+        (
+            Operation.MAKE,
+            control.QueueWish("journal$"),
+            "journal$: journals, subqueues and the system's queues cannot",
+        ),
+        (
+            Operation.MAKE,
+            control.QueueWish("more", journal_quota_kb=1),
+            "queue 'more': journal_quota_kb bounds no",
+        ),
+        (Operation.CHANGE, control.QueueWish("ordres"), "destination has no queue 'ordres'; did"),
+        (Operation.CHANGE, control.QueueWish("deadxact"), "system$;deadxact belongs to the system"),
+        (
+            Operation.CHANGE,
+            control.QueueWish("orders", transactional=False),
+            "orders stays what it was made as",
+        ),
         (
             Operation.SEND_BACK,
             control.SendBack("orders", None),

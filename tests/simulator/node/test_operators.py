@@ -16,7 +16,7 @@ from mqproto.manager.whereabouts import Spot
 from mqproto.messages.drafts import Draft
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import MessageRow, QueueKind, ReadBy, ReadPage, Writes, message_key
-from mqproto.wire import guid_text
+from mqproto.wire import Guid, guid_text
 from simulator.client import Client, MessageId, Reject, connect
 from simulator.node.control import Explanation
 from simulator.storage import Store
@@ -172,14 +172,70 @@ async def test_what_is_purged_on_its_way_is_a_dead_letter_and_its_sender_is_told
     assert told.correlation == dead.id
 
 
-async def test_a_deleted_queue_is_gone_until_the_node_starts_anew(topology: Topology, tmp_path: Path) -> None:
+async def test_a_deleted_queue_is_gone_over_restarts_until_it_is_made_again(
+    topology: Topology, tmp_path: Path
+) -> None:
     async with running_with_client(topology, "a", tmp_path) as client:
         await client.send(r".\replies", b"1", recoverable=True)
         assert await client.delete("replies") == 1
         with pytest.raises(UsageError, match="no queue"):
             await client.peek("replies")
     async with running_with_client(topology, "a", tmp_path) as client:
+        with pytest.raises(UsageError, match="no queue"):
+            await client.send(r".\replies", b"2")
+        made = await client.make("Replies", transactional=True)
+        assert (made.identifier, made.transactional) == (16, True), "it has the number that is declared"
+    async with running_with_client(topology, "a", tmp_path) as client:
         assert await client.peek("replies") == []
+        await client.send("replies", b"3", transactional=True)
+        with pytest.raises(UsageError, match="queue Replies is transactional; send it such messages only"):
+            await client.send("replies", b"4")
+
+
+async def test_a_queue_that_one_node_has_made_is_reached_by_its_direct_and_its_private_name(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        made = await b.make(r".\private$\bills", journal=True)
+        names = [r"DIRECT=OS:b\private$\bills", f"PRIVATE={guid_text(b.manager)}\\{made.identifier:X}"]
+        for name in names:
+            await a.send(name, name.encode(), recoverable=True)
+            [message] = await b.receive("bills", timeout_s=60)
+            assert message.body == name.encode()
+        assert [message.body.decode() for message in await b.peek("bills;journal", limit=2)] == names
+        with pytest.raises(UsageError, match="b has no queue 'bills'"):
+            await a.send(r"b\bills", b"")
+        await a.send(r"DIRECT=OS:b\private$\bill", b"", transactional=True, journal_negative=True)
+        [unknown] = await a.receive("deadxact", timeout_s=60)
+        assert unknown.message_class == "NACK_BAD_DST_Q"
+
+
+async def test_what_waits_in_a_deleted_queue_has_its_end_and_its_senders_hear_of_it(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with two(topology, tmp_path) as (a, b):
+        await a.send(ORDERS, b"late", transactional=True, journal_negative=True)
+        await found(b, "orders")
+        assert await b.delete("orders") == 1
+        [dead] = await a.receive("deadxact", timeout_s=60)
+        assert (dead.body, dead.message_class) == (b"late", "NACK_Q_DELETED")
+        await a.send(ORDERS, b"later", transactional=True, journal_negative=True)
+        [dead] = await a.receive("deadxact", timeout_s=60)
+        assert (dead.body, dead.message_class) == (b"later", "NACK_BAD_DST_Q")
+        await b.make("orders", transactional=True)
+        await a.send(ORDERS, b"now", transactional=True)
+        assert [message.body for message in await b.receive("orders", timeout_s=60)] == [b"now"]
+
+
+async def test_a_guid_is_that_of_one_queue(topology: Topology, tmp_path: Path) -> None:
+    guid = bytes(range(16))
+    async with running_with_client(topology, "a", tmp_path) as a:
+        await a.make("public", public=guid)
+        with pytest.raises(UsageError, match=r"public has the GUID .* already: choose another"):
+            await a.make("other", public=guid)
+        await a.send(f"PUBLIC={guid_text(Guid(guid))}", b"by its GUID")
+        assert [message.body for message in await a.receive("public")] == [b"by its GUID"]
+        assert [queue.name for queue in await a.declared()] == ["replies", "public"]
 
 
 async def test_a_queue_that_an_application_waits_at_is_not_deleted(alone: Client) -> None:

@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from simulator.client import Client, connect
 from simulator.client.envelope import Envelope
+from simulator.edges.gateway import names
 from simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
 from simulator.edges.gateway.refusals import MEANINGS, Code
 from simulator.edges.httpserver import Fault
@@ -63,6 +64,41 @@ def code_of(answer: httpx.Response) -> Code:
     assert answer.status_code == MEANINGS[code].status
     assert ("retry-after" in answer.headers) == (MEANINGS[code].retry_after_s is not None)
     return code
+
+
+# Queues
+
+
+async def test_a_queue_is_known_as_soon_as_it_is_made_and_no_more_when_it_is_deleted(
+    producer: httpx.AsyncClient, node: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/queues/bills/messages"
+    monkeypatch.setattr(names, "FRESH_S", 0.0)
+    assert code_of(await producer.post(path, content=b"1")) is Code.UNKNOWN_QUEUE
+    await node.make("bills", transactional=True)
+    assert (await producer.post(path, content=b"2")).status_code == 200
+    [message] = await node.receive("bills")
+    assert (message.body, message.transactional) == (b"2", True)
+    await node.delete("bills")
+    assert code_of(await producer.post(path, content=b"3")) is Code.UNKNOWN_QUEUE
+    await node.make("bills")
+    assert (await producer.post(path, content=b"4")).status_code == 200
+    [message] = await node.receive("bills")
+    assert (message.body, message.transactional) == (b"4", False)
+
+
+async def test_a_queue_that_another_node_has_made_is_known_as_well(
+    node: Client, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "FRESH_S", 0.0)
+    async with (
+        running(topology, "sender", tmp_path),
+        running(topology, "intermediate", tmp_path),
+        gateway(topology, tmp_path, node="sender") as producer,
+    ):
+        await node.make("bills", transactional=True)
+        assert (await producer.post("/queues/bills/messages", content=b"1")).status_code == 200
+        assert [message.body for message in await node.receive("bills", timeout_s=60)] == [b"1"]
 
 
 # Messages

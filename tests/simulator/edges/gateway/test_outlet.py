@@ -17,9 +17,11 @@ from simulator.base.log import node_log
 from simulator.client import MessageId, NodeUnreachable
 from simulator.client.journal import opened
 from simulator.edges.gateway.gateway import Ticket
+from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from simulator.edges.history.history import HistoryError
 from simulator.topology import Topology, load
+from simulator.topology.places import Place
 from tests.simulator.running import Log, running
 
 ORDERS = Ticket(r"destination\orders", "order-1", "f")
@@ -51,7 +53,9 @@ class Recovery:
 async def an_outlet(topology: Topology, folder: Path, recovery: Recovery) -> AsyncIterator[Outlet]:
     async with trio.open_nursery() as nursery:
         log = node_log(Log(), "gateway")
-        outlet = Outlet(topology, "destination", folder, folder / "the.journal", log)
+        place = Place(topology, folder)
+        names = Names(place, "destination")
+        outlet = Outlet(place, "destination", names, folder / "the.journal", log)
         await nursery.start(outlet.run, recovery)
         yield outlet
         nursery.cancel_scope.cancel()

@@ -45,14 +45,14 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def running_trigger(file: Path, *options: str) -> AsyncIterator[trio.Process]:
+async def running_trigger(file: Path, *options: str, queue: str = "orders") -> AsyncIterator[trio.Process]:
     command = [
         sys.executable,
         "-m",
         "simulator.cli.cli",
         "trigger",
         str(file),
-        "orders",
+        queue,
         "--directory",
         str(file.parent),
     ]
@@ -109,6 +109,26 @@ async def test_a_trigger_that_is_killed_during_the_call_leaves_the_message_in_do
     [copy] = await taken_from(desk, "errors")
     assert copy.body == b"one"
     assert await taken_from(desk, "orders") == []
+
+
+async def test_queues_that_were_made_while_the_node_ran_are_as_good_as_those_of_the_file(
+    desk: Client, file: Path
+) -> None:
+    consumer = HttpConsumer()
+
+    async def refuse(_: Seen) -> Reply:
+        return business_error("no such order")
+
+    consumer.answering = refuse
+    await desk.make("bills", transactional=True)
+    await desk.make("refused", transactional=True)
+    async with listening(consumer):
+        options = ("--url", consumer.url, "--error-queue", r"desk\private$\refused")
+        async with running_trigger(file, *options, queue="bills") as trigger:
+            await desk.send("bills", b"one", transactional=True)
+            [copy] = await desk.receive("refused", timeout_s=60)
+            assert await ended(trigger, signal.SIGTERM) == 0
+    assert (copy.body, consumer.bodies) == (b"one", [b"one"])
 
 
 class Unreliable(HttpConsumer):

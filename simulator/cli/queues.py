@@ -1,0 +1,320 @@
+"""Queues of nodes that run: `mqproto queue` makes, changes, deletes and lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from mqproto.base.errors import UsageError
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    DirectoryOption,
+    JsonOption,
+    NodeOption,
+    TopologyOption,
+    complain,
+    only_node,
+    place_of,
+    print_json,
+    run_task,
+)
+
+if TYPE_CHECKING:
+    from simulator.client import Client
+    from simulator.topology import Node, QueueDeclaration, Topology
+    from simulator.topology.places import Place
+
+TRANSACTIONAL: Final = "transactional"
+NEW: Final = "new"
+
+app = typer.Typer(
+    help="Make, change, delete and list queues of nodes that run; it lasts over their restarts.",
+    no_args_is_help=True,
+)
+QueueArgument = Annotated[
+    str, typer.Argument(help=r"Such as orders, 'shop\orders' or 'shop\private$\orders'.", show_default=False)
+]
+QuotaOption = Annotated[
+    int | None,
+    typer.Option(
+        "--quota-kb", min=0, help="What its messages may take, in KiB; 0 for no limit.", show_default=False
+    ),
+]
+JournalQuotaOption = Annotated[
+    int | None,
+    typer.Option(
+        "--journal-quota-kb", min=0, help="What its journal may take; 0 for no limit.", show_default=False
+    ),
+]
+
+
+def asked_for(text: str) -> tuple[str, bool]:
+    """What `NAME` or `NAME:transactional` asks for: a queue's name, and whether it is transactional.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    name, colon, kind = text.partition(":")
+    if not name or (colon and kind != TRANSACTIONAL):
+        raise UsageError(f"--queue {text!r}: write a queue's name, or NAME:{TRANSACTIONAL}")
+    return name, bool(colon)
+
+
+@app.command()
+def create(
+    queue: QueueArgument,
+    transactional: Annotated[
+        bool,
+        typer.Option("--transactional", help="It takes transactional messages, for good, and no others."),
+    ] = False,
+    public: Annotated[
+        str,
+        typer.Option(
+            metavar="GUID",
+            help="It goes by this GUID as well, for good; `new` makes one.",
+            show_default=False,
+        ),
+    ] = "",
+    quota_kb: QuotaOption = None,
+    journal: Annotated[
+        bool, typer.Option("--journal", help="What is received from it is copied to its journal.")
+    ] = False,
+    journal_quota_kb: JournalQuotaOption = None,
+    strangers: Annotated[
+        bool, typer.Option("--strangers", help="Those who are in no topology may send to it.")
+    ] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make a queue. It is on disk when this returns.
+
+    \b
+    $ mqproto queue create orders --transactional --topology shop
+    shop\\private$\\orders is there: transactional, PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
+    """
+    place = place_of(topology, directory)
+    name = _maker(place, node, queue)
+    made = run_task(
+        partial(
+            _of_node,
+            place,
+            name,
+            lambda client: client.make(
+                queue,
+                transactional=transactional,
+                public=_guid(public),
+                quota_kb=quota_kb,
+                journal=journal,
+                journal_quota_kb=journal_quota_kb,
+                strangers=strangers,
+            ),
+        )
+    )
+    _say(place.topology.nodes[name], made, "is there", as_json=as_json)
+    return DONE
+
+
+@app.command("set")
+def change(
+    queue: QueueArgument,
+    quota_kb: QuotaOption = None,
+    journal: Annotated[
+        bool | None,
+        typer.Option(
+            "--journal/--no-journal",
+            help="Whether what is received from it is copied to its journal.",
+            show_default=False,
+        ),
+    ] = None,
+    journal_quota_kb: JournalQuotaOption = None,
+    strangers: Annotated[
+        bool | None,
+        typer.Option(
+            "--strangers/--no-strangers",
+            help="Whether those who are in no topology may send to it.",
+            show_default=False,
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Change a queue; what is not named stays. Whether it is transactional never changes.
+
+    \b
+    $ mqproto queue set orders --quota-kb 1024 --journal --topology shop
+    """
+    from simulator.client.live import host_of
+
+    if quota_kb is journal is journal_quota_kb is strangers is None:
+        raise UsageError("say what is to change: --quota-kb, --journal, --journal-quota-kb or --strangers")
+    place = place_of(topology, directory)
+    name = run_task(partial(host_of, place, node, queue))
+    changed = run_task(
+        partial(
+            _of_node,
+            place,
+            name,
+            lambda client: client.change(
+                queue,
+                quota_kb=quota_kb,
+                journal=journal,
+                journal_quota_kb=journal_quota_kb,
+                strangers=strangers,
+            ),
+        )
+    )
+    _say(place.topology.nodes[name], changed, "is changed", as_json=as_json)
+    return DONE
+
+
+@app.command()
+def delete(
+    queue: QueueArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete a queue, its journal and all messages in them. Their senders hear of it as they asked to.
+
+    \b
+    $ mqproto queue delete orders --topology shop
+    """
+    from simulator.client.live import host_of
+
+    place = place_of(topology, directory)
+    name = run_task(partial(host_of, place, node, queue))
+    count = run_task(partial(_of_node, place, name, lambda client: client.delete(queue)))
+    if as_json:
+        print_json({"queue": queue, "deleted": count})
+    else:
+        print(f"{queue} is gone, and {count:,} message{'s' * (count != 1)} with it")
+    return DONE
+
+
+@app.command("list")
+def show(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """The queues of each node that runs, and what they are. Status 1 if none runs; what waits there: mqproto queues."""
+    from simulator.command.oversee import ask_all
+
+    place = place_of(topology, directory)
+    found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
+    running = {name: queues for name, queues in found.items() if queues is not None}
+    if as_json:
+        print_json(list(_values_of_all(place.topology, running)))
+    elif running:
+        _show(place.topology, running)
+    if not running:
+        complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
+    return DONE if running else FINDING
+
+
+async def _of_node(place: Place, name: str, ask: Any) -> Any:
+    from simulator.client import connect
+
+    client: Client
+    async with connect(place.topology, name, place.directory) as client:
+        return await ask(client)
+
+
+def _maker(place: Place, node: str | None, queue: str) -> str:
+    """The node that is to make a queue."""
+    from mqproto.formatname import parse_path_name
+    from simulator.topology.resolve import is_bare
+
+    computer = "." if is_bare(queue) else parse_path_name(queue).computer
+    if computer != ".":
+        if node is not None and node.casefold() != computer.casefold():
+            raise UsageError(f"{queue} is a queue of {computer}: leave --node {node} out")
+        return place.topology.node_named(computer).name
+    return place.topology.node_named(node).name if node is not None else only_node(place)
+
+
+def _guid(text: str) -> bytes | None:
+    import uuid
+
+    from mqproto.wire.guid import guid_from_text
+
+    if not text:
+        return None
+    if text.casefold() == NEW:
+        return uuid.uuid4().bytes_le
+    try:
+        return guid_from_text(text)
+    except ValueError:
+        raise UsageError(f"--public {text!r}: write a GUID, or `{NEW}`") from None
+
+
+# Showing
+
+
+def _say(node: Node, queue: QueueDeclaration, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_values(node, queue))
+    else:
+        words = ", ".join((*_words(queue), str(node.format_name(queue))))
+        print(f"{node.name}\\private$\\{queue.name} {what}: {words}")
+
+
+def _words(queue: QueueDeclaration) -> Iterator[str]:
+    """What there is to say of it, and nothing of what there is not."""
+    yield TRANSACTIONAL if queue.transactional else "not transactional"
+    if queue.quota_kb is not None:
+        yield f"at most {queue.quota_kb:,} KiB"
+    if queue.journal:
+        limit = f" of at most {queue.journal_quota_kb:,} KiB" if queue.journal_quota_kb is not None else ""
+        yield f"with a journal{limit}"
+    if queue.strangers:
+        yield "open to strangers"
+
+
+def _values_of_all(
+    topology: Topology, found: Mapping[str, Iterable[QueueDeclaration]]
+) -> Iterator[dict[str, Any]]:
+    for name, queues in found.items():
+        for queue in queues:
+            yield {"node": name, **_values(topology.nodes[name], queue)}
+
+
+def _values(node: Node, queue: QueueDeclaration) -> dict[str, Any]:
+    """All of it for programs."""
+    from dataclasses import asdict
+
+    from mqproto.wire.guid import guid_text
+
+    values = asdict(queue)
+    values["public"] = None if queue.public is None else guid_text(queue.public)
+    return values | {"format_name": str(node.format_name(queue))}
+
+
+def _show(topology: Topology, found: Mapping[str, Iterable[QueueDeclaration]]) -> None:
+    from rich.markup import escape
+
+    from simulator.base.screen import plain_table, wide_console
+
+    table = plain_table("queue")
+    for column in ("properties", "format name"):
+        table.add_column(column, justify="left", overflow="fold")
+    for name, queues in found.items():
+        for queue in queues:
+            cells = (
+                f"{name}\\private$\\{queue.name}",
+                ", ".join(_words(queue)),
+                str(topology.nodes[name].format_name(queue)),
+            )
+            table.add_row(*map(escape, cells))
+    wide_console().print(table, markup=False)

@@ -1,0 +1,53 @@
+"""What the names mean that producers use: nodes say which queues they have now, as operators change that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from simulator.client.live import as_it_is
+from simulator.edges.gateway.gateway import Queue, queue_named
+from simulator.topology import Topology
+from simulator.topology.places import Place
+
+FRESH_S: Final = 1.0
+"""For how long the nodes are not asked again."""
+PATIENCE_S: Final = 2.0
+"""How long they may take to answer; after that, what they said before holds."""
+
+
+class Names:
+    """The names of queues at one node.
+
+    Args:
+        place: the topology, and where its nodes are found.
+        node: the one that messages are handed to.
+    """
+
+    def __init__(self, place: Place, node: str) -> None:
+        self._place = place
+        self._node = node
+        self._asked_s = -FRESH_S
+        self._asking = trio.Lock()
+
+    async def queue(self, name: str) -> Queue:
+        """What a name means.
+
+        Raises:
+            TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
+        """
+        return queue_named(await self.topology(), self._node, name)
+
+    async def topology(self) -> Topology:
+        """The topology as it is."""
+        async with self._asking:
+            if trio.current_time() - self._asked_s >= FRESH_S:
+                with trio.move_on_after(PATIENCE_S):
+                    self._place = await as_it_is(self._place)
+                self._asked_s = trio.current_time()
+        return self._place.topology
+
+    def at_node(self, queue: str) -> str:
+        """What the node calls a queue."""
+        return self._place.name_at(self._node, queue)

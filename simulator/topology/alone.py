@@ -1,0 +1,85 @@
+"""A node alone: one that no topology declares. Its file, which lies beside its store, has its name, GUID and address.
+
+The first `mqproto node --name shop` makes it; people may write more into it then, as into any topology.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from simulator.topology import places
+from simulator.topology.errors import TopologyError
+from simulator.topology.file import load, read_address, shipped, state_folder
+from simulator.topology.model import Topology
+from simulator.topology.nodes import DEFAULT_PORT, NODE_NAME
+
+DEFAULT_ADDRESS: Final = f"127.0.0.1:{DEFAULT_PORT}"
+
+
+def node_alone(name: str, directory: Path | None = None, address: str | None = None) -> tuple[Topology, Path]:
+    """The topology of a node alone, and where its file and its store are. What is not there is made.
+
+    Args:
+        address: `HOST` or `HOST:PORT`, where it listens; 127.0.0.1:1801 if nobody says so when it is made.
+
+    Raises:
+        UsageError: the name cannot be, or the file is of something else or says otherwise.
+    """
+    if not re.fullmatch(NODE_NAME, name):
+        raise TopologyError(f"--name {name!r}: a node's name has up to 63 letters, digits, - and _")
+    if name in shipped():
+        raise TopologyError(
+            f"--name {name}: a topology that comes with mqproto has this name; choose another"
+        )
+    directory = state_folder(name) if directory is None else directory
+    wanted = None if address is None else read_address(address, "--address")
+    path = directory / f"{name}.toml"
+    if not path.exists():
+        places.make(directory)
+        host, port = wanted or read_address(DEFAULT_ADDRESS, "")
+        _write(path, name, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    topology = load(path)
+    if [*topology.nodes] != [name]:
+        raise TopologyError(
+            f"{path} is of {', '.join(topology.nodes)}, and not of {name} alone; name a directory"
+        )
+    listens = topology.nodes[name].address
+    if wanted not in (None, listens):
+        raise TopologyError(
+            f"{name} listens on {listens[0]}:{listens[1]}, as {path} says: leave --address out, or change it there"
+        )
+    return topology, directory
+
+
+def _write(path: Path, name: str, address: str) -> None:
+    """Make the file, as a whole and for its owner alone, unless somebody else is first."""
+    text = (
+        f"# A node alone: `mqproto node --name {name}` starts it. More may stand here: simulator/topology/file.py\n"
+        f'[node]\nname = "{name}"\nguid = "{str(uuid.uuid4()).upper()}"\naddress = "{address}"\n'
+    )
+    part = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(part, path)
+            except FileExistsError:
+                return
+        finally:
+            part.unlink()
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be made ({error.strerror}): name another --directory") from None
