@@ -1,0 +1,1 @@
+"""The letter peer itself: read `packets.py` first, then `peer.py`."""

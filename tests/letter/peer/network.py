@@ -1,0 +1,70 @@
+"""What carries bytes between queue managers: TCP and UDP, with an address of their own for each.  [MS-MQQB] 2.1"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+Serve = Callable[[trio.abc.Stream, str], Awaitable[None]]
+"""Called for each connection that comes, with the address that it comes from."""
+Answer = Callable[[bytes, int], bytes | None]
+"""Called for each Ping that comes, with the port that it comes from."""
+
+
+class Network(Protocol):
+    """What a peer asks of its network; `wire.py` has one without sockets."""
+
+    async def resolve(self, host: str) -> list[str]:
+        """The addresses of a host, in the order in which to try them."""
+
+    async def connect(self, own: str, address: str) -> trio.abc.Stream:
+        """A connection to there from our own address; raises OSError."""
+
+    async def serve(self, own: str, serve: Serve, answer: Answer, started: trio.Event) -> None:
+        """Listen for connections and Pings until it is cancelled."""
+
+    async def ping(self, own: str, address: str, request: bytes) -> bytes | None:
+        """What answers a Ping within a second.  [MS-MQQB] 3.1.2.9"""
+
+
+class Sockets:
+    """The real one."""
+
+    def __init__(self, port: int = 1801, ping_port: int = 3527) -> None:
+        self.port, self.ping_port = port, ping_port
+
+    async def resolve(self, host: str) -> list[str]:
+        try:
+            found = await trio.socket.getaddrinfo(host, self.port, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:
+            return []
+        return [str(address[0]) for *_, address in found]
+
+    async def connect(self, own: str, address: str) -> trio.abc.Stream:
+        return await trio.open_tcp_stream(address, self.port, local_address=own)
+
+    async def serve(self, own: str, serve: Serve, answer: Answer, started: trio.Event) -> None:
+        async def handle(stream: trio.SocketStream) -> None:
+            await serve(stream, str(stream.socket.getpeername()[0]))
+
+        listeners = await trio.open_tcp_listeners(self.port, host=own)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, handle, listeners)
+            with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as pings:
+                await pings.bind((own, self.ping_port))
+                started.set()
+                while True:
+                    request, (host, port) = await pings.recvfrom(64)
+                    response = answer(request, port)
+                    if response:
+                        await pings.sendto(response, (host, port))
+
+    async def ping(self, own: str, address: str, request: bytes) -> bytes | None:
+        with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as pings, trio.move_on_after(1):
+            await pings.bind((own, 0))
+            await pings.sendto(request, (address, self.ping_port))
+            return bytes((await pings.recvfrom(64))[0])
+        return None

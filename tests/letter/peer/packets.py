@@ -1,0 +1,192 @@
+"""The packets of a session as records.  [MS-MQQB] 2.2, [MS-MQMQ] 2.2.18 to 2.2.20
+
+`codec.py` turns them into bytes and back. Queues go by their format names, [MS-MQMQ] 2.1:
+`DIRECT=TCP:127.0.0.2\\orders`, `PRIVATE=guid\\a`, `PUBLIC=guid`; an empty string is no queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+NULL: Final = UUID(int=0)
+ENDLESS: Final = 0xFFFFFFFF
+"""A time to live without an end."""
+
+ORDER_QUEUE: Final = 4
+"""PrivateQueueIdentifier of order_queue$.  [MS-MQQB] 2.2.4"""
+ORDER_QUEUE_NAME: Final = r"PRIVATE$\order_queue$"
+ORDERING: Final = "QM Ordering Ack"
+"""The label of each OrderAck and FinalAck."""
+
+
+class MalformedError(Exception):
+    """The bytes form no packet: the session closes.  [MS-MQQB] 3.1.5.1.3"""
+
+
+class Class:
+    """Message classes.  [MS-MQMQ] 2.2.18.1.6"""
+
+    NORMAL = 0x0000
+    ACK_REACH_QUEUE = 0x0002
+    ORDER_ACK = 0x00FF
+    ACK_RECEIVE = 0x4000
+    NACK_BAD_DST_Q = 0x8000
+    NACK_DELETED = 0x8001
+    NACK_REACH_QUEUE_TIMEOUT = 0x8002
+    NACK_Q_EXCEED_QUOTA = 0x8003
+    NACK_ACCESS_DENIED = 0x8004
+    NACK_HOP_COUNT_EXCEEDED = 0x8005
+    NACK_BAD_SIGNATURE = 0x8006
+    NACK_BAD_ENCRYPTION = 0x8007
+    NACK_NOT_TRANSACTIONAL_Q = 0x8009
+    NACK_NOT_TRANSACTIONAL_MSG = 0x800A
+    NACK_UNSUPPORTED_CRYPTO_PROVIDER = 0x800B
+    NACK_Q_DELETED = 0xC000
+    NACK_Q_PURGED = 0xC001
+    NACK_RECEIVE_TIMEOUT = 0xC002
+    NACK_RECEIVE_REJECTED = 0xC004
+
+
+# MessagePropertiesHeader.Flags, [MS-MQMQ] 2.2.19.3
+PA, PR, NA, NR = 1, 2, 4, 8
+
+
+class TxSequenceId(NamedTuple):
+    """Names one sequence; it compares as one number of 64 bits.  [MS-MQMQ] 2.2.18.1.2"""
+
+    time_stamp: int
+    ordinal: int
+
+
+NO_SEQUENCE: Final = TxSequenceId(0, 0)
+
+
+@dataclass
+class Ping:
+    """A request or a response: nothing in it says which.  [MS-MQQB] 2.2.7"""
+
+    cookie: int
+    guid: UUID
+    refused: bool = False
+    rc: bool = False
+
+
+@dataclass
+class EstablishConnection:
+    """[MS-MQQB] 2.2.3; a response is filled with 0x5A."""
+
+    client: UUID
+    server: UUID
+    time_stamp: int
+    pinged: bool = False
+    """Whether SE is 0: a Ping Request was sent."""
+    refused: bool = False
+    response: bool = False
+
+
+@dataclass
+class ConnectionParameters:
+    """[MS-MQQB] 2.2.2; times in milliseconds."""
+
+    recoverable_ack_timeout: int
+    ack_timeout: int
+    window_size: int
+    refused: bool = False
+
+
+@dataclass
+class SessionHeader:
+    """What acknowledges, alone in a SessionAck or on a message.  [MS-MQMQ] 2.2.20.4"""
+
+    ack_sequence_number: int
+    recoverable_ack_number: int
+    recoverable_ack_flags: int
+    user_message_number: int
+    recoverable_number: int
+    window_size: int = 64
+
+
+@dataclass
+class SessionAck:
+    """[MS-MQQB] 2.2.6"""
+
+    header: SessionHeader
+
+
+@dataclass
+class Transaction:
+    """[MS-MQMQ] 2.2.20.5; by default the one message of its transaction, of which it is the first and the last."""
+
+    sequence: TxSequenceId
+    number: int
+    previous: int
+    final_ack: bool = False
+    first: bool = True
+    last: bool = True
+    identifier: int = 0
+
+
+@dataclass
+class OrderBody:
+    """The body of an OrderAck, or of a FinalAck, which also names the message.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
+
+    sequence: TxSequenceId
+    number: int
+    previous: int
+    source: UUID = NULL
+    message_id: int = 0
+
+
+@dataclass
+class UserMessage:
+    """[MS-MQMQ] 2.2.20; OrderAck, FinalAck and administration acknowledgments too are of this form."""
+
+    source: UUID
+    address: UUID
+    """The destination queue manager; null if the destination is a direct name."""
+    destination: str
+    body: bytes = b""
+    label: str = ""
+    message_id: int = 0
+    message_class: int = Class.NORMAL
+    priority: int = 3
+    recoverable: bool = False
+    acknowledge: int = 0
+    """PA, PR, NA, NR, or some of them."""
+    admin: str = ""
+    response: str = ""
+    time_to_reach_queue: int = ENDLESS
+    time_to_be_received: int = ENDLESS
+    sent_time: int = 0
+    hops: int = 0
+    dead_letter: bool = False
+    journal: bool = False
+    transaction: Transaction | None = None
+    session: SessionHeader | None = None
+    correlation: bytes = bytes(20)
+    body_type: int = 0
+    tag: int = 0
+    allocated: int = 0
+    privacy: int = 0
+    hash_algorithm: int = 0x8004
+    encryption_algorithm: int = 0x6801
+    extension: bytes = b""
+    sender_id: bytes = b""
+    """A SID, which puts a SecurityHeader into the packet."""
+    destinations: list[str] = field(default_factory=list)
+    """All queues that were sent a copy, which puts a MultiQueueFormatHeader into the packet."""
+    neighbour: UUID = NULL
+    """Who brought it, and from which address; both are not in the packet."""
+    neighbour_address: str = ""
+
+    @property
+    def orders(self) -> bool:
+        """Whether this is an OrderAck or a FinalAck.  [MS-MQQB] 3.1.5.1.1"""
+        return self.label == ORDERING and (
+            self.message_class == Class.ORDER_ACK or self.message_class >= Class.ACK_RECEIVE
+        )
+
+
+Packet = EstablishConnection | ConnectionParameters | SessionAck | UserMessage

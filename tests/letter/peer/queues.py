@@ -1,0 +1,119 @@
+"""What a queue manager holds: messages on their way, sequences of both directions, and queues.  [MS-MQQB] 3.1.1.3"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from .packets import NO_SEQUENCE, Transaction, TxSequenceId, UserMessage
+
+
+@dataclass(eq=False)
+class Outgoing:
+    """A message on its way: OutgoingMessagePosition.  [MS-MQQB] 3.1.1.3.1.2"""
+
+    message: UserMessage
+    transmitted: bool = False
+    on_way: bool = False
+    """It was sent, and nothing asks to send it again; what is not on its way leaves as soon as it may."""
+
+
+@dataclass(eq=False)
+class Flight:
+    """One sending of a message on one session; neither number wraps here.  [MS-MQQB] 3.1.1.3.1.2"""
+
+    entry: Outgoing
+    number: int
+    recoverable_number: int
+    acknowledged: bool = False
+    """ReceivedSessionAck: it takes no room in the window."""
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One stream of transactional messages to a destination.  [MS-MQQB] 3.1.1.3.1.1, 3.1.1.5"""
+
+    identifier: TxSequenceId
+    next_number: int = 1
+    last_number: int = 0
+    """What the next message follows on."""
+    interval_index: int = 0
+    resend_at: float = inf
+    batch_end: int = 0
+    """The last number of a batch that was sent again, while more are to follow it."""
+
+
+@dataclass(eq=False)
+class OutgoingQueue:
+    """Messages to one format name, in the order in which they leave."""
+
+    name: str
+    sequence: Sequence
+    entries: list[Outgoing] = field(default_factory=list)
+    hopeless: bool = False
+    """Nobody knows where its destination is.  [MS-MQQB] 3.1.5.2.1"""
+
+    def add(self, entry: Outgoing) -> None:
+        """Behind all of its priority and above; transactional ones have 0 and stay in order.  [MS-MQMQ] 2.2.19.1"""
+        at = len(self.entries)
+        while at and self.entries[at - 1].message.priority < entry.message.priority:
+            at -= 1
+        self.entries.insert(at, entry)
+
+    def drop(self, entry: Outgoing) -> None:
+        """Take one out that nobody accepted: the next follows on what it followed.  [MS-MQQB] 3.1.7.1.3"""
+        self.entries.remove(entry)
+        gone = entry.message.transaction
+        if gone is None or gone.sequence != self.sequence.identifier:
+            return
+        if self.sequence.last_number == gone.number:
+            self.sequence.last_number = gone.previous
+        for later in self.transactional():
+            there = later.message.transaction
+            if there and there.sequence == gone.sequence and there.previous == gone.number:
+                there.previous = gone.previous
+
+    def transactional(self) -> Iterator[Outgoing]:
+        return (entry for entry in self.entries if entry.message.transaction)
+
+    def before(self, entry: Outgoing) -> int:
+        """TxSequenceNumber of the transactional message before this one that is still here, or 0."""
+        number = 0
+        for other in self.transactional():
+            if other is entry:
+                break
+            assert other.message.transaction
+            number = other.message.transaction.number
+        return number
+
+
+@dataclass(eq=False)
+class Incoming:
+    """What has come of one source for one queue under one name.  [MS-MQQB] 3.1.5.8.6"""
+
+    identifier: TxSequenceId = NO_SEQUENCE
+    number: int = 0
+    order_ack_at: float = inf
+    order_ack_sent: float = -inf
+    message: UserMessage | None = None
+    """The last one that came: the OrderAck goes where that came from."""
+
+    def comes_next(self, it: Transaction) -> bool:
+        if it.sequence == self.identifier:
+            return it.previous <= self.number < it.number
+        return it.sequence > self.identifier and it.previous == 0
+
+    def advance(self, it: Transaction) -> None:
+        self.identifier, self.number = it.sequence, it.number
+
+
+@dataclass(eq=False)
+class Queue:
+    """A queue of this queue manager; `quota` counts messages."""
+
+    name: str
+    number: int
+    transactional: bool = False
+    quota: int = 1_000_000
+    messages: list[UserMessage] = field(default_factory=list)
