@@ -33,6 +33,7 @@ class Tapped(trio.abc.Stream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         self.wire.packets.append((self.own, bytes(data)))
+        self.wire.times.append(trio.current_time())
         await self.inner.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -50,6 +51,8 @@ class Wire:
     """The network, and what crossed it: of each packet who sent it, and its bytes."""
 
     packets: list[tuple[str, bytes]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """When each packet was sent."""
     pings: list[tuple[str, bytes]] = field(default_factory=list)
     hosts: dict[str, tuple[trio.Nursery, Serve, Answer]] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)

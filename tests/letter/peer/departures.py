@@ -55,7 +55,7 @@ class Departures:
 
     def renew(self, sequence: Sequence, at_least: int = 0) -> None:
         """Begin a new sequence where nothing waits in the old one.  [MS-MQQB] 3.1.5.6"""
-        if any(True for _ in self._unconfirmed(sequence)) or sequence.next_number == 1:
+        if any(True for _ in self._unconfirmed(sequence)) or (sequence.next_number == 1 and not at_least):
             return
         ordinal = max(sequence.identifier.ordinal + 1, at_least)
         if self.switches.ordinals_interleave:

@@ -125,8 +125,8 @@ class Peer:
     def turn(self) -> float:
         """Do what is due; says when something is due next."""
         now, utc = self.now(), self.utc()
-        expiry = min(self.departures.expire(utc), self.arrivals.expire(utc))
         order_acks, time_outs = self.arrivals.order_acks(now), self.departures.time_out(now)
+        expiry = min(self.departures.expire(utc), self.arrivals.expire(utc))
         self.departures.leave(now)
         for session in self.sessions:
             if session.state is State.OPEN:
@@ -194,8 +194,8 @@ class Peer:
 
     async def _connect(self, host: str, wanted: UUID, call: Call) -> None:
         """Each address in turn, each after a Ping if we ask; then the retry timer.  [MS-MQQB] 3.1.5.2, 3.1.6.1"""
-        for address in await self.network.resolve(host):
-            if call.retry and self.switches.timer_between_addresses:
+        for index, address in enumerate(await self.network.resolve(host)):
+            if index and self.switches.timer_between_addresses:
                 await trio.sleep(self.timers.retry_connect)
             asks = self.switches.ping_required and not (call.retry and self.switches.ping_not_on_retry)
             call.retry = True
