@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -315,3 +317,10 @@ def test_a_switch_is_seen_on_the_wire(question: Question, on: bool) -> None:
     a, b = pair(wire, still if sight.who == "b" else turned, still if sight.who == "a" else turned)
     trio.run(sight.scenario, wire, a, b, clock=trio.testing.MockClock(autojump_threshold=0))
     assert sight.look(wire) == (sight.on if on else sight.off), (a.closings, b.closings)
+
+
+def test_each_reading_is_a_switch_or_has_its_reason() -> None:
+    readme = Path(__file__).with_name("README.md").read_text()
+    told = [int(number) for number in re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)]
+    switched = {question.reading for question in QUESTIONS} - {0}
+    assert sorted([*told, *switched]) == list(range(1, 63))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -48,7 +49,9 @@ class Sockets:
 
     async def serve(self, own: str, serve: Serve, answer: Answer, started: trio.Event) -> None:
         async def handle(stream: trio.SocketStream) -> None:
-            await serve(stream, str(stream.socket.getpeername()[0]))
+            with suppress(OSError):  # It may be gone already.
+                address = str(stream.socket.getpeername()[0])
+                await serve(stream, address)
 
         listeners = await trio.open_tcp_listeners(self.port, host=own)
         async with trio.open_nursery() as nursery:

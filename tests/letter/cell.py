@@ -1,0 +1,247 @@
+"""One cell of the matrix: our node, a letter peer with its switches, and all kinds of messages in both directions."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from .node import LETTER, OURS, QUEUES, SETTINGS, Node
+from .peer.network import Answer, Serve, Sockets
+from .peer.packets import PA, PR
+from .peer.peer import Peer, Timers
+from .peer.queues import Queue
+from .peer.switches import Switches
+from .wire import running
+
+TIMERS: Final = Timers(0.2, 10, 20, 0.05, 0.3, (1, 1, 1, 2, 2, 2, 3, 3, 3, 4))
+PATIENCE_S: Final = 15
+"""How long nothing may move before a cell is called stalled."""
+KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
+FORMS: Final = ("private", "direct")
+TO_OURS, TO_LETTER = "to-ours", "to-letter"
+
+
+@dataclass
+class Chopped(trio.abc.Stream):
+    """A connection that breaks after so many bytes, wherever that is in a packet."""
+
+    inner: trio.abc.Stream
+    left: int
+
+    async def _spend(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            await self.inner.aclose()
+            raise trio.BrokenResourceError("chopped")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.inner.send_all(bytes(data)[: max(self.left, 0)])
+        await self._spend(len(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.inner.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        data = bytes(await self.inner.receive_some(max_bytes))
+        await self._spend(len(data))
+        return data
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class Knife(Sockets):
+    """A network that cuts its first connections."""
+
+    def __init__(self, cuts: int, seed: int) -> None:
+        super().__init__()
+        self.cuts, self.dice = cuts, random.Random(seed)
+
+    async def connect(self, own: str, address: str) -> trio.abc.Stream:
+        return self._hold(await super().connect(own, address))
+
+    async def serve(self, own: str, serve: Serve, answer: Answer, started: trio.Event) -> None:
+        async def held(stream: trio.abc.Stream, address: str) -> None:
+            await serve(self._hold(stream), address)
+
+        await super().serve(own, held, answer, started)
+
+    def _hold(self, stream: trio.abc.Stream) -> trio.abc.Stream:
+        if not self.cuts:
+            return stream
+        self.cuts -= 1
+        return Chopped(stream, self.dice.randrange(1_500, 12_000))
+
+
+@dataclass
+class Flow:
+    """Messages of one kind in one direction under one name: what was sent, and what came."""
+
+    sent: list[bytes] = field(default_factory=list)
+    came: list[bytes] = field(default_factory=list)
+
+    def faults(self, kind: str) -> list[str]:
+        lost, more = Counter(self.sent) - Counter(self.came), Counter(self.came) - Counter(self.sent)
+        places = {body: place for place, body in enumerate(self.sent)}
+        order = [places.get(body, 0) for body in self.came]
+        reordered = kind == "transactional" and order != sorted(order)
+        counts = (lost.total(), "lost"), (more.total(), "doubled"), (int(reordered), "stream reordered")
+        return [f"{number} {what}" for number, what in counts if number]
+
+
+@dataclass
+class Cell:
+    """A node, a peer, what they send to each other, and what was wrong with it."""
+
+    folder: Path
+    address: str
+    peer_address: str
+    switches: Switches = field(default_factory=Switches)
+    settings: dict[str, object] = field(default_factory=dict)
+    messages: int = 30
+    """Of each kind to each name, in each direction."""
+    cuts: int = 6
+    seed: int = 0
+    ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
+    sender_id: bytes = b""
+    flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    sessions: int = 0
+    seconds: float = 0
+
+    def __post_init__(self) -> None:
+        self.node = Node(self.folder, self.address, self.peer_address, {**SETTINGS, **self.settings})
+        queues = [Queue(name, number, name == "orders") for name, number in QUEUES.items()]
+        self.acks = queues[list(QUEUES).index("acks")].messages
+        network = Knife(self.cuts, self.seed)
+        self.peer = Peer(
+            LETTER, self.peer_address, network, queues, {OURS: self.address}, self.switches, TIMERS
+        )
+        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in FORMS}
+
+    async def run(self) -> None:
+        begun = trio.current_time()
+        self.node.write_topology()
+        async with self.node.running(), running(self.peer):
+            async with trio.open_nursery() as nursery:
+                for kind in KINDS:
+                    nursery.start_soon(self._node_sends, kind)
+                    nursery.start_soon(self._peer_sends, kind)
+            await self._settle("sent", self._all_came)
+            await self._receive()
+        self.seconds, self.sessions = trio.current_time() - begun, len(self.peer.closings)
+        for (way, kind, form), flow in self.flows.items():
+            self.faults += [f"{way} {kind} {form}: {fault}" for fault in flow.faults(kind)]
+
+    # -- sending --------------------------------------------------------------------------------------------------
+
+    def _names(self, way: str, kind: str) -> dict[str, str]:
+        """Both names of the queue that takes a kind."""
+        address, guid = (self.address, OURS) if way == TO_OURS else (self.peer_address, LETTER)
+        queue = KINDS[kind]
+        return {
+            "private": f"PRIVATE={guid}\\{QUEUES[queue]:08x}",
+            "direct": f"DIRECT=TCP:{address}\\private$\\{queue}",
+        }
+
+    async def _peer_sends(self, kind: str) -> None:
+        """One by one, so that cuts come between; of what is not transactional both names get a copy, with a list."""
+        if TO_OURS not in self.ways:
+            return
+        names = self._names(TO_OURS, kind)
+        acks = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
+        for number in range(self.messages):
+            for form, name in names.items():
+                body = f"{TO_OURS}/{kind}/{form}/{number}".encode()
+                self.flows[TO_OURS, kind, form].sent.append(body)
+                if kind != "transactional":
+                    recoverable, both = kind == "recoverable", list(names.values())
+                    self.peer.send(
+                        name, body, recoverable=recoverable, destinations=both, sender_id=self.sender_id
+                    )
+                elif form == "private":
+                    told = {"admin": acks, "acknowledge": PA | PR, "journal": True}
+                    self.peer.send(name, body, transactional=True, sender_id=self.sender_id, **told)
+                else:
+                    self.peer.send(name, body, transactional=True)
+            await trio.sleep(0.01)
+
+    async def _node_sends(self, kind: str) -> None:
+        """The same, by commands."""
+        if TO_LETTER not in self.ways:
+            return
+        names = self._names(TO_LETTER, kind)
+        for form, name in names.items():
+            flow = self.flows[TO_LETTER, kind, form]
+            flow.sent = [f"{TO_LETTER}/{kind}/{number}".encode() for number in range(self.messages)]
+            if kind == "transactional":
+                told = (
+                    ("--final-ack", "--journal", "--admin-queue", r"ours\acks") if form == "private" else ()
+                )
+                await self.node.send(name, flow.sent, "--transactional", *told)
+        if kind != "transactional":
+            options = ("--recoverable",) if kind == "recoverable" else ()
+            await self.node.send(",".join(names.values()), flow.sent, "--no-transactional", *options)
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    def _all_came(self) -> bool:
+        """The peer has all that is for it, and has nothing more to send."""
+        expected = sum(len(flow.sent) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
+        return self._kept() >= expected and not self.peer.waiting()
+
+    def _kept(self) -> int:
+        return sum(len(queue.messages) for queue in self.peer.queues if queue.name != "acks")
+
+    def _moved(self) -> tuple[int, ...]:
+        return self._kept(), len(self.acks), len(self.peer.journal), len(self.peer.waiting())
+
+    async def _settle(self, what: str, done: Callable[[], bool]) -> dict[str, int]:
+        """Wait for the peer as long as something moves there, then until nothing waits at ours; says what ours has."""
+        while not done():
+            before = self._moved()
+            with trio.move_on_after(PATIENCE_S):
+                await self.peer.until(lambda: self._moved() != before or done())  # noqa: B023
+            if self._moved() == before:
+                break
+        end = trio.current_time() + PATIENCE_S
+        waiting, queues = await self.node.state()
+        while waiting and trio.current_time() < end:
+            await trio.sleep(0.5)
+            waiting, queues = await self.node.state()
+        for way, stuck in ((TO_OURS, len(self.peer.waiting())), (TO_LETTER, waiting)):
+            if stuck:
+                self.faults.append(f"{way}: {stuck} wait for ever when all was {what}")
+        return queues
+
+    # -- receiving ------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        """Applications take all; what was asked to be told of that has to come too."""
+        for name in ("orders", "notes"):
+            while message := self.peer.receive(name):
+                kind = message.body.decode().split("/")[1]
+                form = message.destination.partition("=")[0].lower()
+                self.flows[TO_LETTER, kind, form].came.append(message.body)
+            for body in await self.node.receive(name):
+                _, kind, form, _ = body.decode().split("/")
+                self.flows[TO_OURS, kind, form].came.append(body)
+        acks, journal = self.acks, self.peer.journal
+        told = 2 * self.messages if TO_OURS in self.ways else 0
+        ours = await self._settle("received", lambda: len(acks) >= told and len(journal) >= told // 2)
+        for way, came in (
+            (TO_OURS, {"administration acknowledgments": len(acks), "FinalAcks": 2 * len(journal)}),
+            (
+                TO_LETTER,
+                {"administration acknowledgments": ours["acks"], "FinalAcks": 2 * ours["system$;journal"]},
+            ),
+        ):
+            for what, count in came.items():
+                if way in self.ways and count != 2 * self.messages:
+                    self.faults.append(f"{way}: {count / 2 / self.messages:.0%} of {what}")

@@ -1,0 +1,156 @@
+"""How messages end otherwise: too late, refused, rejected, sent nowhere, forgotten by a peer that lost its store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import trio
+
+from .cell import PATIENCE_S, TIMERS
+from .node import LETTER, OURS, QUEUES, SETTINGS, Node
+from .peer.network import Sockets
+from .peer.packets import Class
+from .peer.peer import Peer, bodies
+from .peer.queues import Queue
+from .peer.switches import Switches
+from .wire import running
+
+
+def private(guid: UUID, number: int) -> str:
+    return f"PRIVATE={guid}\\{number:08x}"
+
+
+OUR_ORDERS, OUR_NOTES = private(OURS, QUEUES["orders"]), private(OURS, QUEUES["notes"])
+TO_ORDERS, TO_FEW = private(LETTER, QUEUES["orders"]), private(LETTER, QUEUES["few"])
+DEAD = ("--transactional", "--dead-letter")
+
+
+@dataclass
+class Endings:
+    """A node and a peer, one story after the other; `faults` says where something did not end as it should."""
+
+    folder: Path
+    address: str
+    peer_address: str
+    switches: Switches = field(default_factory=Switches)
+    faults: list[str] = field(default_factory=list)
+    sessions: int = 0
+    seconds: float = 0
+
+    def __post_init__(self) -> None:
+        self.node = Node(self.folder, self.address, self.peer_address, SETTINGS)
+        self.file: Path = self.folder / "letter.json"
+
+    def peer(self, file: Path | None = None, window: int = 64) -> Peer:
+        """A new life of the letter peer, with the store that it left, or with none."""
+        queues = [
+            Queue(name, number, name in ("orders", "few"))
+            for name, number in QUEUES.items()
+            if name != "nowhere"
+        ]
+        next(queue for queue in queues if queue.name == "few").quota = 3
+        where = {OURS: self.address}
+        return Peer(LETTER, self.peer_address, Sockets(), queues, where, self.switches, TIMERS, window, file)
+
+    async def run(self) -> None:
+        begun = trio.current_time()
+        self.node.write_topology()
+        peer = self.peer(self.file)
+        async with running(peer):
+            await self.late_at_the_peer(peer)
+            async with self.node.running():
+                await self.wait("to-ours: late", peer, lambda: bodies(peer.dead_letters) == [b"late"])
+                await self.ended_by_ours(peer)
+        async with self.node.running():
+            await self.late_at_ours()
+            peer = self.peer(self.file)
+            async with running(peer):
+                await self.ended_by_the_peer(peer)
+                self.sessions += len(peer.closings)
+            await self.forgotten()
+        self.seconds = trio.current_time() - begun
+
+    async def wait(self, what: str, peer: Peer, done: Callable[[], bool]) -> None:
+        with trio.move_on_after(PATIENCE_S):
+            await peer.until(done)
+            return
+        self.faults.append(f"{what}: {len(peer.waiting())} wait, dead letters {bodies(peer.dead_letters)}")
+
+    async def settled(self, what: str, dead: int) -> None:
+        """Until nothing waits at ours, and it has so many dead letters."""
+        end = trio.current_time() + PATIENCE_S
+        while True:
+            waiting, queues = await self.node.state()
+            if (waiting, queues["system$;deadxact"]) == (0, dead):
+                return
+            if trio.current_time() > end:
+                break
+            await trio.sleep(0.5)
+        self.faults.append(f"{what}: {waiting} wait, {queues['system$;deadxact']} of {dead} dead letters")
+
+    # -- stories --------------------------------------------------------------------------------------------------
+
+    async def late_at_the_peer(self, peer: Peer) -> None:
+        """While ours is away, the first of a sequence gets too old, and something else too old to be received."""
+        peer.send(OUR_ORDERS, b"late", transactional=True, time_to_reach_queue=1, dead_letter=True)
+        peer.send(OUR_ORDERS, b"patient", transactional=True)
+        peer.send(OUR_NOTES, b"brief", time_to_be_received=1)
+        await trio.sleep(2.5)
+
+    async def ended_by_ours(self, peer: Peer) -> None:
+        """Rejected by an application, no such queue, no transactional queue: dead letters, and the rest arrives."""
+        options: dict[str, Any] = {"transactional": True, "dead_letter": True}
+        peer.send(OUR_ORDERS, b"last", **options)
+        peer.send(private(OURS, 99), b"nowhere", **options)
+        peer.send(OUR_NOTES, b"wrong", **options)
+        await self.wait("to-ours: refused", peer, lambda: len(peer.dead_letters) == 3 and not peer.waiting())
+        await self.node.typed("receive", "orders", "--node", "ours", "--count", "1")
+        await self.node.typed("receive", "orders", "--node", "ours", "--count", "1", "--reject", check=False)
+        await self.wait("to-ours: rejected", peer, lambda: len(peer.dead_letters) == 4)
+        if left := [*await self.node.receive("orders"), *await self.node.receive("notes")]:
+            self.faults.append(f"to-ours: {left} came, and should not have")
+
+    async def late_at_ours(self) -> None:
+        """While the peer is away."""
+        await self.node.send(TO_ORDERS, [b"late"], *DEAD, "--time-to-reach-queue", "1")
+        await self.node.send(TO_ORDERS, [b"patient"], "--transactional")
+        await trio.sleep(2)
+
+    async def ended_by_the_peer(self, peer: Peer) -> None:
+        """The same, and a queue that is full after three, and takes more when these are received."""
+        orders, few = (
+            next(queue for queue in peer.queues if queue.name == name) for name in ("orders", "few")
+        )
+        await self.wait("to-letter: late", peer, lambda: bodies(orders.messages) == [b"patient"])
+        await self.settled("to-letter: late", 1)
+        await self.node.send(TO_FEW, [b"%d" % n for n in range(6)], *DEAD)
+        await self.settled("to-letter: full queue", 4)
+        while peer.receive("few"):
+            pass
+        await self.node.send(TO_FEW, [b"6", b"7"], *DEAD)
+        await self.wait("to-letter: after a full queue", peer, lambda: bodies(few.messages) == [b"6", b"7"])
+        await self.node.send(r"letter\nowhere", [b"nowhere"], *DEAD)
+        await self.node.send(TO_ORDERS, [b"unwanted"], *DEAD)
+        await self.wait("to-letter: after all", peer, lambda: len(orders.messages) == 2)
+        peer.receive("orders")
+        peer.receive("orders", Class.NACK_RECEIVE_REJECTED)
+        await self.settled("to-letter: rejected, nowhere", 6)
+
+    async def forgotten(self) -> None:
+        """A peer that has confirmed the beginning of a sequence loses its store, and gets the rest."""
+        peer = self.peer(window=1)
+        async with running(peer):
+            await self.node.send(TO_ORDERS, [b"%d" % n for n in range(8)], "--transactional")
+            await peer.until(lambda: len(peer.queues[0].messages) >= 3)
+            peer.full = True
+            await trio.sleep(1)  # Its OrderAck leaves.
+        had = bodies(peer.queues[0].messages)
+        peer = self.peer()
+        async with running(peer):
+            await self.settled("to-letter: forgotten", 6)
+            if (came := had + bodies(peer.queues[0].messages)) != [b"%d" % n for n in range(8)]:
+                self.faults.append(f"to-letter: forgotten: {came}")

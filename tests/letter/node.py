@@ -1,0 +1,107 @@
+"""Our node as a black box: a process of `mqproto node`, and commands that are typed beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import trio
+
+OURS, LETTER = UUID("0b0b0b0b-0000-0000-0000-000000000001"), UUID("0a0a0a0a-0000-0000-0000-000000000001")
+QUEUES: Final = {"orders": 32, "notes": 33, "acks": 34, "few": 35, "nowhere": 36}
+"""Queues of both, and their PrivateQueueIdentifiers. `orders`, `few` and `nowhere` are transactional; only our node
+believes that the peer has the last one."""
+COMMAND: Final = str(Path(sys.executable).with_name("mqproto"))
+SETTINGS: Final[Mapping[str, object]] = {
+    "try_connect_interval_ms": 200,
+    "order_ack_timeout_ms": 50,
+    "maximum_order_ack_delay_s": 0.3,
+    "resend_timeouts_short_s": 1,
+    "resend_timeouts_medium_s": 2,
+    "resend_timeouts_long_s": 3,
+    "resend_timeouts_final_s": 4,
+    "window_size": 16,
+}
+
+
+@dataclass
+class Node:
+    """One node with its neighbour's place left empty."""
+
+    folder: Path
+    address: str
+    peer_address: str
+    settings: Mapping[str, object]
+
+    def write_topology(self) -> None:
+        lines = []
+        for name, guid, address in (("ours", OURS, self.address), ("letter", LETTER, self.peer_address)):
+            lines += [f"[node.{name}]", f'guid = "{guid}"']
+            lines += [f'address = "{address}:1801"', f'ping = "{address}:3527"']
+            for queue, number in QUEUES.items():
+                transactional = str(queue in ("orders", "few", "nowhere")).lower()
+                lines += [
+                    f"[node.{name}.queue.{queue}]",
+                    f"id = {number}",
+                    f"transactional = {transactional}",
+                ]
+        lines += ["[[link]]", 'between = ["ours", "letter"]', "[settings]"]
+        lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings.items()]
+        self.topology.write_text("\n".join(lines) + "\n")
+
+    @property
+    def topology(self) -> Path:
+        return self.folder / "two.toml"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The process, from when it is ready until it has stopped; what it says is in node.log."""
+        words = [COMMAND, "node", str(self.topology), "ours", "--directory", str(self.folder)]
+        with (self.folder / "node.log").open("ab") as log:
+            process = await trio.lowlevel.open_process(words, stdout=subprocess.PIPE, stderr=log)
+        assert process.stdout
+        try:
+            said = b""
+            while b"ready" not in said:
+                some = await process.stdout.receive_some()
+                assert some, "the node did not start: see node.log"
+                said += some
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                process.terminate()
+                await process.wait()
+                await process.stdout.aclose()
+
+    async def send(self, queue: str, bodies: Iterable[bytes], *options: str) -> None:
+        await self.typed("send", queue, "-", "--lines", "--node", "ours", *options, lines=bodies)
+
+    async def receive(self, queue: str) -> list[bytes]:
+        """All that is in a queue."""
+        words = ("receive", queue, "--node", "ours", "--count", "10000", "--timeout", "0.1")
+        return (await self.typed(*words, check=False)).encode().split()
+
+    async def state(self) -> tuple[int, dict[str, int]]:
+        """How many messages wait to leave, and how many are in each of its queues."""
+        nodes: list[dict[str, Any]] = json.loads(await self.typed("queues", "--json"))
+        node = next(node for node in nodes if node["running"])
+        waiting = sum(int(queue["waiting"]) for queue in node["outgoing"])
+        return waiting, {str(queue["name"]): int(queue["waiting"]) for queue in node["local"]}
+
+    async def typed(self, *words: str, lines: Iterable[bytes] = (), check: bool = True) -> str:
+        """What a command prints."""
+        places = ["--topology", str(self.topology), "--directory", str(self.folder)]
+        stdin = b"".join(line + b"\n" for line in lines)
+        done = await trio.run_process(
+            [COMMAND, *words, *places], stdin=stdin, capture_stdout=True, capture_stderr=True, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{words}: {done.stderr.decode()}")
+        return done.stdout.decode()
