@@ -19,7 +19,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives producers validate backlogs powerloss hurt strangers mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives producers validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ hurt: $(DEV)  ## 1,000 stores of real traffic, each hurt in one way, and 1,000 k
 
 strangers: $(DEMO)  ## three nodes under honest load, and attack after attack; ten minutes; MINUTES=1, ARGS="--seed 7"
 	@$(VENV)/bin/mqproto fuzz strangers --minutes $(MINUTES) $(ARGS)
+
+letter: $(DEV)  ## our node against a second queue manager, with every other reading of the text; a quarter of an hour
+	@$(VENV)/bin/python -m tests.letter.matrix $(ARGS)
 
 mutants: $(DEV)  ## 200 random faults of one line: do worlds notice them, and tests? hours; ARGS="--faults 20"
 	@$(VENV)/bin/python -m tests.mutants $(ARGS)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from .audit import audit
 from .node import LETTER, OURS, QUEUES, SETTINGS, Node
 from .peer.network import Answer, Serve, Sockets
 from .peer.packets import PA, PR
@@ -24,6 +25,7 @@ PATIENCE_S: Final = 15
 """How long nothing may move before a cell is called stalled."""
 KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
 FORMS: Final = ("private", "direct")
+Midst = Callable[[Peer], Awaitable[None]]
 TO_OURS, TO_LETTER = "to-ours", "to-letter"
 
 
@@ -109,8 +111,11 @@ class Cell:
     cuts: int = 6
     seed: int = 0
     ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
+    forms: tuple[str, ...] = FORMS
     sender_id: bytes = b""
     flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
+    midst: Midst | None = None
+    """What is done to the peer meanwhile."""
     faults: list[str] = field(default_factory=list)
     sessions: int = 0
     seconds: float = 0
@@ -123,13 +128,15 @@ class Cell:
         self.peer = Peer(
             LETTER, self.peer_address, network, queues, {OURS: self.address}, self.switches, TIMERS
         )
-        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in FORMS}
+        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in self.forms}
 
     async def run(self) -> None:
         begun = trio.current_time()
         self.node.write_topology()
         async with self.node.running(), running(self.peer):
             async with trio.open_nursery() as nursery:
+                if self.midst:
+                    nursery.start_soon(self.midst, self.peer)
                 for kind in KINDS:
                     nursery.start_soon(self._node_sends, kind)
                     nursery.start_soon(self._peer_sends, kind)
@@ -138,6 +145,8 @@ class Cell:
         self.seconds, self.sessions = trio.current_time() - begun, len(self.peer.closings)
         for (way, kind, form), flow in self.flows.items():
             self.faults += [f"{way} {kind} {form}: {fault}" for fault in flow.faults(kind)]
+        if not (self.switches.guids_reversed or self.switches.message_size_long):
+            self.faults += audit(OURS, self.peer.heard)
 
     # -- sending --------------------------------------------------------------------------------------------------
 
@@ -145,10 +154,11 @@ class Cell:
         """Both names of the queue that takes a kind."""
         address, guid = (self.address, OURS) if way == TO_OURS else (self.peer_address, LETTER)
         queue = KINDS[kind]
-        return {
+        names = {
             "private": f"PRIVATE={guid}\\{QUEUES[queue]:08x}",
             "direct": f"DIRECT=TCP:{address}\\private$\\{queue}",
         }
+        return {form: names[form] for form in self.forms}
 
     async def _peer_sends(self, kind: str) -> None:
         """One by one, so that cuts come between; of what is not transactional both names get a copy, with a list."""

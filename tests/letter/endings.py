@@ -10,6 +10,7 @@ from uuid import UUID
 
 import trio
 
+from .audit import audit
 from .cell import PATIENCE_S, TIMERS
 from .node import LETTER, OURS, QUEUES, SETTINGS, Node
 from .peer.network import Sockets
@@ -43,6 +44,8 @@ class Endings:
 
     def __post_init__(self) -> None:
         self.node = Node(self.folder, self.address, self.peer_address, SETTINGS)
+        self.heard: list[bytes] = []
+        """All that ours sent to all lives of the peer."""
         self.file: Path = self.folder / "letter.json"
 
     def peer(self, file: Path | None = None, window: int = 64) -> Peer:
@@ -54,7 +57,9 @@ class Endings:
         ]
         next(queue for queue in queues if queue.name == "few").quota = 3
         where = {OURS: self.address}
-        return Peer(LETTER, self.peer_address, Sockets(), queues, where, self.switches, TIMERS, window, file)
+        peer = Peer(LETTER, self.peer_address, Sockets(), queues, where, self.switches, TIMERS, window, file)
+        peer.heard = self.heard
+        return peer
 
     async def run(self) -> None:
         begun = trio.current_time()
@@ -73,6 +78,7 @@ class Endings:
                 self.sessions += len(peer.closings)
             await self.forgotten()
         self.seconds = trio.current_time() - begun
+        self.faults += audit(OURS, self.heard)
 
     async def wait(self, what: str, peer: Peer, done: Callable[[], bool]) -> None:
         with trio.move_on_after(PATIENCE_S):

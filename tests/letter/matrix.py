@@ -1,7 +1,7 @@
 """Our node against the letter peer, with each switch in turn.
 
-`make letter` runs all cells and prints a line for each: the reading, how often a connection ended, how long it took,
-and what was wrong.
+`make letter` runs all cells and prints a line for each: its switch, the reading, how often a connection ended, how
+long it took, and what was wrong.
 """
 
 from __future__ import annotations
@@ -11,23 +11,87 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from .cell import TO_LETTER, TO_OURS, Cell
+from .cell import FORMS, TO_LETTER, TO_OURS, Cell, Midst
+from .endings import Endings
+from .peer.peer import Peer
+from .peer.session import State
 from .peer.switches import QUESTIONS, Switches
 
 NONE: Final = "none"
 BESIDES: Final = {"ping_not_on_retry": "ping_required", "ping_latest_cookie": "ping_required"}
 """Switches that do nothing without another."""
-PINGS: Final = {"ping_required", "ping_not_on_retry", "ping_latest_cookie", "ping_any_port"}
 SID: Final = bytes.fromhex("010500000000000515000000AD4A9EBD36D9FA3D63A656DAE8030000")
 
+ENDINGS: Final = (
+    NONE,
+    "rejected_advances",
+    "resend_at_open",
+    "numbered_when_sent",
+    "sent_expires",
+    "life_counts_on_arrival",
+    "refused_holds",
+    "final_ack_few_classes",
+    "sequence_outlives_process",
+    "no_order_ack_of_none",
+    "ordinals_interleave",
+    "previous_from_table",
+)
+"""What may change how messages end."""
+
 CANNOT: Final[dict[str, str]] = {}
-"""What cannot live with ours, and why: its cell has to fail, or this line goes."""
+"""What cannot live with ours, and why: its cell has to fail, or its line goes."""
+
+
+async def pauses(peer: Peer) -> None:
+    """Queues are paused again and again.  [MS-MQQB] 3.1.7.13"""
+    for _ in range(10):
+        await trio.sleep(0.2)
+        for session in peer.sessions:
+            if session.state is State.OPEN:
+                session.pause()
+
+
+async def fills(peer: Peer) -> None:
+    """The peer is full, and has room again.  [MS-MQQB] 3.1.5.8.8"""
+    for _ in range(5):
+        await trio.sleep(0.4)
+        peer.full = not peer.full
+    peer.full = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table."""
+
+    name: str
+    story: str = "exchange"
+    midst: Midst | None = None
+    forms: tuple[str, ...] = FORMS
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.story}" if self.story != "exchange" else self.name
+
+
+def cases() -> Iterator[Case]:
+    """Every switch, and what only some of them change."""
+    for name in (NONE, *(question.name for question in QUESTIONS)):
+        yield Case(name)
+    for name in ENDINGS:
+        yield Case(name, "endings")
+    for name in ("order_ack_number_in_id", "order_ack_own_sequence", "sequence_per_neighbour"):
+        yield Case(name, "one name", forms=FORMS[:1])
+    for name in (NONE, "pause_acknowledges"):
+        yield Case(name, "pauses", pauses)
+    for name in (NONE, "full_refuses_acks"):
+        yield Case(name, "full at times", fills)
 
 
 def addresses() -> Iterator[tuple[str, str]]:
@@ -40,57 +104,50 @@ def addresses() -> Iterator[tuple[str, str]]:
 ADDRESSES: Final = addresses()
 
 
-def cell(names: tuple[str, ...], folder: Path, messages: int, cuts: int, seed: int) -> Cell:
-    """A cell with some switches on; what they need is on too."""
-    on = {*names, *(BESIDES[name] for name in names if name in BESIDES)} - {NONE}
-    settings: dict[str, object] = {"ping": True} if on & PINGS else {}
-    ways = (TO_OURS,) if on & {"ping_required"} else (TO_OURS, TO_LETTER)
+def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell | Endings:
+    """A node and a peer for one case; switches that it needs are on beside its own."""
+    on = {case.name, BESIDES.get(case.name, case.name)} - {NONE}
+    switches, (ours, theirs) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
+    if case.story == "endings":
+        return Endings(folder, ours, theirs, switches)
+    settings: dict[str, object] = {"ping": True} if any(name.startswith("ping") for name in on) else {}
+    ways = (TO_OURS,) if "ping_required" in on else (TO_OURS, TO_LETTER)
     sender = SID if "no_data_without_ai" in on else b""
-    ours, theirs = next(ADDRESSES)
-    return Cell(
-        folder,
-        ours,
-        theirs,
-        Switches(**dict.fromkeys(on, True)),
-        settings,
-        messages,
-        cuts,
-        seed,
-        ways,
-        sender,
-    )
+    cell = Cell(folder, ours, theirs, switches, settings, messages, cuts, seed, ways, case.forms, sender)
+    cell.midst = case.midst
+    return cell
 
 
-def verdict(name: str, faults: list[str]) -> str:
-    """Whether a cell was as it should be."""
-    if name in CANNOT:
-        return f"cannot: {CANNOT[name]}" if faults else "LIVES: take it out of CANNOT"
+def verdict(label: str, faults: list[str]) -> str:
+    """Whether a cell is as it should be."""
+    if label in CANNOT:
+        return f"cannot: {CANNOT[label]}" if faults else "LIVES: take it out of CANNOT"
     return "FAILED" if faults else "ok"
 
 
-async def run_all(names: list[str], messages: int, cuts: int, seed: int, at_once: int) -> int:
-    """Run cells, some at a time, and print a line for each; says how many were not as they should be."""
+async def run_all(chosen: list[Case], messages: int, cuts: int, seed: int, at_once: int) -> int:
+    """Run cells, some at a time, and print a line for each; says how many are not as they should be."""
     texts = {question.name: question for question in QUESTIONS}
     limit, bad = trio.CapacityLimiter(at_once), 0
 
-    async def one(name: str) -> None:
+    async def one(case: Case) -> None:
         nonlocal bad
         async with limit:
             with tempfile.TemporaryDirectory() as folder:
-                it = cell((name,), Path(folder), messages, cuts, seed)
+                it = cell(case, Path(folder), messages, cuts, seed)
                 await it.run()
-            said = verdict(name, it.faults)
-            bad += said.split(":")[0] in ("FAILED", "LIVES")
-            question = texts.get(name)
-            reading = f"{question.reading or '-':>3} {question.section}" if question else "  - all as ours"
-            print(f"{name:<26} {reading:<28} {it.sessions:>4} {it.seconds:>6.1f} s  {said}", flush=True)
-            for fault in it.faults:
-                print(f"{'':<31}{fault}", flush=True)
+        said = verdict(case.label, it.faults)
+        bad += said.split(":")[0] in ("FAILED", "LIVES")
+        question = texts.get(case.name)
+        reading = f"{question.reading or '-':>2} {question.section}" if question else " - all as ours"
+        print(f"{case.label:<36} {reading:<26} {it.sessions:>4} {it.seconds:>5.0f} s  {said}", flush=True)
+        for fault in it.faults:
+            print(f"{'':<38}{fault[:400]}", flush=True)
 
-    print(f"{'switch':<26} {'  reading':<28} ends   took   verdict")
+    print(f"{'switch':<36} {'   reading':<26} ends    took  verdict")
     async with trio.open_nursery() as nursery:
-        for name in names:
-            nursery.start_soon(one, name)
+        for case in chosen:
+            nursery.start_soon(one, case)
     return bad
 
 
@@ -98,17 +155,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("switches", nargs="*", help="some of them, and none for none; all by default")
     parser.add_argument(
-        "--messages", type=int, default=20, help="of each of three kinds to each of two names, each way"
+        "switches", nargs="*", help="all that is run of some, and `none` for none; by default of all"
+    )
+    parser.add_argument(
+        "--messages", type=int, default=20, help="of each of three kinds to each name, each way"
     )
     parser.add_argument("--cuts", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=2)
     typed = parser.parse_args()
-    names = typed.switches or [NONE, *(question.name for question in QUESTIONS)]
-    bad = trio.run(run_all, names, typed.messages, typed.cuts, typed.seed, typed.at_once)
-    print(f"{len(names)} cells, {bad} not as they should be")
+    chosen = [case for case in cases() if not typed.switches or case.name in typed.switches]
+    bad = trio.run(run_all, chosen, typed.messages, typed.cuts, typed.seed, typed.at_once)
+    print(f"{len(chosen)} cells, {bad} not as they should be")
     sys.exit(bool(bad))
 
 

@@ -80,6 +80,8 @@ class Peer:
         self.dead_letters: list[UserMessage] = []
         self.closings: list[str] = []
         """Why sessions closed, for tests that fail."""
+        self.heard: list[bytes] = []
+        """All packets that came, for tests that look at each."""
         self.message_id = 0 if self.switches.message_ids_from_zero else random.randrange(1 << 31)
         self.ping_cookie = 0
         self.woken, self.changed = trio.Event(), trio.Event()
@@ -243,6 +245,7 @@ class Peer:
             ):
                 packet = bytes(buffer[:size])
                 del buffer[:size]
+                self.heard.append(packet)
                 session.receive(self.codec.unpack(packet))
                 if session.closed:
                     break

@@ -1,0 +1,42 @@
+"""The auditor finds nothing in a peer that is to the letter, and finds one that is not."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from .audit import audit
+from .peer.switches import Switches
+from .scenarios import TOLD, note, order, sends
+from .wire import A, B, Wire, pair, private
+
+EVERYTHING = sends(
+    order(**TOLD, journal=True), order(private(10)), note(private(11)), note(recoverable=True), times=5
+)
+
+
+def faults(switches: Switches) -> list[str]:
+    """What the auditor says of two peers of which B has switches on."""
+    wire = Wire()
+    a, b = pair(wire, theirs=switches)
+    trio.run(EVERYTHING, wire, a, b, clock=trio.testing.MockClock(autojump_threshold=0))
+    return audit(A, b.heard) + audit(B, a.heard)
+
+
+def test_a_peer_that_is_to_the_letter_passes() -> None:
+    assert faults(Switches()) == []
+
+
+@pytest.mark.parametrize(
+    ("switch", "section"),
+    [
+        ("reserved_bits", "2.2.19.1"),
+        ("junk", "2.2.4.1"),
+        ("order_ack_priority", "2.2.4"),
+        ("order_ack_recoverable", "2.2.4, 2.2.5"),
+        ("flags_absent", "2.2.20.4"),
+    ],
+)
+def test_a_peer_that_is_not_is_found(switch: str, section: str) -> None:
+    assert [fault for fault in faults(Switches(**{switch: True})) if f" {section}: " in fault]
