@@ -88,8 +88,8 @@ class Auditor:
             yield "2.2.20.4: WindowSize 0"
         if header.recoverable_ack_flags and not header.recoverable_ack_flags & 1:
             yield f"2.2.20.4: bit 0 is not the lowest one acknowledged: {header}"
-        if bool(header.recoverable_ack_number) != bool(header.recoverable_ack_flags):
-            yield f"2.2.20.4: a number without flags, or flags without one: {header}"
+        if header.recoverable_ack_number and not header.recoverable_ack_flags:
+            yield f"2.2.20.4: a number without flags: {header}"
 
     def _message(self, message: UserMessage, flags: int, data: bytes) -> Iterator[str]:
         """[MS-MQMQ] 2.2.19.2, 2.2.19.3, 2.2.20.5; [MS-MQQB] 2.2.4, 2.2.5, 3.1.1.5"""
@@ -138,7 +138,7 @@ class Auditor:
         if (message.label, len(message.body), message.body_type) != (ORDERING, 36, 0):
             yield f"2.2.4: {message.label!r}, {len(message.body)} bytes, BodyType {message.body_type}"
         body = CODEC.read_order(message.body, final)
-        if not final and (body.previous != body.number - 1 or message.body[16:] != bytes(20)):
+        if not final and (body.previous != max(body.number - 1, 0) or message.body[16:] != bytes(20)):
             yield f"2.2.4.1: {message.body.hex()}"
         if final and not body.previous < body.number:
             yield f"2.2.5.1: {body}"

@@ -23,6 +23,8 @@ from .wire import running
 TIMERS: Final = Timers(0.2, 10, 20, 0.05, 0.3, (1, 1, 1, 2, 2, 2, 3, 3, 3, 4))
 PATIENCE_S: Final = 15
 """How long nothing may move before a cell is called stalled."""
+FEW: Final = 500
+"""How many wait at the peer before its applications pause."""
 KINDS: Final = {"transactional": "orders", "recoverable": "notes", "express": "notes"}
 FORMS: Final = ("private", "direct")
 Midst = Callable[[Peer], Awaitable[None]]
@@ -105,17 +107,19 @@ class Cell:
     address: str
     peer_address: str
     switches: Switches = field(default_factory=Switches)
-    settings: dict[str, object] = field(default_factory=dict)
-    messages: int = 30
+    messages: int = 20
     """Of each kind to each name, in each direction."""
+    longest: int = 4_000
+    """Bodies have up to so many bytes more than a name."""
     cuts: int = 6
     seed: int = 0
+    settings: dict[str, object] = field(default_factory=dict)
     ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
     forms: tuple[str, ...] = FORMS
     sender_id: bytes = b""
-    flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
     midst: Midst | None = None
     """What is done to the peer meanwhile."""
+    flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     sessions: int = 0
     seconds: float = 0
@@ -133,7 +137,8 @@ class Cell:
     async def run(self) -> None:
         begun = trio.current_time()
         self.node.write_topology()
-        async with self.node.running(), running(self.peer):
+        async with self.node.running(), running(self.peer), trio.open_nursery() as applications:
+            applications.start_soon(self._take)
             async with trio.open_nursery() as nursery:
                 if self.midst:
                     nursery.start_soon(self.midst, self.peer)
@@ -142,6 +147,7 @@ class Cell:
                     nursery.start_soon(self._peer_sends, kind)
             await self._settle("sent", self._all_came)
             await self._receive()
+            applications.cancel_scope.cancel()
         self.seconds, self.sessions = trio.current_time() - begun, len(self.peer.closings)
         for (way, kind, form), flow in self.flows.items():
             self.faults += [f"{way} {kind} {form}: {fault}" for fault in flow.faults(kind)]
@@ -160,6 +166,9 @@ class Cell:
         }
         return {form: names[form] for form in self.forms}
 
+    def _body(self, number: int, *names: str) -> bytes:
+        return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()
+
     async def _peer_sends(self, kind: str) -> None:
         """One by one, so that cuts come between; of what is not transactional both names get a copy, with a list."""
         if TO_OURS not in self.ways:
@@ -168,7 +177,7 @@ class Cell:
         acks = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
         for number in range(self.messages):
             for form, name in names.items():
-                body = f"{TO_OURS}/{kind}/{form}/{number}".encode()
+                body = self._body(number, TO_OURS, kind, form)
                 self.flows[TO_OURS, kind, form].sent.append(body)
                 if kind != "transactional":
                     recoverable, both = kind == "recoverable", list(names.values())
@@ -180,7 +189,9 @@ class Cell:
                     self.peer.send(name, body, transactional=True, sender_id=self.sender_id, **told)
                 else:
                     self.peer.send(name, body, transactional=True)
-            await trio.sleep(0.01)
+            await trio.sleep(0.01 if self.cuts else 0)
+            while len(self.peer.waiting()) > FEW:
+                await self.peer.changed.wait()
 
     async def _node_sends(self, kind: str) -> None:
         """The same, by commands."""
@@ -189,7 +200,7 @@ class Cell:
         names = self._names(TO_LETTER, kind)
         for form, name in names.items():
             flow = self.flows[TO_LETTER, kind, form]
-            flow.sent = [f"{TO_LETTER}/{kind}/{number}".encode() for number in range(self.messages)]
+            flow.sent = [self._body(number, TO_LETTER, kind) for number in range(self.messages)]
             if kind == "transactional":
                 told = (
                     ("--final-ack", "--journal", "--admin-queue", r"ours\acks") if form == "private" else ()
@@ -204,13 +215,13 @@ class Cell:
     def _all_came(self) -> bool:
         """The peer has all that is for it, and has nothing more to send."""
         expected = sum(len(flow.sent) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
-        return self._kept() >= expected and not self.peer.waiting()
+        return self._came() >= expected and not self.peer.waiting()
 
-    def _kept(self) -> int:
-        return sum(len(queue.messages) for queue in self.peer.queues if queue.name != "acks")
+    def _came(self) -> int:
+        return sum(len(flow.came) for (way, _, _), flow in self.flows.items() if way == TO_LETTER)
 
     def _moved(self) -> tuple[int, ...]:
-        return self._kept(), len(self.acks), len(self.peer.journal), len(self.peer.waiting())
+        return self._came(), len(self.acks), len(self.peer.journal), len(self.peer.waiting())
 
     async def _settle(self, what: str, done: Callable[[], bool]) -> dict[str, int]:
         """Wait for the peer as long as something moves there, then until nothing waits at ours; says what ours has."""
@@ -232,15 +243,22 @@ class Cell:
 
     # -- receiving ------------------------------------------------------------------------------------------------
 
+    async def _take(self) -> None:
+        """The peer's application takes what comes, as it comes."""
+        queues = [queue for queue in self.peer.queues if queue.name in KINDS.values()]
+        while True:
+            await self.peer.until(lambda: any(queue.messages for queue in queues))
+            for queue in queues:
+                while message := self.peer.receive(queue.name):
+                    kind = message.body.decode().split("/")[1]
+                    form = message.destination.partition("=")[0].lower()
+                    self.flows[TO_LETTER, kind, form].came.append(message.body)
+
     async def _receive(self) -> None:
-        """Applications take all; what was asked to be told of that has to come too."""
+        """Ours takes all at the end; what was asked to be told of that has to come too."""
         for name in ("orders", "notes"):
-            while message := self.peer.receive(name):
-                kind = message.body.decode().split("/")[1]
-                form = message.destination.partition("=")[0].lower()
-                self.flows[TO_LETTER, kind, form].came.append(message.body)
             for body in await self.node.receive(name):
-                _, kind, form, _ = body.decode().split("/")
+                _, kind, form, *_ = body.decode().split("/")
                 self.flows[TO_OURS, kind, form].came.append(body)
         acks, journal = self.acks, self.peer.journal
         told = 2 * self.messages if TO_OURS in self.ways else 0

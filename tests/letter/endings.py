@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -98,6 +98,15 @@ class Endings:
             await trio.sleep(0.5)
         self.faults.append(f"{what}: {waiting} wait, {queues['system$;deadxact']} of {dead} dead letters")
 
+    async def confirmed(self, number: int) -> None:
+        """Until ours knows that a message has arrived."""
+        end = trio.current_time() + PATIENCE_S
+        while trio.current_time() < end:
+            if await self.node.confirmed() == number:
+                return
+            await trio.sleep(0.2)
+        self.faults.append(f"to-letter: number {number} was not confirmed")
+
     # -- stories --------------------------------------------------------------------------------------------------
 
     async def late_at_the_peer(self, peer: Peer) -> None:
@@ -149,11 +158,13 @@ class Endings:
     async def forgotten(self) -> None:
         """A peer that has confirmed the beginning of a sequence loses its store, and gets the rest."""
         peer = self.peer(window=1)
+        peer.room, peer.timers = (
+            3,
+            replace(TIMERS, order_ack=0),
+        )  # Else a full peer hangs up before it confirms.
         async with running(peer):
             await self.node.send(TO_ORDERS, [b"%d" % n for n in range(8)], "--transactional")
-            await peer.until(lambda: len(peer.queues[0].messages) >= 3)
-            peer.full = True
-            await trio.sleep(1)  # Its OrderAck leaves.
+            await self.confirmed(3)
         had = bodies(peer.queues[0].messages)
         peer = self.peer()
         async with running(peer):

@@ -85,15 +85,22 @@ class Node:
 
     async def receive(self, queue: str) -> list[bytes]:
         """All that is in a queue."""
-        words = ("receive", queue, "--node", "ours", "--count", "10000", "--timeout", "0.1")
+        words = ("receive", queue, "--node", "ours", "--count", "1000000", "--timeout", "0.1")
         return (await self.typed(*words, check=False)).encode().split()
 
     async def state(self) -> tuple[int, dict[str, int]]:
         """How many messages wait to leave, and how many are in each of its queues."""
-        nodes: list[dict[str, Any]] = json.loads(await self.typed("queues", "--json"))
-        node = next(node for node in nodes if node["running"])
+        node = await self._queues()
         waiting = sum(int(queue["waiting"]) for queue in node["outgoing"])
         return waiting, {str(queue["name"]): int(queue["waiting"]) for queue in node["local"]}
+
+    async def confirmed(self) -> int:
+        """The highest number that an OrderAck has told it."""
+        return max((int(queue["last_ack"]) for queue in (await self._queues())["outgoing"]), default=0)
+
+    async def _queues(self) -> dict[str, Any]:
+        nodes: list[dict[str, Any]] = json.loads(await self.typed("queues", "--json"))
+        return next(node for node in nodes if node["running"])
 
     async def typed(self, *words: str, lines: Iterable[bytes] = (), check: bool = True) -> str:
         """What a command prints."""

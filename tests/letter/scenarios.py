@@ -176,7 +176,7 @@ async def full_queue(wire: Wire, a: Peer, b: Peer) -> None:
 
 
 async def full_sender(wire: Wire, a: Peer, b: Peer) -> None:
-    a.full = True
+    a.room = 0
     await sends(order())(wire, a, b)
 
 

@@ -11,7 +11,9 @@ import trio
 
 from .matrix import CANNOT, NONE, cases, cell, verdict
 
-LIVE = [case for case in cases() if case.label not in CANNOT and case.story == "exchange" and case.name != NONE]
+LIVE = [
+    case for case in cases() if case.label not in CANNOT and case.story == "exchange" and case.name != NONE
+]
 TODAY = os.environ.get("MQPROTO_LETTER_SWITCH") or LIVE[date.today().toordinal() % len(LIVE)].name
 
 

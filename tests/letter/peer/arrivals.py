@@ -88,7 +88,7 @@ class Arrivals:
         known = {session.remote} | self.peer.routers.get(session.remote, set())
         if message.source not in known and not self.switches.take_from_anybody:
             return True
-        return self.peer.full and (not message.orders or self.switches.full_refuses_acks)
+        return self.peer.room <= 0 and (not message.orders or self.switches.full_refuses_acks)
 
     def _seen(self, message: UserMessage) -> bool:
         """[MS-MQQB] 3.1.5.8.1, 3.1.6.7"""
@@ -148,6 +148,7 @@ class Arrivals:
                 self.peer.dead_letters.append(message)
             return
         queue.messages.append(message)
+        self.peer.room -= 1
         self.peer.wake()
         if message.address != NULL or not self.switches.direct_arrival_untold:
             self.tell(message, Class.ACK_REACH_QUEUE, PA)

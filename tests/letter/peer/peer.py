@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,7 +73,9 @@ class Peer:
     """What else this host is called in direct names."""
 
     def __post_init__(self) -> None:
-        self.codec, self.full = Codec(self.switches), False
+        self.codec = Codec(self.switches)
+        self.room = inf
+        """How many more messages it keeps before it is full."""
         self.arrivals, self.departures = Arrivals(self), Departures(self)
         self.sessions: list[Session] = []
         self.calls: dict[str, Call] = {}
@@ -84,6 +87,8 @@ class Peer:
         """All packets that came, for tests that look at each."""
         self.message_id = 0 if self.switches.message_ids_from_zero else random.randrange(1 << 31)
         self.ping_cookie = 0
+        self.spelled: Counter[str] = Counter()
+        """How many messages each name was used for."""
         self.woken, self.changed = trio.Event(), trio.Event()
 
     def now(self) -> float:
@@ -321,7 +326,8 @@ class Peer:
         if transactional:
             message.transaction = Transaction(NO_SEQUENCE, 0, 0, identifier=self.message_id)
             message.recoverable, message.priority = True, 0
-        if self.switches.other_case and self.message_id % 2:
+        self.spelled[destination] += 1
+        if self.switches.other_case and self.spelled[destination] % 2 == 0:
             kind, _, rest = destination.partition("=")
             message.destination = f"{kind}={rest.swapcase()}"
         if address == self.guid or (

@@ -200,11 +200,8 @@ class Session:
     def take_header(self, header: SessionHeader) -> None:
         """Delete what is acknowledged, then compare counts.  [MS-MQQB] 3.1.5.5"""
         through = unwrapped(header.ack_sequence_number, self.sent)
-        base = (
-            unwrapped(header.recoverable_ack_number, self.recoverable_sent)
-            if header.recoverable_ack_number
-            else 0
-        )
+        says = header.recoverable_ack_number or header.recoverable_ack_flags
+        base = unwrapped(header.recoverable_ack_number, self.recoverable_sent) if says else 0
         told = {base + k for k in range(FLAGS) if header.recoverable_ack_flags >> k & 1}
         for flight in list(self.flights):
             number = flight.recoverable_number
