@@ -70,7 +70,7 @@ TOGETHER: Final = (
 """What a peer may well be all at once."""
 
 CANNOT: Final[dict[str, str]] = {
-    "session_ack_size_short": "a receiver that counts the header, as frame 8 does, takes the next 16 bytes for no packet",
+    "session_ack_size_short": "a receiver that counts the header, as frame 8 does, finds no packet behind it",
     "order_ack_number_in_id": "two sequences wait, and nothing says which one is meant; with one name it lives",
     "order_ack_own_sequence": "two sequences wait, and nothing says which one is meant; with one name it lives",
     "duplicate_uncounted": "the counts of 3.1.5.5.5 differ from then on, and the peer itself closes each session",
