@@ -78,6 +78,14 @@ class Settings:
     """How many of strangers' messages the MessageIDHistoryTable has."""
     strangers_queue_bytes: int = 16 * 2**20
     """What a queue may hold when a stranger's message is let in; one beyond it is refused."""
+    peers_remembered: int = 1_000
+    """How many queue managers are remembered that nobody has declared, with the address where each was met."""
+    peers_forgotten_days: int = 30
+    """For how long after they were seen last."""
+    roaming: bool = False
+    """Whether such a GUID may move to another address by itself, once nobody with it answers at the one before."""
+    answers_awaited_s: int = 86_400
+    """For how long at most one that is in no topology is called for the answers to what it was sent."""
     held_messages_limit: int = 4_096
     held_bytes_limit: int = 16 * 2**20
     """What one sequence may hold behind a gap; a message beyond it is dropped, its sender still has it."""

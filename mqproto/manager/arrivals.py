@@ -239,7 +239,11 @@ class Arrivals:
         reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)
         if reason is not None:
             raise NotWelcomeError(reason)
-        admission = admission_of_stranger(declaration, transactional=message.transaction is not None)
+        admission = admission_of_stranger(
+            declaration,
+            transactional=message.transaction is not None,
+            is_invited=declaration is not None and self._outbound.has_invited(remote, declaration.identifier),
+        )
         if isinstance(admission, MessageClass):
             self._note_refusal(message, packet, admission, remote)
             return True

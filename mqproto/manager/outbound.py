@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
 
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
+from mqproto.neighbours.met import How
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.joining import Joining
 from mqproto.routing import NextHop, Routes
+from mqproto.routing.peers import address_of
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
@@ -40,8 +43,10 @@ ORDINAL_BLOCK = 4_096
 TRANSACTION_LIMIT = 10_000
 """Messages in one transaction: they are written in one commit."""
 STRANGERS_HOSTS = 64
+STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
-"""How many hosts are called because strangers ask for answers there, and how many messages wait for each."""
+"""How many hosts are called because strangers ask for answers there, how many queues those have who were met, and how
+many messages wait for each host, and for each that was met."""
 LAST_NUMBER = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 
@@ -63,6 +68,10 @@ class Outbound:
         self._named: dict[str, list[OutgoingQueue]] = {}
         """The same and the sequences, by name alone, in lower case."""
         self._by_manager: dict[tuple[Guid, int, bool], OutgoingQueue] = {}
+        self._wayless: dict[Guid, list[OutgoingQueue]] = {}
+        """The queues and sequences to those that are neither declared nor met."""
+        self._strangers_queues: OrderedDict[tuple[Guid, int, bool], OutgoingQueue] = OrderedDict()
+        """Of `_by_manager`, those to queue managers that nobody has declared, the one asked for longest ago first."""
         self._strangers_hosts: set[str] = set()
         self._dice = state.dice
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
@@ -119,9 +128,56 @@ class Outbound:
         queue = self._by_manager.get((manager, priority, order))
         if queue is None:
             name = guid_text(manager) + ORDER_SUFFIX * order
-            queue = self._queue(name, priority, lambda: self._routes.to_manager(manager))
+            queue = self._queue(name, priority, lambda: self._way_to(manager), manager)
             self._by_manager[manager, priority, order] = queue
         return queue
+
+    def _way_to(self, manager: Guid) -> tuple[NextHop, ...]:
+        """The way to a queue manager that is declared, or that was met."""
+        return self._routes.to_manager(manager) or self._neighbours.met.hop_to(manager)
+
+    def knows(self, manager: Guid) -> bool:
+        """Whether a queue manager is declared, or was met."""
+        return self._routes.declares(manager) or self._neighbours.met.get(manager) is not None
+
+    def is_declared(self, destination: Destination) -> bool:
+        """Whether an operator has declared whose queue it is."""
+        return destination.manager is not None and self._routes.declares(destination.manager)
+
+    def expect_answers(
+        self, destination: Destination, until_s: int, queues: Collection[int], now: Moment
+    ) -> None:
+        """What goes to a destination that nobody has declared may be answered until then, to these queues of ours."""
+        host, manager = destination.host, destination.manager
+        met = self._neighbours.met
+        if host is not None:
+            met.expect_answers(None, host, until_s, queues, now)
+            self._neighbours.await_answers((self._routes.to_host(host),), until_s)
+        elif manager is not None and (hops := met.hop_to(manager)):
+            met.expect_answers(manager, hops[0].host, until_s, queues, now)
+            self._neighbours.await_answers(hops, until_s)
+
+    def has_invited(self, remote: Remote, queue: int) -> bool:
+        """Whether a stranger may send to a queue of ours, as answers to it were asked of him."""
+        return remote.is_met and self._neighbours.met.has_invited(remote.manager, queue)
+
+    def leads_to(self, manager: Guid) -> bool:
+        """Whether there is a way to a queue manager now."""
+        return bool(self._way_to(manager))
+
+    def is_met_at(self, manager: Guid, host: str) -> bool:
+        """Whether a queue manager that nobody has declared was met at a host."""
+        found = self._neighbours.met.get(manager)
+        return found is not None and found.is_at(host)
+
+    def learn(self) -> None:
+        """Of some there is news: they were met, have moved, or are forgotten."""
+        met = self._neighbours.met
+        for manager in met.take_news():
+            hops = met.hop_to(manager)
+            for queue in self._wayless.pop(manager, ()) if hops else ():
+                self._neighbours.attach(queue, hops)
+            self._neighbours.moved(manager)
 
     def towards_host(
         self, host: str, priority: int, manager: Guid | None = None, *, order: bool = False
@@ -149,11 +205,17 @@ class Outbound:
             return self._routes.to_manager(manager) or (NextHop(manager, host, hop.port),)
         return (hop,)
 
-    def _queue(self, name: str, priority: int, hops: Callable[[], tuple[NextHop, ...]]) -> OutgoingQueue:
+    def _queue(
+        self,
+        name: str,
+        priority: int,
+        hops: Callable[[], tuple[NextHop, ...]],
+        manager: Guid | None = None,
+    ) -> OutgoingQueue:
         queue = self._by_name.get((name, priority))
         if queue is None:
             queue = OutgoingQueue(self.next_queue(), name, self._settings, priority=priority)
-            self._add(queue, hops())
+            self._add(queue, hops(), manager)
             self._take_over_hold(queue)
         return queue
 
@@ -162,13 +224,15 @@ class Outbound:
         if any(other.on_hold for other in self.named(queue.name)):
             self.hold(queue, on_hold=True)
 
-    def _add(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
+    def _add(self, queue: OutgoingQueue, hops: tuple[NextHop, ...], manager: Guid | None = None) -> None:
         self._queues[queue.queue] = queue
         self._named.setdefault(queue.name.lower(), []).append(queue)
         if not isinstance(queue, OutgoingSequence):
             self._by_name[queue.name, queue.priority] = queue
         if hops:
             self._neighbours.attach(queue, hops)
+        elif manager is not None and not self._routes.declares(manager):
+            self._wayless.setdefault(manager, []).append(queue)
 
     def named(self, name: str) -> list[OutgoingQueue]:
         """The queues and the sequence with this name, one for each priority."""
@@ -194,19 +258,21 @@ class Outbound:
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
-        """Whether there is a next hop for it."""
-        return self._neighbours.of_queue(queue) is not None
+        """Whether there is a next hop for it that may be called, or has called."""
+        neighbour = self._neighbours.of_queue(queue)
+        return neighbour is not None and self._neighbours.may_have_session(neighbour)
 
     def reply_to(self, message: UserMessage, remote: Remote) -> ReplyTo:
         """Where the acknowledgments of a message go: by a direct name only if that can lead to its sender.
 
         A queue manager that receives a direct name without its owner's GUID is meant by it (3.1.5.8.5). So where
         several queue managers share the address that the message came from, only the GUID tells them apart.
-        A stranger is answered at the address that he came from, if that may be called.
+        What is for a stranger leaves over a session with him, whatever name it has.
         """
         reply_to = reply_to_sender(message, remote.address)
         if not remote.is_proven:
-            return reply_to if self.may_answer(reply_to.direct_host) else ReplyTo(reply_to.manager, None)
+            is_address = address_of(remote.address) is not None
+            return reply_to if is_address else ReplyTo(reply_to.manager, None)
         if reply_to.direct_host is None or self._routes.to_host(remote.address).manager == reply_to.manager:
             return reply_to
         return ReplyTo(reply_to.manager, None) if self._routes.to_manager(reply_to.manager) else reply_to
@@ -217,15 +283,15 @@ class Outbound:
         Of a destination that only a direct name tells, whoever calls from the host of that name speaks, and the queue
         manager that is declared there.
         """
+        is_itself = remote.is_met and remote.manager == source
         if sequence.destination_manager is not None:
-            return remote.is_proven and sequence.destination_manager == source
+            return sequence.destination_manager == source and (remote.is_proven or is_itself)
         host = (host_of(sequence.name) or "").lower()
-        return host == remote.address.lower() or (
-            remote.is_proven and self._routes.proves(source, host, None)
+        return (
+            host == remote.address.lower()
+            or (remote.is_proven and self._routes.proves(source, host, None))
+            or (is_itself and self._neighbours.reached(host) == source)
         )
-
-    def _is_known(self, manager: Guid) -> bool:
-        return manager in self._routes.peers or bool(self._routes.to_manager(manager))
 
     def may_answer(self, host: str | None) -> bool:
         """Whether something may be sent to a host because a stranger asks for it.
@@ -241,19 +307,64 @@ class Outbound:
             self._strangers_hosts.add(host.lower())
         return sum(waiting) < ANSWERS
 
+    def answers_to(self, manager: Guid, priority: int, *, order: bool = False) -> OutgoingQueue | None:
+        """The queue of what one that nobody has declared gets because it asks for it. None if too much waits already.
+
+        It leaves over a session from where that one was met.
+
+        ANSWERS messages wait for each at most, in STRANGERS_QUEUES queues of all together: one more takes over an
+        empty one.
+        """
+        if self._neighbours.met.get(manager) is None:
+            return None
+        name, key = guid_text(manager), (manager, priority, order)
+        if sum(queue.count for queue in self.named(name) + self.named(name + ORDER_SUFFIX)) >= ANSWERS:
+            return None
+        queue = self._strangers_queues.get(key) or self._by_manager.get(key)
+        if queue is None and len(self._strangers_queues) >= STRANGERS_QUEUES:
+            queue = self._taken_over(key, name + ORDER_SUFFIX * order)
+            if queue is None:
+                return None
+        self._strangers_queues[key] = queue or self.towards_manager(manager, priority, order=order)
+        self._strangers_queues.move_to_end(key)
+        return self._strangers_queues[key]
+
+    def _taken_over(self, key: tuple[Guid, int, bool], name: str) -> OutgoingQueue | None:
+        """A queue of another stranger that is empty, and is for this one from now on; None if none is."""
+        empty = (one for one in self._strangers_queues.items() if not (one[1].count or one[1].on_hold))
+        before, queue = next(empty, (None, None))
+        if before is None or queue is None:
+            return None
+        del (
+            self._strangers_queues[before],
+            self._by_manager[before],
+            self._by_name[queue.name, queue.priority],
+        )
+        self._named[queue.name.lower()].remove(queue)
+        if queue in (wayless := self._wayless.get(before[0], [])):
+            wayless.remove(queue)
+        self._neighbours.detach(queue)
+        manager, priority, _ = key
+        queue.rename(name, priority)
+        self._add(queue, self._way_to(manager), manager)
+        self._by_manager[key] = queue
+        return queue
+
     def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
         """Send an OrderAck or a FinalAck on its way.  3.1.7.17
 
-        An OrderAck that has no way to go is dropped; the sender's resend asks for another. What is for a stranger who
-        may not be called is dropped as well.
+        An OrderAck that has no way to go is dropped; the sender's resend asks for another.
         """
-        if reply_to.direct_host is None and not self._is_known(reply_to.manager):
-            return
-        priority = message.base.priority
-        if reply_to.direct_host is not None:
-            queue = self.towards_host(reply_to.direct_host, priority, reply_to.manager, order=True)
+        priority, manager = message.base.priority, reply_to.manager
+        queue: OutgoingQueue | None
+        if not self._routes.declares(manager):
+            queue = self.answers_to(manager, priority, order=True)
+        elif reply_to.direct_host is not None:
+            queue = self.towards_host(reply_to.direct_host, priority, manager, order=True)
         else:
-            queue = self.towards_manager(reply_to.manager, priority, order=True)
+            queue = self.towards_manager(manager, priority, order=True)
+        if queue is None:
+            return
         recoverable = message.user.recoverable
         if recoverable or self.has_way(queue):
             self.put(queue, Joining(encode_packet(message), message.user.message_id, recoverable))
@@ -289,7 +400,7 @@ class Outbound:
 
     def _add_sequence(self, sequence: OutgoingSequence, host: str | None) -> None:
         manager = sequence.destination_manager
-        hops = self._routes.to_manager(manager) if manager is not None else ()
+        hops = self._way_to(manager) if manager is not None else ()
         if host is not None:
             hops = self._hops_to_host(host, manager)
         sequence.final_queue = self._finals.get(sequence.name, 0)
@@ -297,7 +408,7 @@ class Outbound:
         succession.add(sequence)
         if sequence.is_closed:
             self._by_time_stamp[sequence.identifier.time_stamp] = succession
-        self._add(sequence, hops)
+        self._add(sequence, hops, manager)
 
     def _new_succession(self, sequence: OutgoingSequence) -> Succession:
         time_stamp = sequence.identifier.time_stamp
@@ -337,6 +448,9 @@ class Outbound:
     # After a restart
 
     def _restore(self, state: StoredState, now: Moment) -> None:
+        for one in self._neighbours.met:
+            if one.awaited_s > now.utc_s and one.how is not How.CALLED_US:
+                self._neighbours.await_answers((self._routes.to_host(one.host),), one.awaited_s)
         rows = {row.queue: row for row in state.outgoing}
         self._finals = {
             stored.name: stored.queue for stored in state.queues if stored.kind is QueueKind.FINAL
@@ -371,7 +485,10 @@ class Outbound:
         except ValueError:
             self._add(queue, self._hops_to_host(name, None))
         else:
-            self._add(queue, self._routes.to_manager(manager))
+            self._add(queue, self._way_to(manager), manager)
+            if not self._routes.declares(manager):
+                key = manager, queue.priority, queue.name != name
+                self._by_manager[key] = self._strangers_queues[key] = queue
 
 
 def host_of(format_name: str) -> str | None:

@@ -28,6 +28,7 @@ from mqproto.routing import Routes
 from mqproto.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack, sequence_key
+from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place, ReplyTo
@@ -170,12 +171,16 @@ class Outcomes:
         destination = destination_of(name, self._routes, self._identity)
         if destination is None:
             return
-        if self._is_strangers(message) and not self._may_answer(user.source_queue_manager, destination):
-            return
+        way = None
+        if self._is_strangers(message):
+            way = self._way_of_answer(user.source_queue_manager, destination, message.base.priority)
+            if way is None:
+                return
         whole = repeats_body(ending, message)
         self._post(
             destination,
             now,
+            way=way,
             message_class=ending.message_class,
             recoverable=user.recoverable,
             priority=message.base.priority,
@@ -189,14 +194,21 @@ class Outcomes:
             body_type=properties.body_type if whole else 0,
         )
 
-    def _may_answer(self, stranger: Guid, destination: Destination) -> bool:
-        """Whether a stranger may have something sent there: to another host that is on the list for it."""
+    def _way_of_answer(self, stranger: Guid, destination: Destination, priority: int) -> OutgoingQueue | None:
+        """The queue of what a stranger may have sent there; None if he may not.
+
+        He may to himself, over his own session, and to a host that is on the list for it.
+        """
         host = destination.host
-        if host is not None and destination.manager is None and self._outbound.may_answer(host):
-            return True
+        if destination.manager == stranger or (host is not None and self._outbound.is_met_at(stranger, host)):
+            way = self._outbound.answers_to(stranger, priority)
+            if way is not None:
+                return way
+        elif host is not None and destination.manager is None and self._outbound.may_answer(host):
+            return self._outbound.towards(destination, priority)
         facts: dict[str, str | int] = {"source": guid_text(stranger), "queue": destination.name}
         self._notes.append(Note("stranger-not-answered", facts))
-        return False
+        return None
 
     def report(self, debug: DebugHeader, label: str, body: str, now: Moment) -> None:
         """Send a report message to the queue that a DebugHeader names.  3.1.5.8.9, 3.1.7.1.7"""
@@ -230,8 +242,12 @@ class Outcomes:
         response_queue: QueueName = None,
         application_tag: int = 0,
         body_type: int = 0,
+        way: OutgoingQueue | None = None,
     ) -> None:
-        """Send a message without a transaction; one that has no way to go is dropped."""
+        """Send a message without a transaction; one that has no way to go is dropped.
+
+        way: the queue that it joins, if it is not that of its destination.
+        """
         if destination is None:
             return
         message_id = self._outbound.next_message_id()
@@ -260,9 +276,10 @@ class Outcomes:
                 queue.insert(posted, self._writes, priority=priority)
                 self._queues.stir(queue)
             return
-        if destination.host is not None or self._routes.to_manager(destination.address):
-            outgoing = self._outbound.towards(destination, priority)
-            self._outbound.put(outgoing, posted)
+        if way is None and (destination.host is not None or self._outbound.leads_to(destination.address)):
+            way = self._outbound.towards(destination, priority)
+        if way is not None:
+            self._outbound.put(way, posted)
 
 
 def wants_administration(message: UserMessage, message_class: int) -> bool:

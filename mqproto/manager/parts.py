@@ -13,6 +13,7 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
 from mqproto.manager.sending import Sending
 from mqproto.neighbours.blocks import Blocks
+from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.routing import Routes
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
@@ -36,4 +37,5 @@ class Parts(NamedTuple):
     sending: Sending
     expiration: Expiration
     blocks: Blocks
+    met: Met
     routes: Routes

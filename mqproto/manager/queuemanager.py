@@ -33,7 +33,7 @@ receive, `expiration` finds what is over, and `outcomes` does what follows when 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -61,8 +61,9 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.blocks import Blocks, network_of
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.hosts import BLOCKED
+from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
-from mqproto.neighbours.peerstatus import FloodStatus, floods
+from mqproto.neighbours.peerstatus import FloodStatus, MetStatus, describe_met, floods
 from mqproto.queues.localqueue import Consumer, QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.transfer.incoming import IncomingSequence, SequenceKey
@@ -116,7 +117,8 @@ class QueueManager:
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
         self._notes, self._endings = desk.notes, desk.endings
         incoming: dict[SequenceKey, IncomingSequence] = {}
-        self._neighbours = Neighbours(desk, routes)
+        self._met = Met(desk, routes, state, now, lambda: self._outbound.next_queue())
+        self._neighbours = Neighbours(desk, routes, self._met)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)
         self._queues = LocalQueues(desk, queues, self._outbound.next_queue, state)
         routes = replace(routes, publics=ChainMap(self._queues.publics, dict(routes.publics)))
@@ -177,6 +179,7 @@ class QueueManager:
             self._sending,
             self._expiration,
             self._blocks,
+            self._met,
             routes,
         )
 
@@ -206,6 +209,11 @@ class QueueManager:
         found = self._neighbours.sessions.get(session)
         return found is not None and not found.is_open and self.is_declared(found.remote_address)
 
+    def in_flight_bytes(self, session: int) -> int:
+        """What was sent on a session, is more than an acknowledgment, and has not been acknowledged."""
+        found = self._neighbours.sessions.get(session)
+        return found.data.in_flight_bytes if found is not None else 0
+
     def is_declared(self, host: str) -> bool:
         """Whether a queue manager that an operator has declared may be at a host, and speaks without TLS."""
         return self._parts.routes.is_declared(host)
@@ -218,9 +226,9 @@ class QueueManager:
         """Somebody has connected from there; the connection was closed, and there is no session."""
         self._neighbours.hosts.turned_away(host, BLOCKED, now)
 
-    def opened(self, session: int, now: Moment) -> None:
-        """The transport of an OpenTransport is there."""
-        self._neighbours.opened(session, now)
+    def opened(self, session: int, now: Moment, address: str = "") -> None:
+        """The transport of an OpenTransport is there, to this address of its host."""
+        self._neighbours.opened(session, now, address)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
         """The transport broke, the peer closed it, or it could not be opened. An unknown session is no error."""
@@ -544,6 +552,35 @@ class QueueManager:
         self._blocks.block(network)
         return self._neighbours.turn_out(self._blocks.covers)
 
+    def add_peer(self, name: str, host: str, manager: Guid | None, now: Moment) -> MetStatus:
+        """An operator says where a queue manager is that nobody has declared, and what to call it.
+
+        Raises:
+            UsageError: the name is taken, the GUID is declared, or there are too many.
+        """
+        return describe_met(self._met, self._met.add(name, host, manager, now))
+
+    def remove_peer(self, name: str) -> MetStatus:
+        """Forget one, by its name or its GUID.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return describe_met(self._met, self._met.remove(name))
+
+    def move_peer(self, name: str) -> MetStatus:
+        """One has moved to where its GUID has turned up last.
+
+        Raises:
+            UsageError: there is none, or it has turned up nowhere else.
+        """
+        return describe_met(self._met, self._met.move(name))
+
+    @property
+    def peer_hosts(self) -> Mapping[str, str]:
+        """By the name that an operator has given a peer, in lower case: where that is. It changes as they do."""
+        return self._met.hosts_by_name
+
     def stop(self) -> None:
         """Close all sessions and write what could have waited; one more batch is to be carried out.  3.1.4.2"""
         self._neighbours.close_all("the queue manager stops")
@@ -557,6 +594,7 @@ class QueueManager:
         reads: list[ReadPage | ReadExpired] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
+        self._outbound.learn()
         while True:
             for queue in self._queues.take_stirred():
                 if queue.purging:

@@ -25,9 +25,16 @@ from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
-from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId, encode_packet, user_message
+from mqproto.wire import (
+    MessageClass,
+    PrivateQueueFormatName,
+    TransactionHeader,
+    TxSequenceId,
+    encode_packet,
+    user_message,
+)
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
-from mqproto.wire.guid import Guid
+from mqproto.wire.guid import Guid, guid_text
 from mqproto.wire.stamp import Stamp, place_bytes
 
 FIRST: Final = TransactionHeader.first.mask
@@ -166,6 +173,8 @@ class Sending:
         destination, transactional = run.destination, run.example.transactional
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
+        if destination.host is None and destination.manager not in (None, self._identity):
+            self._check_manager(destination.manager)
         if destination.manager == self._identity:
             queue = self._here(destination)
             if queue.declaration.transactional != transactional:
@@ -181,6 +190,14 @@ class Sending:
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
 
+    def _check_manager(self, manager: Guid) -> None:
+        """See that somebody knows where it is."""
+        if not self._outbound.knows(manager):
+            raise UsageError(
+                f"no queue manager {guid_text(manager)} is in the topology, and none was met: send to it by a direct "
+                "format name first, or say where it is: mqproto peers add"
+            )
+
     def _here(self, destination: Destination) -> LocalQueue:
         queue = self._queues.addressed(destination.queue)
         if queue is None:
@@ -194,6 +211,7 @@ class Sending:
             self._send_transactional(run, ordinals, flags, now)
         else:
             stamp, sent_s = self._stamp(run), now.utc_s
+            self._await_answers(run, now)
             queue = self._outbound.towards(run.destination, run.example.priority)
             for draft, message_id in zip(run.drafts, ordinals, strict=True):
                 packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id)
@@ -207,8 +225,9 @@ class Sending:
         self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment
     ) -> None:
         destination, example = run.destination, run.example
+        self._await_answers(run, now)
         sequence = self._outbound.sequence_to(destination.name, destination.manager, destination.host, now)
-        final_ack = example.final_ack or example.journal_negative or example.journal_positive
+        final_ack = asks_final_ack(example)
         if final_ack:
             self._outbound.final_queue_of(sequence)
             sequence.final_asked = True
@@ -224,6 +243,21 @@ class Sending:
         assert number == sequence.next_number, "each message that joins takes the next number"
         self._expiration.expect(expires_s, now)
         self._writes.changed(sequence, urgent=True)
+
+    def _await_answers(self, run: Run, now: Moment) -> None:
+        """What is sent may be answered: one that may not call us is called for that."""
+        draft, destination = run.example, run.destination
+        if self._outbound.is_declared(destination):
+            return
+        if draft.acknowledgments or draft.response_queue or asks_final_ack(draft):
+            named = map(queue_name, (draft.admin_queue, draft.response_queue))
+            ours = [
+                name.private_queue_identifier
+                for name in named
+                if isinstance(name, PrivateQueueFormatName) and name.source_queue_manager == self._identity
+            ]
+            until_s = now.utc_s + self._settings.answers_awaited_s
+            self._outbound.expect_answers(destination, until_s, ours, now)
 
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
         """The destination is ours: no session, no sequence, straight into the queue."""
@@ -306,6 +340,11 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
             | (ordinals[first] & IDENTIFIER.limit) << IDENTIFIER.first
         )
     return flags
+
+
+def asks_final_ack(draft: Draft) -> bool:
+    """Whether its sender waits for a FinalAck, if it is transactional.  2.2.5"""
+    return draft.final_ack or draft.journal_negative or draft.journal_positive
 
 
 def _body_bytes(draft: Draft) -> int:

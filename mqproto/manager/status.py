@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
+from operator import attrgetter
 from typing import Final
 
 from mqproto.base.foreign import TEXT_LIMIT, shown
@@ -14,7 +15,13 @@ from mqproto.formatname import PrivateName
 from mqproto.manager.parts import Parts
 from mqproto.neighbours.connections import ConnectionAttempt
 from mqproto.neighbours.neighbours import Neighbours
-from mqproto.neighbours.peerstatus import FloodStatus, PeerStatus, describe_hosts
+from mqproto.neighbours.peerstatus import (
+    FloodStatus,
+    MetStatus,
+    PeerStatus,
+    describe_hosts,
+    describe_met,
+)
 from mqproto.neighbours.refusals import suspected
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.session import InFlight
@@ -66,6 +73,7 @@ class OutgoingStatus:
     history: the last tries to have a session, the oldest first.
     failing_since_s: since when there is none though something waits.
     suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
+    is_waited_for: whether the next hop is not called, and what waits leaves when it calls.
     resent: copies that were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
     resend_attempt: how often in a row no OrderAck has come in time.
@@ -95,6 +103,7 @@ class OutgoingStatus:
     unsent: int = 0
     in_flight: int = 0
     suspected: list[str] = field(default_factory=list)
+    is_waited_for: bool = False
 
     resend_interval_ms: int = 0
     resend_attempt: int = 0
@@ -150,6 +159,8 @@ QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
 """How many outgoing queues and incoming sequences a node tells of at once, as peers can make more of them: the queues
 that have a way and in which the most waits, the sequences that hold the most and were accessed last."""
+ELSEWHERE_SHOWN: Final = 16
+OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16
 """Of how many senders it is shown, those with the most."""
 
@@ -165,6 +176,7 @@ class NodeStatus:
     disk_is_full: whether nothing is taken in that has to be on disk, as there is no room for it; as well.
     room_lasts_s: for how long the store may go on to grow as it has of late, if it grows; as well.
     floods: hosts that do far more than others; as well.
+    elsewhere: those whose GUID has turned up at another address than where they were met, ELSEWHERE_SHOWN at most.
     unlisted: outgoing queues that are not in `outgoing`, as there are so many; `unlisted_waiting` is what waits there.
     unlisted_sequences: incoming sequences that are not in `incoming`.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
@@ -191,6 +203,7 @@ class NodeStatus:
     resent: int = 0
     in_doubt: list[str] = field(default_factory=list)
     floods: list[FloodStatus] = field(default_factory=list)
+    elsewhere: list[MetStatus] = field(default_factory=list)
     unlisted: int = 0
     unlisted_waiting: int = 0
     unlisted_sequences: int = 0
@@ -204,6 +217,7 @@ class PeersStatus:
     open_queues: the queues that are open to strangers, with what each holds and may hold of theirs, in bytes.
     sequences, sequences_limit: those of strangers.
     utc_s: when that was.
+    met: those who are remembered, the one seen last first.
     """
 
     peers: list[PeerStatus]
@@ -212,6 +226,7 @@ class PeersStatus:
     sequences: int
     sequences_limit: int
     utc_s: int
+    met: list[MetStatus] = field(default_factory=list)
 
 
 def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
@@ -253,6 +268,10 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
         duplicates_of=_duplicates(parts),
+        elsewhere=[
+            describe_met(parts.met, one)
+            for one in nlargest(ELSEWHERE_SHOWN, (one for one in parts.met if one.other), key=OTHER_S)
+        ],
         in_doubt=[],
         floods=[],
         disk_is_full=False,
@@ -298,6 +317,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
         parts.arrivals.strangers_count,
         settings.strangers_sequences,
         now.utc_s,
+        [describe_met(parts.met, one) for one in sorted(parts.met, key=lambda one: one.last_s, reverse=True)],
     )
 
 
@@ -354,7 +374,7 @@ def _outgoing(
     neighbour = neighbours.of_queue(queue)
     if queue.on_hold:
         state = "on hold"
-    elif neighbour is None:
+    elif neighbour is None or not neighbour.hop.host:
         state = "no route"
     elif neighbour.session is None:
         state = "disconnected"
@@ -366,7 +386,7 @@ def _outgoing(
         name=shown(queue.name, TEXT_LIMIT),
         sequence=False,
         waiting=waiting,
-        next_hop=str(neighbour.hop) if neighbour else "",
+        next_hop=str(neighbour.hop) if neighbour and neighbour.hop.host else "",
         state=state,
         last_failure=neighbour.last_failure if neighbour and not neighbour.connected else "",
         last_ack=0,
@@ -380,6 +400,7 @@ def _outgoing(
         unsent=waiting - sent,
         in_flight=sent,
         suspected=suspected(neighbour, lanes),
+        is_waited_for=neighbour is not None and not neighbours.may_call(neighbour.hop),
     )
     return _with_sequence(status, queue) if isinstance(queue, OutgoingSequence) else status
 

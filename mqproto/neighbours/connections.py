@@ -95,6 +95,10 @@ class Neighbour:
         self.history = ConnectionHistory()
         self.trial: Trial | None = None
         """While its sessions end with messages unanswered: which of them it may refuse."""
+        self.awaited_s = 0
+        """Until when answers to what was sent may come, UTC: so long there is to be a session."""
+        self.avoid = ""
+        """The address of the next hop's host at which no session could be had the last time."""
         self.last_failure = ""
         self.failing_since_s: int | None = None
         """Since when there is no session though there are messages, UTC."""
@@ -104,18 +108,36 @@ class Neighbour:
         """The next hop at NextHopIndexer."""
         return self.hops[self.index]
 
-    def place_of(self, manager: Guid | None) -> int | None:
-        """The index of a next hop if a session with it is welcome: any if there is none, an earlier one if there is."""
+    def place_of(self, manager: Guid | None, *, learnt: bool = False) -> int | None:
+        """The index of a next hop if a session with it is welcome: any if there is none, an earlier one if there is.
+
+        learnt: whether the session is with one that was met, and so for a next hop that nobody has declared.
+        """
         if self.better is not None:
             return None
-        welcome = len(self.hops) if self.session is None else self.index
-        return next((index for index in range(welcome) if self.hops[index].manager == manager), None)
+        welcome = self.hops if self.session is None else self.hops[: self.index]
+        wanted = manager, learnt
+        return next((i for i, hop in enumerate(welcome) if (hop.manager, hop.learnt) == wanted), None)
 
     def add(self, queue: OutgoingQueue) -> None:
         """A queue's way leads over these next hops."""
         queues = self._queues.setdefault(queue.name, [])
         queues.append(queue)
         queues.sort(key=PRIORITY, reverse=True)
+
+    def remove(self, queue: OutgoingQueue) -> None:
+        """A queue is empty, and goes another way from now on."""
+        self._stirred.pop(queue, None)
+        queues = self._queues[queue.name]
+        queues.remove(queue)
+        if not queues:
+            del self._queues[queue.name]
+            self._turns.pop(queue.name, None)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no queue's way leads over it."""
+        return not self._queues
 
     def wake(self, queue: OutgoingQueue) -> None:
         """A queue has something to send, or to read: its destination gets a turn, behind those that wait for theirs.
@@ -154,6 +176,10 @@ class Neighbour:
     def has_messages(self) -> bool:
         """Whether the OutgoingMessageTable has an entry: to be sent, or sent and not yet acknowledged.  3.1.1.3.1"""
         return any(queue.count and not queue.on_hold for queue in self._all())
+
+    def wants_session(self, now: Moment) -> bool:
+        """Whether there is to be a session: for messages, or for answers to such as were sent."""
+        return self.awaited_s > now.utc_s or self.has_messages
 
     @property
     def sequences(self) -> list[OutgoingSequence]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from mqproto.base.moment import Moment
+from mqproto.neighbours.met import Met
 from mqproto.routing import Routes
 from mqproto.routing.peers import host_group
 from mqproto.session import Session
@@ -29,29 +30,22 @@ SESSIONS_OF_STRANGERS: Final = 256
 SESSIONS_OF_PEER: Final = 8
 """Sessions that one known queue manager may have opened: one more is refused."""
 SEEN: Final = 1_024
-"""How many strangers are remembered, with the host of each, and how many claims were told."""
+"""How many claims are remembered that were told."""
 SEEN_MS: Final = 3_600_000
 """For how long after they were last seen."""
-
-
-Key = TypeVar("Key")
-
-
-class _Seen(NamedTuple):
-    host: str
-    uptime_ms: int
 
 
 class Door:
     """Judges each connection by what is known of it so far."""
 
-    def __init__(self, desk: Desk, routes: Routes, sessions: Mapping[int, Session]) -> None:
+    def __init__(self, desk: Desk, routes: Routes, met: Met, sessions: Mapping[int, Session]) -> None:
         self._settings = desk.settings
         self._notes = desk.notes
         self._routes = routes
+        self._met = met
         self._sessions = sessions
-        self._strangers: OrderedDict[Guid, _Seen] = OrderedDict()
-        self._claims: OrderedDict[tuple[Guid, str], _Seen] = OrderedDict()
+        self._claims: OrderedDict[tuple[Guid, str], int] = OrderedDict()
+        """When a GUID was claimed at a host last, on the uptime clock."""
 
     def enter(self, session: Session) -> Iterator[Session]:
         """A connection was accepted: close what has to end for it, and it if nobody is heard from there; those."""
@@ -90,8 +84,12 @@ class Door:
         host = data.remote_address
         if data.certified is not None and data.certified != manager:
             return f"it presents queue manager {guid_text(manager)}, and a certificate of {guid_text(data.certified)}"
-        data.proven = self._routes.proves(manager, host, data.certified)
+        expected = data.initiator and data.remote_qm == manager and self._routes.declares(manager)
+        data.proven = expected or self._routes.proves(manager, host, data.certified)
         if data.initiator:
+            data.met = not data.proven and self._met.seen(
+                manager, host, data.address or host, now, called=data.direct
+            )
             return None
         if data.proven:
             return self._limit_peer(data, manager)
@@ -112,36 +110,34 @@ class Door:
         return None
 
     def _admit_stranger(self, data: SessionData, manager: Guid, group: str, now: Moment) -> str | None:
-        if manager in self._routes.peers:
+        if self._routes.declares(manager):
             self._tell_claim(manager, data.remote_address, group, now)
-        else:
-            seen = self._strangers.get(manager)
-            if seen is not None and seen.host != group and now.uptime_ms - seen.uptime_ms < SEEN_MS:
-                return f"queue manager {guid_text(manager)} was at {seen.host} before; two must not have one GUID"
-            _remember(self._strangers, manager, _Seen(group, now.uptime_ms))
+        elif (refusal := self._met.refusal(manager, data.remote_address, now)) is not None:
+            return refusal
         if not data.accepting:
             return f"{data.settings.maximum_sessions} sessions are open, which is maximum_sessions"
         strangers = [
             session
             for session in self._sessions.values()
-            if not session.is_anonymous and not session.is_proven and session.key != data.key
+            if session.is_accepted
+            and not session.is_anonymous
+            and not session.is_proven
+            and session.key != data.key
         ]
         of_host = sum(host_group(session.remote_address) == group for session in strangers)
         if of_host >= SESSIONS_OF_STRANGER_HOST or len(strangers) >= SESSIONS_OF_STRANGERS:
             return f"{len(strangers)} sessions of strangers are open, {of_host} of them from {group}"
+        host = data.remote_address
+        data.met = self._met.seen(manager, host, host, now, called=False)
         return None
 
     def _tell_claim(self, manager: Guid, host: str, group: str, now: Moment) -> None:
         """Somebody elsewhere presents the GUID of a queue manager that is known: that is shown once."""
-        seen = self._claims.get((manager, group))
-        if seen is None or now.uptime_ms - seen.uptime_ms >= SEEN_MS:
+        seen_ms = self._claims.get((manager, group))
+        if seen_ms is None or now.uptime_ms - seen_ms >= SEEN_MS:
             facts: dict[str, str | int] = {"manager": guid_text(manager), "peer": host}
             self._notes.append(Note("guid-claimed", facts))
-        _remember(self._claims, (manager, group), _Seen(group, now.uptime_ms))
-
-
-def _remember(table: OrderedDict[Key, _Seen], key: Key, seen: _Seen) -> None:
-    table[key] = seen
-    table.move_to_end(key)
-    if len(table) > SEEN:
-        table.popitem(last=False)
+        self._claims[manager, group] = now.uptime_ms
+        self._claims.move_to_end((manager, group))
+        if len(self._claims) > SEEN:
+            self._claims.popitem(last=False)

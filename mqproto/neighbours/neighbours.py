@@ -11,6 +11,7 @@ was sent over the later one is answered for, the queues change over to it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -20,12 +21,13 @@ from mqproto.base.timers import Timer
 from mqproto.neighbours.connections import Neighbour, note_of_end
 from mqproto.neighbours.door import Door
 from mqproto.neighbours.hosts import BLOCKED, Hosts
+from mqproto.neighbours.met import Acquaintance, Met
 from mqproto.neighbours.ping import Pings, answer_ping
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.trial import Trial, queue_of
 from mqproto.routing import NextHop, Routes
 from mqproto.session import InFlight, Session
-from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import CloseTransport, Note, OpenTransport, ReadPage, SendBytes
 from mqproto.turn.endings import Ending, Place
@@ -45,9 +47,10 @@ JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction
 class Neighbours:
     """All sessions, and the neighbours that they serve."""
 
-    def __init__(self, desk: Desk, routes: Routes) -> None:
+    def __init__(self, desk: Desk, routes: Routes, met: Met) -> None:
         self.sessions: dict[int, Session] = {}
-        self.door = Door(desk, routes, self.sessions)
+        self.met = met
+        self.door = Door(desk, routes, met, self.sessions)
         self.hosts = Hosts()
         self._identity = desk.identity
         self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
@@ -58,6 +61,12 @@ class Neighbours:
         self._endings = desk.endings
         self._waypoints = desk.waypoints
         self._by_hops: dict[tuple[NextHop, ...], Neighbour] = {}
+        self._by_manager: dict[Guid | None, list[Neighbour]] = {}
+        """By the queue manager of one of its next hops."""
+        self._reached: dict[str, Guid] = {}
+        """By a host that only direct format names know, the queue manager that was there when it was called last."""
+        self._asking: dict[int, Guid] = {}
+        """By session, whom it is to find: whether one that was met is still where it was."""
         self._by_queue: dict[int, Neighbour] = {}
         self._by_session: dict[int, Neighbour] = {}
         self._awake: dict[Neighbour, None] = {}
@@ -73,13 +82,64 @@ class Neighbours:
 
     def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
         """A queue's way leads over one of these next hops, the first if it can be reached."""
-        neighbour = self._by_hops.get(hops)
-        if neighbour is None:
-            neighbour = self._by_hops[hops] = Neighbour(hops)
+        neighbour = self._over(hops)
         neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
         if queue.count:
             self.wake(queue)
+
+    def detach(self, queue: OutgoingQueue) -> None:
+        """A queue is empty, and for somebody else from now on."""
+        neighbour = self._by_queue.pop(queue.queue, None)
+        if neighbour is None:
+            return
+        neighbour.remove(queue)
+        self._drop_unused(neighbour)
+
+    def _drop_unused(self, neighbour: Neighbour) -> None:
+        """One that was met, and that nothing is for any more."""
+        if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
+            self._by_hops.pop(neighbour.hops, None)
+            self._by_manager.pop(neighbour.hop.manager, None)
+            self._awake.pop(neighbour, None)
+            self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
+
+    def _over(self, hops: tuple[NextHop, ...]) -> Neighbour:
+        neighbour = self._by_hops.get(hops)
+        if neighbour is None:
+            neighbour = self._by_hops[hops] = Neighbour(hops)
+            for manager in dict.fromkeys(hop.manager for hop in hops):
+                self._by_manager.setdefault(manager, []).append(neighbour)
+        return neighbour
+
+    def moved(self, manager: Guid) -> None:
+        """One that was met is elsewhere now, or may be called now, or was forgotten."""
+        hops = self.met.hop_to(manager)
+        for neighbour in self._by_manager.get(manager, ()):
+            if neighbour.hop.learnt and neighbour.hops != hops:
+                self._by_hops.pop(neighbour.hops, None)
+                neighbour.hops = hops or (replace(neighbour.hop, host=""),)
+                self._by_hops[neighbour.hops] = neighbour
+            self._awake[neighbour] = None
+        found = self.met.get(manager)
+        for session in self.sessions.values():
+            if session.remote_qm != manager or not session.is_met:
+                continue
+            if found is None:
+                session.data.met = False
+            elif not found.is_at(session.address):
+                session.close("3.1.5.10", "its queue manager is met elsewhere now")
+                self._touched[session] = None
+
+    def reached(self, host: str) -> Guid | None:
+        """The queue manager that was at a host of direct format names when it was called last."""
+        return self._reached.get(host.lower())
+
+    def await_answers(self, hops: tuple[NextHop, ...], until_s: int) -> None:
+        """Something was sent this way that may be answered until then: it is called again for that."""
+        neighbour = self._over(hops)
+        neighbour.awaited_s = max(neighbour.awaited_s, until_s)
+        self._awake[neighbour] = None
 
     def wake(self, queue: OutgoingQueue) -> None:
         """A queue has something to send, or to read."""
@@ -140,11 +200,11 @@ class Neighbours:
         self._timers.start(Timer.SESSION_INITIALIZATION, session.key, deadline_ms)
         return session
 
-    def opened(self, key: int, now: Moment) -> None:
+    def opened(self, key: int, now: Moment, address: str = "") -> None:
         """A transport that we asked for is open.  3.1.5.2.3"""
         session = self.sessions.get(key)
         if session is not None:
-            session.opened(now)
+            session.opened(now, address)
             self._touched[session] = None
 
     def pinged(self, datagram: bytes) -> bytes | None:
@@ -210,11 +270,15 @@ class Neighbours:
         self.hosts.ended(session, now)
         self.pings.forget(session.key)
         self._notes.append(note_of_end(session))
+        if (asked := self._asking.pop(session.key, None)) is not None:
+            self.met.unanswered(asked, session.closed.reason)
         self._complete(session)
         neighbour = self._by_session.pop(session.key, None)
         lost = session.lost()
         if neighbour is not None and session is neighbour.session:
             lost = self._refusals.ended(neighbour, lost)
+            if not self.may_call(neighbour.hop):
+                lost = self._without_order_acks(lost)
         self._return(lost)
         if neighbour is None:
             return
@@ -224,15 +288,29 @@ class Neighbours:
             self._call_better(neighbour, neighbour.better_index + 1, now)
             return
         neighbour.session = None
+        if not neighbour.connected:
+            neighbour.avoid = session.data.address
         neighbour.connected = False
         neighbour.last_failure = session.closed.reason
-        if not neighbour.has_messages:
+        if not neighbour.wants_session(now):
             neighbour.failing_since_s = None
         elif neighbour.failing_since_s is None:
             neighbour.failing_since_s = now.utc_s
         for sequence in neighbour.sequences:
             sequence.disconnected()
         self._go_on(neighbour, now)
+        self._drop_unused(neighbour)
+
+    def _without_order_acks(self, entries: list[InFlight]) -> list[InFlight]:
+        """Those that are kept for one that may not come again: an OrderAck is not, as a resend asks for another."""
+        kept = []
+        for entry in entries:
+            queue = queue_of(entry)
+            if entry.recoverable or not queue.name.endswith(ORDER_SUFFIX):
+                kept.append(entry)
+            else:
+                queue.acknowledged([entry], self._writes)
+        return kept
 
     def _return(self, entries: list[InFlight]) -> None:
         """Messages are next again in their queues."""
@@ -248,7 +326,7 @@ class Neighbours:
         self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
-        elif not neighbour.has_messages:
+        elif not neighbour.wants_session(now) or not self.may_call(neighbour.hop):
             neighbour.index = 0
         elif neighbour.index + 1 < len(neighbour.hops):
             neighbour.index += 1
@@ -268,6 +346,8 @@ class Neighbours:
         reads: list[ReadPage] = []
         sends: list[SendBytes] = []
         closes: list[CloseTransport] = []
+        for one in self.met.take_doubts():
+            self._ask(one, now)
         while self._touched or self._awake:  # A session that closes may leave its work to another.
             for session in list(self._touched):
                 self._settle(session, now)
@@ -314,7 +394,11 @@ class Neighbours:
     def _settle(self, session: Session, now: Moment) -> None:
         self._complete(session)
         neighbour = self._by_session.get(session.key)
-        if neighbour is None and session.is_open and session.is_proven:
+        if session.is_open and session.key in self._asking:
+            self.met.answered(self._asking.pop(session.key))
+            session.close("3.1.5.9", "the queue manager that was met there is there")
+            return
+        if neighbour is None and session.is_open and (session.is_proven or session.is_met):
             neighbour = self._adopt(session, now)
         if neighbour is not None:
             if session is neighbour.session and session.is_open and not neighbour.connected:
@@ -323,8 +407,8 @@ class Neighbours:
 
     def _adopt(self, session: Session, now: Moment) -> Neighbour | None:
         """A session that the neighbour opened serves ours as well, if we have none of our own or only a worse one."""
-        for neighbour in self._by_hops.values():
-            index = neighbour.place_of(session.remote_qm)
+        for neighbour in self._by_manager.get(session.remote_qm, ()):
+            index = neighbour.place_of(session.remote_qm, learnt=not session.is_proven)
             if index is not None:
                 self._use(neighbour, session, index, session.data.remote_address, now)
                 return neighbour
@@ -351,7 +435,10 @@ class Neighbours:
 
     def _connected(self, neighbour: Neighbour, session: Session, now: Moment) -> None:
         neighbour.connected = True
+        neighbour.avoid = ""
         neighbour.failing_since_s = None
+        if neighbour.hop.manager is None and session.remote_qm is not None:
+            self._reached[neighbour.hop.host.lower()] = session.remote_qm
         self._notes.append(Note("session-open", {"session": session.key, "peer": str(neighbour.hop)}))
         for sequence in neighbour.sequences:
             sequence.connected(now)
@@ -375,7 +462,8 @@ class Neighbours:
             self._change_over(neighbour, better, now)
         session = neighbour.session
         if session is None:
-            if neighbour.has_messages and not self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour):
+            waits = self._timers.runs(Timer.SESSION_RETRY_CONNECT, neighbour)
+            if not waits and neighbour.wants_session(now):
                 self._call(neighbour, neighbour.index, now)
             return []
         if not session.is_open:
@@ -424,23 +512,56 @@ class Neighbours:
         self._traced += [(entry.packet, host) for entry in entries if is_traced(entry.packet)]
 
     def _call(self, neighbour: Neighbour, index: int, now: Moment) -> None:
-        """Open a session with a next hop, or use one that there is.  3.1.5.2"""
+        """Open a session with a next hop, or use one that there is.  3.1.5.2
+
+        One that was met and may not be called is waited for.
+        """
         if self._stopped:
             return
         hop = neighbour.hops[index]
-        manager = hop.manager
+        session = self._free_session(hop)
+        if session is None and self.may_call(hop):
+            session = self._connect(hop, now, neighbour.avoid)
+        if session is not None:
+            self._use(neighbour, session, index, str(hop), now)
+
+    def _free_session(self, hop: NextHop) -> Session | None:
+        """An open session with a next hop that serves no queues."""
         for session in self.sessions.values():
-            is_free = session.is_open and session.is_proven and session.key not in self._by_session
-            if is_free and session.remote_qm == manager:
-                self._use(neighbour, session, index, str(hop), now)
-                return
+            is_believed = session.is_met if hop.learnt else session.is_proven
+            is_free = session.is_open and is_believed and session.key not in self._by_session
+            if is_free and session.remote_qm == hop.manager:
+                return session
+        return None
+
+    def may_call(self, hop: NextHop) -> bool:
+        """Whether a next hop may be called, or is waited for: one that was met and has never been called."""
+        return not hop.learnt or self.met.may_call(hop.manager)
+
+    def may_have_session(self, neighbour: Neighbour) -> bool:
+        """Whether there is a session with a neighbour, or it may be called."""
+        hop = neighbour.hop
+        return neighbour.session is not None or self.may_call(hop) or self._free_session(hop) is not None
+
+    def _ask(self, one: Acquaintance, now: Moment) -> None:
+        """See whether one that was met is still where it was, as its GUID has turned up elsewhere."""
+        if not self._stopped and one.manager is not None:
+            session = self._connect(NextHop(one.manager, one.host, learnt=True), now)
+            self._asking[session.key] = one.manager
+
+    def _connect(self, hop: NextHop, now: Moment, avoid: str = "") -> Session:
+        """Begin to open a session.  3.1.5.2.2, 3.1.5.2.3
+
+        avoid: of the addresses of the hop's host, the one to try last.
+        """
+        manager = hop.manager
         session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
-        connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None)
+        connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None, avoid)
         if self._settings.require_pings:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
         else:
             self._connects.append(connect)
-        self._use(neighbour, session, index, str(hop), now)
+        return session
 
     def _call_better(self, neighbour: Neighbour, index: int, now: Moment) -> None:
         """While a later next hop serves: try an earlier one, or wait if all have been tried.  3.1.2.3"""

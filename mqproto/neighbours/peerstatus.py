@@ -11,6 +11,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.neighbours.blocks import Blocks, overlap
 from mqproto.neighbours.hosts import OTHERS, Figures, Hosts, Tally, Who
+from mqproto.neighbours.met import Acquaintance, How, Met
 from mqproto.routing.peers import Peer, host_group
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
@@ -73,6 +74,52 @@ class PeerStatus:
     held_bytes: int
     acknowledgments: int
     blocked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetStatus:
+    """One that nobody has declared, and that was met, or that an operator has told of.
+
+    manager: its GUID; empty if that is not known yet.
+    name: what an operator calls it; or empty.
+    host: where it is called; address: where it was seen last, empty if it was not.
+    how: it called us, was called, or was added by an operator.
+    first_s, last_s: when it was seen first and last, UTC.
+    other, other_s: where else its GUID has turned up, and when last; verdict: what came of a call to `address` then.
+    is_called: whether it may be called.
+    awaited_s: until when it is called for answers to what it was sent, UTC; 0 if it is not.
+    """
+
+    manager: str
+    name: str
+    host: str
+    address: str
+    how: How
+    first_s: int
+    last_s: int
+    other: str
+    other_s: int
+    verdict: str
+    is_called: bool
+    awaited_s: int
+
+
+def describe_met(met: Met, one: Acquaintance) -> MetStatus:
+    """One that was met, for people."""
+    return MetStatus(
+        manager=guid_text(one.manager) if one.manager is not None else "",
+        name=one.name,
+        host=one.host,
+        address=one.address,
+        how=one.how,
+        first_s=one.first_s,
+        last_s=one.last_s,
+        other=one.other,
+        other_s=one.other_s,
+        verdict=one.verdict,
+        is_called=one.manager is None or met.may_call(one.manager),
+        awaited_s=one.awaited_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class NextHop:
     manager: its queue manager's GUID; None when only a direct format name told us of it.
     ping: the address and UDP port at which it answers Pings, if not port 3527 of `host`.
     tls: whether it is called by TLS, and has to show the certificate that is pinned to `manager`.
+    learnt: whether nobody has declared it: it was met there, and is not called unless it may be.
     """
 
     manager: Guid | None
@@ -28,6 +29,7 @@ class NextHop:
     port: int = MSMQ_PORT
     ping: tuple[str, int] | None = None
     tls: bool = False
+    learnt: bool = False
 
     @property
     def ping_address(self) -> tuple[str, int]:
@@ -35,7 +37,7 @@ class NextHop:
         return self.ping or (self.host, PING_PORT)
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class Routes:
     def to_manager(self, manager: Guid) -> tuple[NextHop, ...]:
         """The next hops on the way to a queue manager, the preferred first; empty if there is no way."""
         return self.managers.get(manager, ())
+
+    def declares(self, manager: Guid) -> bool:
+        """Whether an operator has said who a queue manager is, or how it is reached."""
+        return manager in self.peers or bool(self.to_manager(manager))
 
     def to_host(self, host: str) -> NextHop:
         """The neighbour that a direct format name calls: port 1801 of its address unless we know better.  3.1.7.4"""

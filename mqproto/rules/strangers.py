@@ -37,8 +37,13 @@ def why_unwelcome(
     return None
 
 
-def admission_of_stranger(queue: QueueDeclaration | None, *, transactional: bool) -> Admission | MessageClass:
-    """What becomes of a stranger's message.  [MS-MQQB] 3.1.5.8.3, whose access check this stands for."""
-    if queue is not None and not queue.strangers:
+def admission_of_stranger(
+    queue: QueueDeclaration | None, *, transactional: bool, is_invited: bool = False
+) -> Admission | MessageClass:
+    """What becomes of a stranger's message.  [MS-MQQB] 3.1.5.8.3, whose access check this stands for.
+
+    is_invited: whether answers to this queue were asked of him.
+    """
+    if queue is not None and not (queue.strangers or is_invited):
         return MessageClass.NACK_ACCESS_DENIED
     return ADMISSIONS[MISSING if queue is None else queue.transactional, transactional]

@@ -48,11 +48,14 @@ class Remote(NamedTuple):
     """Who is at the other end of a session: RemoteQMAddress, RemoteQMGuid, and whether the GUID is more than a claim.
 
     A claim is that of a stranger.
+
+    is_met: whether it is a claim from where that queue manager was met.
     """
 
     address: str
     manager: Guid
     is_proven: bool
+    is_met: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +103,10 @@ class SessionData:
     """The queue manager that the peer's certificate is pinned to; None of a plain connection."""
     proven: bool = False
     """Whether the peer is the queue manager whose GUID it presents: `Routes.proves`. Else it is a stranger."""
+    met: bool = False
+    """Whether it is a stranger that is where the queue manager was met whose GUID it presents."""
+    address: str = ""
+    """The address that was connected to, if `remote_address` is a name."""
     status: ConnectionStatus = ConnectionStatus.IN_PROCESS
     accepting: bool = True
     """Whether a connection request may be granted; false beyond `maximum_sessions`."""

@@ -84,10 +84,8 @@ def confirm_connection(data: SessionData, packet: EstablishConnection, now: Mome
         )
     elif packet.server_guid == NULL_GUID:
         fault = "the acceptor presents the null GUID"
-    elif data.remote_qm is None:
-        fault = data.admit(data, packet.server_guid, now)
     else:
-        data.proven = True
+        fault = data.admit(data, packet.server_guid, now)
     if packet.refused:
         data.status = ConnectionStatus.CONNECTION_REFUSED
     if fault is not None:

@@ -88,6 +88,8 @@ bytes in all, an EstablishConnection and a ConnectionParameters, or it is refuse
 kept. What comes after the session was closed is not looked at.
 """
 WELCOME_WHEN_OPEN: Final = WELCOME[SessionState.OPEN]
+STRANGERS_IN_FLIGHT_BYTES: Final = 2**20
+"""What may be unacknowledged by a stranger who has called us."""
 UNSAVED_LIMIT: Final = 0x7FFF
 """Half of the 16-bit circle: beyond it, an old acknowledgment could not be told from a new one."""
 
@@ -155,7 +157,12 @@ class Session:
         """Who is at the other end, once it has said so."""
         data = self.data
         assert data.remote_qm is not None
-        return Remote(data.remote_address, data.remote_qm, data.proven)
+        return Remote(data.remote_address, data.remote_qm, data.proven, data.met)
+
+    @property
+    def address(self) -> str:
+        """The neighbour's address, where its host is a name and it has been reached; else its host."""
+        return self.data.address or self.data.remote_address
 
     @property
     def is_accepted(self) -> bool:
@@ -174,6 +181,11 @@ class Session:
     def is_proven(self) -> bool:
         """Whether the peer is believed to be the queue manager whose GUID it presents."""
         return self.data.proven
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the peer is a stranger, and is where the queue manager was met whose GUID it presents."""
+        return self.data.met
 
     @property
     def window_announced(self) -> int:
@@ -206,10 +218,15 @@ class Session:
     @property
     def room_bytes(self) -> int:
         """How many more bytes; a message that is larger goes if nothing else is on its way."""
-        return self.data.settings.in_flight_bytes - self.data.in_flight_bytes
+        data = self.data
+        limit_bytes = data.settings.in_flight_bytes
+        if not (data.initiator or data.proven):
+            limit_bytes = min(limit_bytes, STRANGERS_IN_FLIGHT_BYTES)
+        return limit_bytes - data.in_flight_bytes
 
-    def opened(self, now: Moment) -> None:
-        """The transport that we asked for is open."""
+    def opened(self, now: Moment, address: str = "") -> None:
+        """The transport that we asked for is open, to this address of the host."""
+        self.data.address = address
         request_connection(self.data, now)
 
     def receive(
@@ -234,7 +251,8 @@ class Session:
             kind, state = error.kind, data.state.name
             data.close(UNWELCOME[kind], f"{kind.__name__} is not welcome in state {state}")
         except WireFormatError as error:
-            data.close("3.1.5.1.3", str(error))
+            answers = data.state is SessionState.WAITING_ECR_MSG
+            data.close("3.1.5.1.3", f"it speaks no MSMQ: {error}" if answers else str(error))
         return messages
 
     def _shake_hands(self, chunk: bytes | bytearray | memoryview, now: Moment) -> None:

@@ -43,6 +43,8 @@ class QueueKind(StrEnum):
     DECLARED = "declared"
     """No queue, and empty. What an operator has made of a local queue, while it is on hold; queues/declarations.py
     writes its name."""
+    MET = "met"
+    """No queue, and empty. One that was met, with all that is known of it as its name, while it is on hold."""
 
 
 class QueueRow(NamedTuple):
@@ -344,12 +346,14 @@ class OpenTransport(NamedTuple):
     """Connect; then call `QueueManager.opened` or, if it fails, `QueueManager.lost`.
 
     tls: the queue manager whose pinned certificate the other end has to show; None for a plain connection.
+    avoid: the address of the host that is tried last, as a queue manager was not found there the last time.
     """
 
     session: int
     host: str
     port: int
     tls: Guid | None = None
+    avoid: str = ""
 
 
 class SendPing(NamedTuple):

@@ -72,6 +72,11 @@ class Explainer:
                     f" their identifiers came before: was the store of {sender} put back, or does another send in its"
                     " name?"
                 )
+        for met in status.elsewhere:
+            yield (
+                f"queue manager {met.manager}{f' ({met.name})' * bool(met.name)} was met at {met.address}, and came to"
+                f" {name} from {met.other} as well: {met.verdict or 'the address before is being asked'}"
+            )
         yield from (self._flood(name, flood) for flood in status.floods)
         if status.unlisted:
             yield (
@@ -128,7 +133,10 @@ class Explainer:
                 command = self._command("resume", self._called(queue), f" --node {name}")
                 yield f"paused by an operator: go on with {command}"
             case "no route":
-                yield "no way leads there from here: add a link or a route to the topology"
+                yield (
+                    "no way leads there from here: add a link or a route to the topology, or say where it is: mqproto"
+                    " peers add"
+                )
             case "connected":
                 later = queue.next_hop in queue.next_hops[1:]
                 yield f"connected to {hop}" + (
@@ -136,6 +144,11 @@ class Explainer:
                 )
             case "connecting":
                 yield f"connecting to {hop}" + f", after: {queue.last_failure}" * bool(queue.last_failure)
+            case _ if queue.is_waited_for:
+                yield (
+                    f"waits until {hop} calls: it was met when it called, and is not called from here; [strangers] call"
+                    " says who may be"
+                )
             case _:
                 reason = f": {queue.last_failure}" * bool(queue.last_failure)
                 then = f"; next try {_in(queue.retry_at_ms, status)}" if queue.retry_at_ms is not None else ""

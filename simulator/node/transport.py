@@ -34,8 +34,8 @@ FAREWELLS: Final = 64
 """How many strangers may take their time to end a connection that we have closed: one more is cut off."""
 UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
-"""What may wait to be sent to one who does not read before the connection is cut: it acknowledges what he sends. Of a
-neighbour, beside the messages for it."""
+"""What may wait to be sent to one who does not read before the connection is cut, beside the messages for it: it
+acknowledges what he sends."""
 
 # Errors of accept() that pass: the peer has gone again, or there is no descriptor or memory to spare.
 PASSING: Final = {errno.EAGAIN, errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
@@ -184,7 +184,7 @@ class Transports:
         reason = f"no answer from {where} within {CONNECT_TIMEOUT_S:.0f} s"
         with scope, trio.move_on_after(CONNECT_TIMEOUT_S):
             try:
-                opened = await dial(order.host, order.port, self._source)
+                opened = await dial(order.host, order.port, self._source, avoid=order.avoid)
                 _hurry(opened)
                 wire = opened if order.tls is None else await self._secured(opened, order.tls)
             except TlsError as error:
@@ -200,7 +200,7 @@ class Transports:
             return
         tap = self._recording.opened(opened) if self._recording is not None else None
         scope = self._adopt(order.session, wire, tap, None if order.tls is not None else order.host)
-        self._core.opened(order.session, self._clock.now())
+        self._core.opened(order.session, self._clock.now(), peer_of(opened))
         self._turns.wake()
         await self._serve(order.session, scope)
 
@@ -287,7 +287,9 @@ class Transports:
                 cost_s = perf_counter() - began_s + await self._turns.fed(size_bytes=size_bytes)
                 if stranger is not None:
                     self._shares.took(stranger, cost_s)
-            limit_bytes = UNREAD_BYTES if stranger is not None else self._unread_limit_bytes
+            limit_bytes = self._unread_limit_bytes
+            if stranger is not None:
+                limit_bytes = UNREAD_BYTES + self._core.in_flight_bytes(session)
             if connection.unsent_bytes > limit_bytes:
                 return "it does not read what is sent to it"
 
@@ -355,20 +357,48 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
             return accepted, address[0] if address else ""
 
 
+def peer_of(connected: socket.socket) -> str:
+    """The address of the other end; empty if it is gone already."""
+    try:
+        address = connected.getpeername()
+    except OSError:
+        return ""
+    return str(address[0])
+
+
 async def dial(
-    host: str, port: int, source: str, kind: socket.SocketKind = socket.SOCK_STREAM
+    host: str,
+    port: int,
+    source: str,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+    *,
+    avoid: str = "",
 ) -> socket.socket:
     """Connect to the first address of a host that can be had, from our own if both are on loopback.
 
-    [MS-MQQB] 3.1.5.2.1. A socket for datagrams is connected at once, whether somebody is there or not.
+    [MS-MQQB] 3.1.5.2.1, 3.1.6.1. The host is looked up anew each time, note <55>. Of several addresses none takes the
+    time of all. A socket for datagrams is connected at once, whether somebody is there or not.
+
+    Args:
+        avoid: an address that is tried last.
 
     Raises:
         OSError: there is nobody, or no such host.
     """
     failure: OSError | None = None
-    for family, _, _, _, address in await trio.socket.getaddrinfo(host, port, type=kind):
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=kind)
+    except UnicodeError:  # What cannot be a name at all.
+        raise socket.gaierror(socket.EAI_NONAME, "no such name") from None
+    found.sort(key=lambda entry: str(entry[4][0]) == avoid)
+    ends_at = trio.current_time() + CONNECT_TIMEOUT_S
+    for place, (family, _, _, _, address) in enumerate(found):
+        share_s = (ends_at - trio.current_time()) / (len(found) - place)
         try:
-            return await _dial(socket.socket(family, kind), address, source)
+            with trio.fail_after(max(0.0, share_s)):
+                return await _dial(socket.socket(family, kind), address, source)
+        except trio.TooSlowError:
+            failure = TimeoutError(errno.ETIMEDOUT, f"no answer within {share_s:.0f} s")
         except OSError as error:
             failure = error
     assert failure is not None, "a host that is found has an address"

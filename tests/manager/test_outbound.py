@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.outbound import LAST_NUMBER, MESSAGE_ID_BLOCK, TRANSACTION_LIMIT, host_of
-from mqproto.routing import NextHop, Routes
+from mqproto.routing import NextHop, Peer, Routes
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
@@ -342,6 +344,9 @@ def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_co
 
 def test_the_sequences_towards_a_manager_are_those_that_wait_for_its_order_ack() -> None:
     net = a_pair()
+    a = net.nodes["a"]
+    a.routes = replace(a.routes, peers={**net.peers_of("a"), guid_of("d"): Peer(("d",))})
+    net.start("a")
     for destination in (at("c"), at("c", 18), at("d")):
         net.send("a", destination, "x", transactional=True)
     outbound = net.nodes["a"].up.inspect().outbound

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.status import IncomingStatus, LocalStatus, OutgoingStatus
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.routing import Peer
 from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, decode_packet, encode_packet, guid_text
 from mqproto.wire.messages import user_message
 from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
@@ -120,6 +123,9 @@ def test_a_queue_is_one_whatever_priorities_its_messages_have(net: Net) -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.13")
 def test_a_paused_queue_and_one_without_a_way_say_so(net: Net) -> None:
+    a = net.nodes["a"]
+    a.routes = replace(a.routes, peers={**net.peers_of("a"), guid_of("z"): Peer(("z",))})
+    net.start("a")
     send_orders(net, 1)
     net.nodes["a"].up.hold(TO_ORDERS.name, on_hold=True)
     assert outgoing(net).state == "on hold"

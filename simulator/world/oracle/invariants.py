@@ -31,10 +31,10 @@ from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
 from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
-from simulator.world.network.links import End
+from simulator.world.network.links import STRANGER, End
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.scenario import Consumer
+from simulator.world.scenarios.scenario import Consumer, guid_of
 from simulator.world.scenarios.traffic import LATE, REPLIES, Message, Promise, destination
 
 ALL: Final = 2**40
@@ -296,15 +296,18 @@ def acknowledged_is_on_disk(
 
 
 def strangers_get_no_mail(end: End, mail_for: str | None, glimpses: Iterable[Glimpse]) -> str | None:
-    """Nothing that is for a node leaves over a session of somebody who only presents its GUID.
+    """Nothing that is for a node leaves over a session of a stranger; what acknowledges his own messages does.
 
     Args:
         end: the stranger's.
         mail_for: whose GUID he presents; None if he comes from the address of that node, too.
     """
-    count = sum(glimpse.is_user for glimpse in glimpses)
-    if mail_for is not None and count:
-        return f"{end.peer.host.name} sends {count} messages for {mail_for} to a stranger"
+    if mail_for is None:
+        return None
+    own = guid_of(STRANGER) if mail_for == STRANGER else None
+    mail = [one for one in glimpses if one.is_user and not (one.manager == own and acknowledges(one.packet))]
+    if mail:
+        return f"{end.peer.host.name} sends {len(mail)} messages for {mail_for} to a stranger"
     return None
 
 

@@ -172,7 +172,7 @@ def let_strangers_speak_in_any_name(sound: Any) -> Any:
 @plant(arrivals, "admission_of_stranger", "handed_out_as_it_was_sent")
 def open_every_queue_to_strangers(sound: Any) -> Any:
     """A queue takes what strangers send, though nobody has said so."""
-    return lambda queue, *, transactional: ADMISSIONS[
+    return lambda queue, *, transactional, is_invited: ADMISSIONS[
         MISSING if queue is None else queue.transactional, transactional
     ]
 

@@ -83,7 +83,16 @@ REFUSED = "connection refused by 127.0.0.2:1801"
         ({"retry_at_ms": None, "last_failure": ""}, f"not connected to {HOP}"),
         ({"state": "connecting"}, f"connecting to {HOP}, after: {REFUSED}"),
         ({"state": "connecting", "last_failure": ""}, f"connecting to {HOP}"),
-        ({"state": "no route"}, "no way leads there from here: add a link or a route to the topology"),
+        (
+            {"state": "no route"},
+            "no way leads there from here: add a link or a route to the topology, or say where it is: mqproto peers "
+            "add",
+        ),
+        (
+            {"state": "disconnected", "is_waited_for": True},
+            f"waits until {HOP} calls: it was met when it called, and is not called from here; [strangers] call says "
+            "who may be",
+        ),
         ({"state": "connected"}, f"2 messages to be sent when {HOP} has acknowledged those before"),
         (
             {"state": "connected", "unsent": 1, "in_flight": 1},

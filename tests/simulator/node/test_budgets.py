@@ -42,6 +42,9 @@ class Listening:
     def is_known(self, session: int) -> bool:
         return self.hosts[session] == NEIGHBOUR
 
+    def in_flight_bytes(self, session: int) -> int:
+        return 0
+
     def is_blocked(self, host: str) -> bool:
         return False
 

@@ -86,7 +86,7 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
     connected: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as neighbour, Troubled() as listener:
 
-        async def connect_late(*_: object) -> socket.socket:
+        async def connect_late(*_: object, **__: object) -> socket.socket:
             connected.append(socket.create_connection(neighbour.getsockname()))
             transports.close(CloseTransport(1, "3.1.6.6", "no answer"))
             return connected[0]

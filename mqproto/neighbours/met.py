@@ -1,0 +1,463 @@
+"""Queue managers that nobody has declared and that were met: which GUID is at which address.
+
+[MS-MQQB] knows no such table: 3.1.5.3.1 grants a session to any GUID, and 3.1.7.17 answers the one that it presents.
+Here a GUID is believed at the address where it was met first, by a call of ours or of its own. What waits for it leaves
+over a session from there, and over no other. What an operator has declared is not here, and nothing here changes it.
+
+A GUID that turns up at another address has moved, or two machines have it, as copies of one image do. So the address
+before is called. If the GUID is there, there are two, and whoever came second gets no session. If it is not, an
+operator says that it has moved, or the setting `roaming` does.
+
+This lasts over restarts: each is a row of the store's queues, of a kind of its own. Whoever presents many GUIDs takes
+the places of his own, as of all that may be forgotten those of the host with the most go first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.routing import NextHop, Routes
+from mqproto.routing.peers import host_group
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note, QueueKind, QueueRow, StoredState
+from mqproto.wire.guid import Guid, guid_from_text, guid_text
+
+DAY_S: Final = 86_400
+LAST_SEEN_S: Final = 3_600
+"""How much later one was seen than the store knows before that is written."""
+ASKED_INTERVALS: Final = 10
+"""After how many intervals of the Session Retry Connect Timer the address before is called again for the same GUID."""
+INVITED: Final = 64
+"""How many of our queues one may send to as answers to them were asked for."""
+FREE: Final = "free"
+"""The name of a row that nobody has."""
+
+
+class How(StrEnum):
+    """How one was met, the weakest first."""
+
+    CALLED_US = "called us"
+    WAS_CALLED = "was called"
+    ADDED = "added"
+    """An operator has said where it is."""
+
+
+@dataclass(slots=True)
+class Acquaintance:
+    """One that was met, or that an operator has told of.
+
+    manager: its GUID; None of one that an operator has told of, and that has not been called yet.
+    host: where it is called: an address, or the name that somebody has sent to.
+    address: where it was when it was seen last; empty if it was not.
+    first_s, last_s: when it was seen first and last, UTC.
+    name: what an operator calls it; or empty.
+    awaited_s: until when answers of it are awaited, UTC, so that it is called for them.
+    invited: the numbers of those of our queues that answers were asked to: it may send to them.
+    other, other_s: where else its GUID has turned up last, and when; not kept over a restart, as the rest is.
+    verdict: what came of a call to `address` then; empty while nobody knows.
+    """
+
+    manager: Guid | None
+    host: str
+    address: str
+    how: How
+    first_s: int
+    last_s: int
+    name: str = ""
+    awaited_s: int = 0
+    invited: tuple[int, ...] = ()
+    other: str = ""
+    other_s: int = 0
+    verdict: str = ""
+    asked_ms: int | None = None
+    row: int = 0
+    written_s: int = 0
+
+    def is_at(self, address: str) -> bool:
+        """Whether it was met there."""
+        return bool(self.address) and host_group(self.address) == host_group(address)
+
+    def as_row(self, *, in_use: bool = True) -> QueueRow:
+        """What is kept of it."""
+        manager = guid_text(self.manager) if self.manager is not None else ""
+        values = (
+            manager,
+            self.host,
+            self.address,
+            self.how,
+            self.first_s,
+            self.last_s,
+            self.name,
+            self.awaited_s,
+            self.invited,
+        )
+        name = json.dumps(values, separators=(",", ":")) if in_use else f"{FREE} {self.row}"
+        return QueueRow(self.row, QueueKind.MET, name, on_hold=in_use)
+
+
+def _from_row(number: int, name: str) -> Acquaintance:
+    manager, host, address, how, first_s, last_s, called, awaited_s, invited = json.loads(name)
+    guid = guid_from_text(manager) if manager else None
+    found = Acquaintance(guid, host, address, How(how), first_s, last_s, called, awaited_s, tuple(invited))
+    found.row, found.written_s = number, last_s
+    return found
+
+
+class Met:
+    """All that were met.
+
+    Args:
+        next_number: gives a number for a queue that is new to the store.
+    """
+
+    def __init__(
+        self, desk: Desk, routes: Routes, state: StoredState, now: Moment, next_number: Callable[[], int]
+    ) -> None:
+        self._settings = desk.settings
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._routes = routes
+        self._next_number = next_number
+        self._all: dict[int, Acquaintance] = {}
+        """By row."""
+        self._by_manager: dict[Guid, Acquaintance] = {}
+        self._by_host: dict[str, Acquaintance] = {}
+        """Those that are called there, by the host in lower case."""
+        self._by_name: dict[str, Acquaintance] = {}
+        self.hosts_by_name: dict[str, str] = {}
+        """Where those are that an operator has given a name, by that in lower case."""
+        self._free: list[int] = []
+        self._news: dict[Guid, None] = {}
+        self._doubts: dict[Guid, None] = {}
+        for stored in state.queues:
+            if stored.kind is QueueKind.MET:
+                if stored.on_hold:
+                    self._index(_from_row(stored.queue, stored.name))
+                else:
+                    self._free.append(stored.queue)
+        self._forget_old(now)
+
+    def __iter__(self) -> Iterator[Acquaintance]:
+        return iter(self._all.values())
+
+    def get(self, manager: Guid | None) -> Acquaintance | None:
+        """The one with a GUID, unless that is declared."""
+        if manager is None or self._routes.declares(manager):
+            return None
+        return self._by_manager.get(manager)
+
+    def named(self, name: str) -> Acquaintance | None:
+        """The one that an operator calls so, in any case."""
+        return self._by_name.get(name.casefold())
+
+    def hop_to(self, manager: Guid) -> tuple[NextHop, ...]:
+        """The way to one that was met; there is none to others."""
+        found = self.get(manager)
+        return () if found is None else (NextHop(manager, found.host, learnt=True),)
+
+    def may_call(self, manager: Guid | None) -> bool:
+        """Whether it may be called: it was before, or an operator says so."""
+        found = self.get(manager)
+        return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
+
+    # Who is seen where
+
+    def refusal(self, manager: Guid, address: str, now: Moment) -> str | None:
+        """Why a GUID gets no session from an address: it was met at another; None if it was not.
+
+        The address before is to be called, to see whether it is still there.
+        """
+        found = self._current(manager, now)
+        if found is None or not found.address or found.is_at(address):
+            return None
+        self._doubt(found, address, now)
+        was = f"queue manager {guid_text(manager)} was met at {found.address}, and comes from {address}"
+        return f"{was}: {found.verdict or 'the address before is asked whether it is still there'}"
+
+    def seen(self, manager: Guid, host: str, address: str, now: Moment, *, called: bool) -> bool:
+        """A GUID was presented; whether it is where it was met, which it is the first time.
+
+        Args:
+            host: what we called, or where it called from.
+            address: where that is.
+            called: whether we called it by a name that somebody has sent to.
+        """
+        if self._routes.declares(manager):
+            return False
+        found = self._current(manager, now) or self._unseen_at(host)
+        if found is None:
+            how = How.WAS_CALLED if called else How.CALLED_US
+            found = Acquaintance(manager, host, address, how, now.utc_s, now.utc_s)
+            if not self._take_in(found, now):
+                return False
+            self._news[manager] = None
+            self._write(found)
+            return True
+        by_name = called and found.host.casefold() == host.casefold()
+        if found.address and not found.is_at(address) and not by_name:
+            self._doubt(found, address, now)
+            return False
+        changes = found.address != address or found.manager is None
+        if found.manager is None:
+            found.manager = manager
+            self._by_manager[manager] = found
+        if called and found.how is How.CALLED_US:
+            found.how, found.host, changes = How.WAS_CALLED, host, True
+            self._index(found)
+        elif found.how is How.CALLED_US:
+            found.host = address
+        found.address, found.last_s = address, max(now.utc_s, found.last_s)
+        if changes:
+            self._news[manager] = None
+        if changes or found.last_s - found.written_s >= LAST_SEEN_S:
+            self._write(found)
+        return True
+
+    def _unseen_at(self, host: str) -> Acquaintance | None:
+        """One whose GUID nobody knew, and that has been called now."""
+        found = self._by_host.get(host.casefold())
+        return found if found is not None and found.manager is None else None
+
+    def _doubt(self, found: Acquaintance, address: str, now: Moment) -> None:
+        assert found.manager is not None
+        if found.other != address:
+            found.other, found.verdict = address, ""
+        found.other_s = now.utc_s
+        pause_ms = ASKED_INTERVALS * self._settings.try_connect_interval_ms
+        if found.asked_ms is None or now.uptime_ms - found.asked_ms >= pause_ms:
+            found.asked_ms = now.uptime_ms
+            self._doubts[found.manager] = None
+
+    def take_doubts(self) -> list[Acquaintance]:
+        """Those that are to be called where they were met, to see whether they are still there."""
+        doubts, self._doubts = self._doubts, {}
+        return [self._by_manager[manager] for manager in doubts if manager in self._by_manager]
+
+    def answered(self, manager: Guid) -> None:
+        """It is still there, so two machines have one GUID."""
+        found = self._by_manager.get(manager)
+        if found is not None and found.other:
+            found.verdict = (
+                f"two machines have one GUID, as that at {found.address} answers: give one a new identity"
+            )
+            self._note("guid-at-two-addresses", found)
+
+    def unanswered(self, manager: Guid, reason: str) -> None:
+        """It is not there any more."""
+        found = self._by_manager.get(manager)
+        if found is None or not found.other:
+            return
+        if self._settings.roaming:
+            self._move(found)
+            return
+        found.verdict = (
+            f"nobody with that GUID answers there ({reason}); if it has moved, an operator has to say so: "
+            "mqproto peers move"
+        )
+        self._note("guid-elsewhere", found)
+
+    def _note(self, name: str, found: Acquaintance) -> None:
+        assert found.manager is not None
+        facts: dict[str, str | int] = {"manager": guid_text(found.manager), "peer": found.other}
+        self._notes.append(Note(name, {**facts, "met_at": found.address, "verdict": found.verdict}))
+
+    def _move(self, found: Acquaintance) -> None:
+        assert found.manager is not None
+        facts: dict[str, str | int] = {"manager": guid_text(found.manager), "peer": found.other}
+        self._notes.append(Note("guid-moved", {**facts, "met_at": found.address}))
+        self._unindex_host(found)
+        found.address = found.host = found.other
+        found.how = How.CALLED_US if found.how is How.WAS_CALLED else found.how
+        found.other = found.verdict = ""
+        self._index(found)
+        self._news[found.manager] = None
+        self._write(found)
+
+    def take_news(self) -> list[Guid]:
+        """The GUIDs that were met, have moved, or were forgotten since the last call."""
+        news, self._news = self._news, {}
+        return list(news)
+
+    def expect_answers(
+        self, manager: Guid | None, host: str, until_s: int, queues: Collection[int], now: Moment
+    ) -> None:
+        """One was sent what may be answered until then.
+
+        Args:
+            manager: whom; None for whoever is at the host.
+            queues: the numbers of those of our queues that answers were asked to.
+        """
+        found = self._by_host.get(host.casefold()) if manager is None else self.get(manager)
+        if found is None:
+            found = Acquaintance(None, host, "", How.WAS_CALLED, now.utc_s, now.utc_s)
+            if manager is not None or not self._take_in(found, now):
+                return
+        invited = tuple(dict.fromkeys((*queues, *found.invited)))[:INVITED]
+        if until_s - found.awaited_s >= LAST_SEEN_S or set(invited) != set(found.invited):
+            found.awaited_s, found.invited = max(until_s, found.awaited_s), invited
+            self._write(found)
+
+    def has_invited(self, manager: Guid, queue: int) -> bool:
+        """Whether one was asked for answers to the queue of ours with this number."""
+        found = self.get(manager)
+        return found is not None and queue in found.invited
+
+    # Operators
+
+    def add(self, name: str, host: str, manager: Guid | None, now: Moment) -> Acquaintance:
+        """An operator says where one is, and what to call it.
+
+        Raises:
+            UsageError: the name is taken, the GUID is declared, or there are too many.
+        """
+        taken = self.named(name)
+        known = self.get(manager)
+        if known is None and taken is not None and taken.host == host and manager in (None, taken.manager):
+            known = taken
+        if taken is not None and taken is not known:
+            raise UsageError(f"{taken.name} is at {taken.host}: remove it first, or choose another name")
+        if manager is not None and self._routes.declares(manager):
+            raise UsageError(f"queue manager {guid_text(manager)} is in the topology: change it there")
+        if known is None:
+            known = Acquaintance(manager, host, "", How.ADDED, now.utc_s, now.utc_s)
+            if not self._take_in(known, now):
+                raise UsageError(
+                    f"{len(self._all):,} peers are known, which is peers_remembered: remove some"
+                )
+        self._unname(known)
+        self._unindex_host(known)
+        if known.host != host:
+            known.address = known.other = known.verdict = ""
+        known.name, known.host, known.how = name, host, How.ADDED
+        self._index(known)
+        if known.manager is not None:
+            self._news[known.manager] = None
+        self._write(known, urgent=True)
+        return known
+
+    def remove(self, name: str) -> Acquaintance:
+        """An operator wants one forgotten, by its name or its GUID.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = self.meant(name)
+        self._forget(found, urgent=True)
+        return found
+
+    def move(self, name: str) -> Acquaintance:
+        """An operator says that one has moved to where its GUID has turned up last.
+
+        Raises:
+            UsageError: there is none, or it has turned up nowhere else.
+        """
+        found = self.meant(name)
+        if not found.other:
+            raise UsageError(f"{name} has turned up nowhere but at {found.address or found.host}")
+        self._move(found)
+        self._writes.force()
+        return found
+
+    def meant(self, text: str) -> Acquaintance:
+        """The one that an operator means by a name or a GUID.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = self.named(text)
+        if found is None:
+            try:
+                found = self._by_manager.get(guid_from_text(text))
+            except ValueError:
+                found = None
+        if found is None:
+            known = ", ".join(one.name for one in self if one.name) or "none"
+            raise UsageError(
+                f"no peer is called {text!r}, and none with that GUID was met; names are: {known}"
+            )
+        return found
+
+    # Room
+
+    def _take_in(self, found: Acquaintance, now: Moment) -> bool:
+        """One more is known, if there is room for it; whether there is."""
+        if not self._make_room(now):
+            return False
+        found.row = self._free.pop() if self._free else self._next_number()
+        self._index(found)
+        return True
+
+    def _make_room(self, now: Moment) -> bool:
+        """See that one more may be remembered; whether there is room for it."""
+        self._forget_old(now)
+        if len(self._all) < self._settings.peers_remembered:
+            return True
+        weak = [one for one in self if one.how is How.CALLED_US] or [
+            one for one in self if one.how is How.WAS_CALLED
+        ]
+        if not weak:
+            return False
+        of_host = Counter(host_group(one.address) for one in weak)
+        most = max(of_host.values())
+        self._forget(min((one for one in weak if of_host[host_group(one.address)] == most), key=_last_seen))
+        return True
+
+    def _current(self, manager: Guid, now: Moment) -> Acquaintance | None:
+        """The one with a GUID, unless its time is over, or the GUID is declared."""
+        found = self.get(manager)
+        if found is None or not self._is_old(found, now):
+            return found
+        self._forget(found)
+        return None
+
+    def _is_old(self, one: Acquaintance, now: Moment) -> bool:
+        oldest_s = now.utc_s - self._settings.peers_forgotten_days * DAY_S
+        return one.how is not How.ADDED and max(one.last_s, one.awaited_s) < oldest_s
+
+    def _forget_old(self, now: Moment) -> None:
+        for one in list(self):
+            if self._is_old(one, now):
+                self._forget(one)
+
+    def _forget(self, found: Acquaintance, *, urgent: bool = False) -> None:
+        del self._all[found.row]
+        self._unname(found)
+        self._unindex_host(found)
+        if found.manager is not None:
+            del self._by_manager[found.manager]
+            self._news[found.manager] = None
+        self._free.append(found.row)
+        (self._writes.urgent() if urgent else self._writes.later).queues.append(found.as_row(in_use=False))
+
+    def _index(self, found: Acquaintance) -> None:
+        self._all[found.row] = found
+        if found.manager is not None:
+            self._by_manager[found.manager] = found
+        if found.how is not How.CALLED_US:
+            self._by_host[found.host.casefold()] = found
+        if found.name:
+            self._by_name[found.name.casefold()] = found
+            self.hosts_by_name[found.name.casefold()] = found.host
+
+    def _unindex_host(self, found: Acquaintance) -> None:
+        if self._by_host.get(found.host.casefold()) is found:
+            del self._by_host[found.host.casefold()]
+
+    def _unname(self, found: Acquaintance) -> None:
+        if found.name:
+            del self._by_name[found.name.casefold()], self.hosts_by_name[found.name.casefold()]
+
+    def _write(self, found: Acquaintance, *, urgent: bool = False) -> None:
+        found.written_s = found.last_s
+        (self._writes.urgent() if urgent else self._writes.later).queues.append(found.as_row())
+
+
+def _last_seen(one: Acquaintance) -> int:
+    return one.last_s

@@ -1,0 +1,435 @@
+"""Those who were met: which GUID is believed to be where, who is called, what is kept, and what is forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
+from mqproto.messages.destinations import Destination
+from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT
+from mqproto.neighbours.met import ASKED_INTERVALS, Acquaintance, How
+from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.routing import Peer, Routes
+from mqproto.wire import (
+    EstablishConnection,
+    Guid,
+    MessageClass,
+    connection_parameters,
+    decode_packet,
+    encode_packet,
+    establish_connection,
+    guid_text,
+)
+from tests.observing import kept
+from tests.pair import Net, Node, at, direct, guid_of, queue
+
+SHOP, OFFICE = "10.0.0.1", "10.0.0.2"
+"""The names of the nodes of a net are their addresses."""
+ORDERS = replace(queue("orders", 16), strangers=True)
+REPLIES = replace(queue("replies", 16), strangers=True)
+NOTICES = replace(queue("notices", 17, transactional=False), strangers=True)
+QUICK = Settings(resend_timeouts_short_s=2, try_connect_interval_ms=500)
+PARAMETERS = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+
+
+class Alone(Net):
+    """Nodes that know nothing of each other, as they have no routes and no peers."""
+
+    def routes_of(self, node: Node) -> Routes:
+        return node.routes
+
+
+def two_strangers(settings: Settings = QUICK) -> Alone:
+    """`SHOP` and `OFFICE`; whoever calls reaches the other."""
+    net = Alone()
+    net.add(SHOP, REPLIES, NOTICES, settings=settings)
+    net.add(OFFICE, ORDERS, settings=settings)
+    net.start()
+    return net
+
+
+def hosts_called(net: Net, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Whom each node calls from now on."""
+    called: dict[str, list[str]] = {name: [] for name in net.nodes}
+    connect = net.connect
+
+    def connecting(node: Node, session: int, host: str) -> None:
+        called[node.name].append(host)
+        connect(node, session, host)
+
+    monkeypatch.setattr(net, "connect", connecting)
+    return called
+
+
+def met(net: Net, at_node: str, manager: Guid) -> Acquaintance:
+    """What a node knows of one that it has met."""
+    found = net.nodes[at_node].up.inspect().met.get(manager)
+    assert found is not None
+    return found
+
+
+def presents(net: Net, at_node: str, client: Guid, host: str) -> tuple[int, bool]:
+    """Somebody at a host presents a GUID to a node: the number of his session, and whether he gets one."""
+    node = net.nodes[at_node]
+    key = node.up.accepted(host, net.now)
+    request = establish_connection(client=client, server=node.guid, time_stamp_ms=0)
+    node.up.receive(key, encode_packet(request), net.now)
+    batch = node.up.take(net.now)
+    net.carry_out(node, batch)
+    [answer] = [decode_packet(chunk) for send in batch.sends if send.session == key for chunk in send.chunks]
+    assert isinstance(answer, EstablishConnection)
+    if not answer.refused:
+        node.up.receive(key, encode_packet(PARAMETERS), net.now)
+    net.run()
+    return key, not answer.refused
+
+
+def facts(net: Net, at_node: str, name: str) -> list[dict[str, str | int]]:
+    """The facts of a node's notes of one name."""
+    return [note.facts for note in net.nodes[at_node].notes if note.name == name]
+
+
+def private(node: str, identifier: int) -> str:
+    """The private format name of a queue of a node."""
+    return at(node, identifier).name
+
+
+# Answers leave over a session of the one who asks
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.17")
+def test_what_a_stranger_is_owed_leaves_over_the_session_that_he_has_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = two_strangers()
+    called = hosts_called(net, monkeypatch)
+    net.send(
+        SHOP,
+        direct(OFFICE),
+        "one",
+        transactional=True,
+        admin_queue=private(SHOP, 17),
+        acknowledgments=ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT,
+        final_ack=True,
+    )
+    net.pass_ms(1_000)
+    assert net.receive(OFFICE, "orders") == [b"one"]
+    net.send(OFFICE, at(SHOP), "an answer", transactional=True)
+    net.pass_ms(1_000)
+    assert net.receive(SHOP, "replies") == [b"an answer"]
+    notices = [message.properties.message_class for message in kept(net, SHOP, "notices")]
+    assert notices == [MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE]
+    for node in net.nodes.values():
+        assert sum(one.waiting + one.unread for one in node.up.status().outgoing) == 0
+    assert called[OFFICE] == []
+
+
+def test_an_answer_to_a_direct_name_of_where_he_comes_from_takes_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = two_strangers()
+    called = hosts_called(net, monkeypatch)
+    net.send(
+        SHOP,
+        direct(OFFICE),
+        "one",
+        transactional=True,
+        admin_queue=rf"DIRECT=TCP:{SHOP}\private$\notices",
+        acknowledgments=ACKNOWLEDGE_ARRIVAL,
+    )
+    net.pass_ms(1_000)
+    notices = [message.properties.message_class for message in kept(net, SHOP, "notices")]
+    assert notices == [MessageClass.ACK_REACH_QUEUE]
+    assert called[OFFICE] == []
+
+
+@pytest.mark.parametrize("restarted", [SHOP, OFFICE])
+def test_who_may_not_be_called_gets_his_answer_when_he_calls_again(
+    restarted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = two_strangers()
+    net.send(SHOP, direct(OFFICE), "one", transactional=True, response_queue=private(SHOP, 16))
+    net.pass_ms(1_000)
+    assert net.receive(OFFICE, "orders") == [b"one"]
+    net.kill(restarted)
+    net.start(restarted)
+    called = hosts_called(net, monkeypatch)
+    net.send(OFFICE, at(SHOP), "an answer", transactional=True)
+    net.pass_ms(2_000)
+    assert net.receive(SHOP, "replies") == [b"an answer"]
+    assert (called[OFFICE], called[SHOP][0]) == ([], OFFICE)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.2")
+@pytest.mark.parametrize("asks", [True, False])
+def test_one_who_waits_for_answers_calls_again_and_one_who_does_not_stays_away(
+    asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(QUICK, session_cleanup_timeout_ms=10_000, answers_awaited_s=60)
+    net = two_strangers(settings)
+    response_queue = private(SHOP, 16) if asks else ""
+    net.send(SHOP, direct(OFFICE), "one", transactional=True, response_queue=response_queue)
+    called = hosts_called(net, monkeypatch)
+    net.pass_ms(50_000)
+    assert (len(called[SHOP]) > 2) == asks
+    called[SHOP].clear()
+    net.pass_ms(20_000)
+    called[SHOP].clear()
+    net.pass_ms(60_000)
+    assert called[SHOP] == [], "what is awaited has an end"
+
+
+def test_one_that_was_called_may_be_called_again_by_its_guid(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = two_strangers()
+    net.send(SHOP, direct(OFFICE), "one", transactional=True)
+    net.pass_ms(1_000)
+    net.cut(SHOP, OFFICE)
+    net.kill(SHOP)
+    net.start(SHOP)
+    called = hosts_called(net, monkeypatch)
+    net.send(SHOP, at(OFFICE), "two", transactional=True)
+    net.pass_ms(1_000)
+    assert called[SHOP] == [OFFICE]
+    assert net.receive(OFFICE, "orders") == [b"one", b"two"]
+
+
+def test_nothing_is_sent_to_a_guid_that_was_never_met() -> None:
+    net = two_strangers()
+    with pytest.raises(UsageError, match="none was met: send to it by a direct format name first"):
+        net.send(OFFICE, at(SHOP), "x")
+
+
+def test_mail_for_a_guid_never_leaves_to_another_that_is_at_its_address_now() -> None:
+    net = two_strangers()
+    net.send(SHOP, direct(OFFICE), "one", transactional=True)
+    net.pass_ms(1_000)
+    net.kill(OFFICE)
+    net.nodes[OFFICE].cloned_from = "another"
+    net.start(OFFICE)
+    net.send(SHOP, Destination(private(OFFICE, 16), guid_of(OFFICE), 16), "secret", transactional=True)
+    net.pass_ms(5_000)
+    assert all(b"secret" not in data for _, _, data in net.traffic)
+    [waiting] = [one for one in net.nodes[SHOP].up.status().outgoing if one.waiting]
+    assert "refused the connection: we asked for queue manager" in waiting.last_failure
+
+
+# One GUID at two addresses
+
+
+def moving(settings: Settings = QUICK) -> tuple[Alone, Guid]:
+    """A node `SHOP` that `OFFICE` has met, and its GUID."""
+    net = two_strangers(settings)
+    net.send(SHOP, direct(OFFICE), "one", transactional=True)
+    net.pass_ms(1_000)
+    return net, net.nodes[SHOP].guid
+
+
+def test_a_guid_at_two_addresses_that_both_answer_is_refused_at_the_second_and_both_are_named() -> None:
+    net, guid = moving()
+    assert presents(net, OFFICE, guid, "10.0.0.9") == (2, False)
+    [told] = facts(net, OFFICE, "guid-at-two-addresses")
+    assert (told["manager"], told["peer"], told["met_at"]) == (guid_text(guid), "10.0.0.9", SHOP)
+    assert "give one a new identity" in str(told["verdict"])
+    assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
+    closed = [str(one["reason"]) for one in facts(net, OFFICE, "session-closed")]
+    assert "and comes from 10.0.0.9: two machines have one GUID, as that at 10.0.0.1 answers" in closed[-1]
+    assert met(net, OFFICE, guid).address == SHOP
+
+
+def test_the_address_before_is_not_called_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, guid = moving()
+    called = hosts_called(net, monkeypatch)
+    for _ in range(20):
+        presents(net, OFFICE, guid, "10.0.0.9")
+    assert called[OFFICE] == [SHOP]
+    net.pass_ms(ASKED_INTERVALS * QUICK.try_connect_interval_ms)
+    presents(net, OFFICE, guid, "10.0.0.9")
+    assert called[OFFICE] == [SHOP, SHOP]
+
+
+def test_one_that_has_moved_is_a_stranger_until_an_operator_says_so() -> None:
+    net, guid = moving()
+    net.kill(SHOP)
+    net.pass_ms(1_000)
+    assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
+    net.pass_ms(1_000)
+    found = met(net, OFFICE, guid)
+    assert (found.address, found.other) == (SHOP, "10.0.0.9")
+    assert "an operator has to say so: mqproto peers move" in found.verdict
+    assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
+    net.nodes[OFFICE].up.inspect().met.move(guid_text(guid))
+    assert presents(net, OFFICE, guid, "10.0.0.9")[1]
+    assert not presents(net, OFFICE, guid, SHOP)[1]
+    assert (met(net, OFFICE, guid).address, met(net, OFFICE, guid).other) == ("10.0.0.9", SHOP)
+
+
+@pytest.mark.parametrize("still_there", [False, True])
+def test_with_roaming_it_moves_by_itself_once_nobody_answers_at_the_address_before(
+    still_there: bool,
+) -> None:
+    net, guid = moving(replace(QUICK, roaming=True))
+    if not still_there:
+        net.kill(SHOP)
+        net.pass_ms(1_000)
+    assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
+    net.pass_ms(1_000)
+    assert presents(net, OFFICE, guid, "10.0.0.9")[1] != still_there
+    assert len(facts(net, OFFICE, "guid-moved")) == (not still_there)
+
+
+def test_what_waits_for_one_that_has_moved_leaves_from_where_it_is_now() -> None:
+    net, guid = moving(replace(QUICK, roaming=True))
+    net.kill(SHOP)
+    net.pass_ms(1_000)
+    net.send(OFFICE, at(SHOP), "an answer", transactional=True)
+    net.pass_ms(1_000)
+    presents(net, OFFICE, guid, "10.0.0.9")
+    net.pass_ms(1_000)
+    node = net.nodes[OFFICE]
+    key, granted = presents(net, OFFICE, guid, "10.0.0.9")
+    assert granted
+    [in_flight] = node.up.inspect().neighbours.sessions[key].lost()
+    assert b"a\x00n\x00 \x00" in in_flight.packet or b"an answer" in in_flight.packet
+
+
+# What is kept, and for how long
+
+
+def test_who_was_met_is_known_after_a_restart() -> None:
+    net, guid = moving()
+    before = met(net, OFFICE, guid)
+    net.pass_ms(2_000)
+    net.kill(OFFICE)
+    net.start(OFFICE)
+    after = met(net, OFFICE, guid)
+    assert (after.host, after.address, after.how, after.first_s) == (
+        SHOP,
+        SHOP,
+        How.CALLED_US,
+        before.first_s,
+    )
+    assert met(net, SHOP, guid_of(OFFICE)).how is How.WAS_CALLED
+    assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
+
+
+def test_who_presents_many_guids_takes_the_places_of_his_own() -> None:
+    net = two_strangers(replace(QUICK, peers_remembered=8))
+    others = {f"10.0.1.{number}": guid_of(f"other {number}") for number in range(4)}
+    for host, guid in others.items():
+        key, _ = presents(net, OFFICE, guid, host)
+        net.nodes[OFFICE].up.lost(key, "gone", net.now)
+    for number in range(100):
+        key, granted = presents(net, OFFICE, guid_of(f"made up {number}"), "10.6.6.6")
+        assert granted
+        net.nodes[OFFICE].up.lost(key, "gone", net.now)
+    known = net.nodes[OFFICE].up.inspect().met
+    assert len(list(known)) == 8
+    assert all(known.get(guid) is not None for guid in others.values())
+    net.pass_ms(2_000)
+    rows = [row for row in net.nodes[OFFICE].store.load().queues if row.kind == "met"]
+    assert len(rows) <= 9, "rows are used again"
+    net.kill(OFFICE)
+    net.start(OFFICE)
+    assert len(list(net.nodes[OFFICE].up.inspect().met)) == 8
+
+
+def test_one_that_was_not_seen_for_long_is_forgotten_and_one_that_an_operator_added_is_not() -> None:
+    net, guid = moving()
+    office = net.nodes[OFFICE]
+    office.up.inspect().met.add("depot", "10.0.0.3", guid_of("depot"), net.now)
+    net.pass_ms(1_000)
+    net.kill(OFFICE)
+    net._advance(net.now.uptime_ms + 31 * 86_400_000)
+    net.start(OFFICE)
+    known = office.up.inspect().met
+    assert known.get(guid) is None
+    assert known.get(guid_of("depot")) is not None
+
+
+# What operators say
+
+
+def test_an_operator_says_where_one_is_that_was_never_met() -> None:
+    net = two_strangers()
+    known = net.nodes[SHOP].up.inspect().met
+    known.add("Office", OFFICE, guid_of(OFFICE), net.now)
+    assert net.nodes[SHOP].up.peer_hosts == {"office": OFFICE}
+    net.send(SHOP, at(OFFICE), "one", transactional=True)
+    net.pass_ms(1_000)
+    assert net.receive(OFFICE, "orders") == [b"one"]
+    with pytest.raises(UsageError, match=r"Office is at .*: remove it first"):
+        known.add("OFFICE", "10.0.0.3", None, net.now)
+    net.kill(SHOP)
+    net.start(SHOP)
+    known = net.nodes[SHOP].up.inspect().met
+    assert known.meant("office").how is How.ADDED
+    known.remove("office")
+    assert net.nodes[SHOP].up.peer_hosts == {}
+    with pytest.raises(UsageError, match="no peer is called 'office'"):
+        known.remove("office")
+
+
+def test_the_guid_of_one_that_an_operator_added_without_is_that_which_answers() -> None:
+    net = two_strangers()
+    net.nodes[SHOP].up.inspect().met.add("office", OFFICE, None, net.now)
+    net.send(SHOP, direct(OFFICE), "one", transactional=True)
+    net.pass_ms(1_000)
+    found = met(net, SHOP, guid_of(OFFICE))
+    assert (found.name, found.address) == ("office", OFFICE)
+
+
+def test_who_is_declared_is_never_met() -> None:
+    net = two_strangers()
+    office = net.nodes[OFFICE]
+    office.routes = Routes(peers={guid_of(SHOP): Peer(("10.0.0.7",))})
+    net.start(OFFICE)
+    net.send(SHOP, direct(OFFICE, "open"), "one")
+    net.pass_ms(1_000)
+    known = office.up.inspect().met
+    assert list(known) == []
+    with pytest.raises(UsageError, match="is in the topology: change it there"):
+        known.add("shop", SHOP, guid_of(SHOP), net.now)
+
+
+def test_an_answer_may_come_to_a_closed_queue_from_the_one_who_was_asked_for_it_and_from_nobody_else() -> (
+    None
+):
+    net = two_strangers()
+    shop = net.nodes[SHOP]
+    shop.queues = (replace(REPLIES, strangers=False), replace(NOTICES, strangers=False))
+    net.kill(SHOP)
+    net.start(SHOP)
+    net.send(
+        SHOP,
+        direct(OFFICE),
+        "one",
+        transactional=True,
+        admin_queue=private(SHOP, 17),
+        response_queue=private(SHOP, 16),
+        acknowledgments=ACKNOWLEDGE_ARRIVAL,
+    )
+    net.pass_ms(1_000)
+    net.kill(SHOP)
+    net.start(SHOP)
+    net.pass_ms(1_000)
+    net.send(OFFICE, at(SHOP), "an answer", transactional=True)
+    other = net.add("10.0.0.3", queue("unused"), settings=QUICK)
+    net.start("10.0.0.3")
+    net.send(other.name, direct(SHOP, "replies"), "no answer", transactional=True)
+    net.pass_ms(1_000)
+    assert net.receive(SHOP, "replies") == [b"an answer"]
+    notices = [message.properties.message_class for message in kept(net, SHOP, "notices")]
+    assert notices == [MessageClass.ACK_REACH_QUEUE]
+
+
+def test_a_queue_closed_to_strangers_stays_closed_to_those_who_were_met() -> None:
+    net = two_strangers()
+    net.kill(OFFICE)
+    net.nodes[OFFICE].queues = (QueueDeclaration("orders", 16, transactional=True),)
+    net.start(OFFICE)
+    net.send(SHOP, direct(OFFICE), "one", transactional=True)
+    net.pass_ms(3_000)
+    assert net.receive(OFFICE, "orders") == []
