@@ -19,7 +19,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives producers validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 me
 
 lives: $(DEV)  ## a node killed 1,000 times while it starts and runs: none of them may look like a store that was put back
 	@MQPROTO_LIFE_KILLS=1000 $(VENV)/bin/python -m pytest -n 0 -rP tests/simulator/node/test_restored.py -k only_killed $(ARGS)
+
+meeting: $(DEV)  ## two nodes that know nothing of each other, one of which may not be called, killed 200 times; half an hour
+	@MQPROTO_MEETING_KILLS=200 $(VENV)/bin/python -m pytest -n 0 tests/simulator/node/test_meeting.py -k killed $(ARGS)
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/edges/gateway/test_run.py -k killed $(ARGS)

@@ -31,7 +31,7 @@ from simulator.node.control import Settlement
 from simulator.topology import Topology, places
 from simulator.topology.errors import nearest
 from simulator.topology.places import Place
-from simulator.topology.resolve import is_bare
+from simulator.topology.resolve import is_bare, is_elsewhere
 
 TRANSACTION_LIMIT: Final = 500
 """Messages in one transaction of `receive`; more take several."""
@@ -253,6 +253,10 @@ def importing(
         for name in [destination] if queue is None else destination.split(","):
             try:
                 takes = _takes_transactional(topology, name, at)
+                if takes is None and not name.upper().startswith("DIRECT="):
+                    topology.resolve(
+                        name, at=at
+                    )  # Of such a name its node would say more, and nothing be sent then.
             except (UsageError, FormatNameError) as error:
                 return str(error)
             if takes is not None and takes != transactional:
@@ -278,6 +282,8 @@ def _whole(place: Place, queue: str) -> str:
 
 def _takes_transactional(topology: Topology, queue: str, at: str) -> bool | None:
     """Whether a queue takes transactional messages, and no others; None of one that nobody here knows."""
+    if is_elsewhere(topology, queue):
+        return None
     found = topology.resolve(queue, at=at)
     if found.queue is None:
         return False if found.format_name.read_only else None

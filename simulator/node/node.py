@@ -102,6 +102,7 @@ class Node:
             node.guid, directory.queues, directory.routes, node.settings, state, clock.now()
         )
         directory.has_queues(self.core.declared)
+        directory.peer_hosts = self.core.peer_hosts
         self.core.stored(store.size_bytes)
         self.core.has_room(store.room_bytes)
         buffer = read_buffer()

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.formatname import DirectName, PrivateName, PublicName
-from mqproto.messages.destinations import Destination
+from mqproto.formatname import (
+    DirectName,
+    PrivateName,
+    Protocol,
+    PublicName,
+    parse_path_name,
+    parse_queue_name,
+)
+from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import PING_PORT, NextHop, Peer, Routes
-from mqproto.routing.peers import brought_by
+from mqproto.routing.peers import address_of, brought_by
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology import Node, Topology, TopologyError
 from simulator.topology import QueueDeclaration as Declared
 from simulator.topology.resolve import Destination as Found
-from simulator.topology.resolve import is_bare
+from simulator.topology.resolve import elsewhere, is_bare
 
 KNOWN_LIMIT: Final = 1_000
 """How many names are remembered as people spell them."""
@@ -56,6 +63,8 @@ class Directory:
         self.routes = _routes(topology, node)
         self.queues = [as_the_core_has_it(queue) for queue in node.queues.values()]
         """As the topology declares them. A node that runs may have others: see `has_queues`."""
+        self.peer_hosts: Mapping[str, str] = {}
+        """By the name that an operator has given a peer, in lower case: where that is. A node that runs keeps it so."""
         self.ping_ports = {other.ping_address[1] for other in topology.nodes.values()}
         self._by_name = {queue.name.lower(): queue.name for queue in self.queues}
         # People spell few names, and send to them often.
@@ -84,7 +93,8 @@ class Directory:
             TopologyError: there is nothing of that name.
             UsageError: nothing can be sent there.
         """
-        return self._destination(text)
+        name = self._of_peer(text)
+        return self._destination(text if name is None else str(name))
 
     def destinations(self, text: str) -> list[Destination]:
         """The same for one name or several, separated by commas; each destination once, in the order of the text.
@@ -110,9 +120,33 @@ class Directory:
         return replace(draft, admin_queue=admin, response_queue=response, trace_queue=trace)
 
     def _sendable_name(self, text: str) -> str:
-        return str(self._sendable(text).format_name)
+        name = self._elsewhere(text)
+        return str(self._sendable(text).format_name if name is None else name)
+
+    def _of_peer(self, text: str) -> DirectName | None:
+        """The direct name of a queue of a peer that an operator has given a name."""
+        computer = text.partition("\\")[0]
+        host = self.peer_hosts.get(computer.casefold())
+        if host is None or any(computer.casefold() == name.casefold() for name in self.topology.nodes):
+            return None
+        name = parse_path_name(text)
+        protocol = Protocol.OS if address_of(host) is None else Protocol.TCP
+        return DirectName(protocol, host, *name.local)
+
+    def _elsewhere(self, text: str) -> DirectName | PrivateName | None:
+        """The name of a queue of somebody who is not in the topology; None for all others."""
+        if is_bare(text):
+            return None
+        name = self._of_peer(text) or elsewhere(self.topology, parse_queue_name(text))
+        if name is not None and name.read_only:
+            raise UsageError(f"{text}: nobody sends to a system queue or a journal; name a queue")
+        return name
 
     def _resolved(self, text: str) -> Destination:
+        if (other := self._elsewhere(text)) is not None:
+            destination = destination_of(other, self.routes, self.node.guid)
+            assert destination is not None, "a direct and a private name can be sent to"
+            return destination
         found = self._sendable(text)
         name, manager = found.format_name, found.node.guid
         match name:
@@ -188,6 +222,10 @@ class Directory:
             names: those that there are.
         """
         meant = {text.casefold()}
+        with suppress(FormatNameError, UsageError):
+            if (other := self._elsewhere(text)) is not None:
+                destination = self.destination(str(other))
+                meant |= {destination.name.casefold(), (destination.host or "").casefold()}
         with suppress(FormatNameError, UsageError):
             found = self._find(text)
             if not found.format_name.read_only:

@@ -21,6 +21,7 @@ from mqproto.formatname import (
     SystemQueue,
     direct_name,
     parse_path_name,
+    parse_queue_name,
 )
 from mqproto.formatname.path import LocalName
 from mqproto.wire.guid import Guid, guid_text
@@ -72,6 +73,39 @@ def is_system_queue(name: str) -> bool:
         return False
 
 
+def elsewhere(directory: Directory, name: FormatName | PathName) -> DirectName | PrivateName | None:
+    """The same name, if it is that of a queue of somebody who is not in the directory; None for all others.
+
+    A direct name says how it is reached; of a private one only a queue manager that has met its owner knows.
+    """
+    match name:
+        case DirectName(protocol=Protocol.OS | Protocol.TCP, address=address) if address != ".":
+            known = {node.host for node in directory.nodes.values()}
+            is_known = any(_same_host(host, address) for host in known) or (
+                name.protocol is Protocol.OS
+                and address.casefold() in {node.casefold() for node in directory.nodes}
+            )
+            return None if is_known else name
+        case PrivateName(manager=manager) if directory.node_by_guid(manager) is None:
+            return name
+    return None
+
+
+def is_elsewhere(directory: Directory, text: str) -> bool:
+    r"""Whether a text names a queue of somebody who is not in the directory.
+
+    What `peer\orders` means, the node alone knows that has a peer of this name.
+
+    Raises:
+        FormatNameError: it is no name.
+    """
+    name = parse_queue_name(text)
+    if isinstance(name, PathName):
+        known = {".", *(node.casefold() for node in directory.nodes)}
+        return name.computer.casefold() not in known
+    return elsewhere(directory, name) is not None
+
+
 def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -> Destination:
     """`Topology.resolve`, for a name that has been read."""
     match name:
@@ -104,7 +138,9 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
             raise TopologyError(f"no queue has the GUID {guid_text(guid)}; set it as public of a queue")
         case MachineName(manager, SystemQueue() as queue):
             return _system(_owner(directory, manager), queue)
-    raise TopologyError(f"{name}: the simulator has no such queues; name one queue of one node")
+    raise TopologyError(
+        f"{name}: mqproto sends to no such queues; name each queue, by DIRECT=TCP: or DIRECT=OS:"
+    )
 
 
 def _may_be_made(node: Node, local: LocalName, at: str | None) -> bool:
@@ -146,7 +182,10 @@ def _computer(directory: Directory, computer: str, at: str | None) -> Node:
 def _addressee(directory: Directory, name: DirectName, at: str | None) -> Node:
     """The node of a direct name, by its name or by its IP address."""
     if name.protocol not in (Protocol.OS, Protocol.TCP):
-        raise TopologyError(f"{name}: the simulator speaks TCP; write DIRECT=OS: and a node's name")
+        raise TopologyError(
+            f"{name}: mqproto speaks TCP, and neither HTTP nor SPX; write DIRECT=TCP: and an address, or DIRECT=OS: "
+            "and a name"
+        )
     here = [node for node in directory.nodes.values() if _same_host(node.host, name.address)]
     if len(here) == 1:
         return here[0]

@@ -238,12 +238,13 @@ def test_a_queue_may_have_a_quota_and_a_journal_with_its_own() -> None:
         ),
         (
             r"DIRECT=HTTP://h/MSMQ\q",
-            r"DIRECT=HTTP://h/MSMQ\q: the simulator speaks TCP; write DIRECT=OS: and a node's name",
+            r"DIRECT=HTTP://h/MSMQ\q: mqproto speaks TCP, and neither HTTP nor SPX; write DIRECT=TCP: and an address, "
+            "or DIRECT=OS: and a name",
         ),
         (f"PUBLIC={GUID_TEXT}", f"no queue has the GUID {GUID_TEXT}; set it as public of a queue"),
         (
             "MULTICAST=239.1.1.1:8001",
-            "MULTICAST=239.1.1.1:8001: the simulator has no such queues; name one queue of one node",
+            "MULTICAST=239.1.1.1:8001: mqproto sends to no such queues; name each queue, by DIRECT=TCP: or DIRECT=OS:",
         ),
         (
             str(PrivateName(THREE.nodes["sender"].guid, 5)),
