@@ -25,6 +25,7 @@ import trio
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.messages.drafts import Draft
+from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.wire import Guid
 from simulator.base.storeerrors import StoreError
 from simulator.client.exchange import PATIENCE_S, Exchange, NodeUnreachable, Pending
@@ -386,6 +387,15 @@ class Client:
             UsageError: it is not blocked.
         """
         return await self._block(network, is_blocked=False, forced=False)
+
+    async def peer(self, wish: control.Peer) -> MetStatus:
+        """Say where a queue manager is that nobody has declared, have it forgotten, or say that it has moved.
+
+        Raises:
+            UsageError, FormatNameError: there is none, or what is said cannot be.
+        """
+        found: MetStatus = await self._exchange.ask(Operation.PEER, wish)
+        return found
 
     async def _block(self, network: str, *, is_blocked: bool, forced: bool) -> control.Blocked:
         wish = control.Block(network, is_blocked, forced)

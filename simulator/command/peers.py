@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from mqproto.base.errors import UsageError
-from mqproto.wire.guid import guid_from_text
+from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.neighbours.met import How
+from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.wire.guid import guid_from_text, guid_text
 from simulator.command.explain import duration
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from mqproto.neighbours.peerstatus import PeerStatus
     from simulator.client import Client
     from simulator.node.control import Blocked
+    from simulator.node.control import Peer as PeerWish
     from simulator.topology import Topology
     from simulator.topology.places import Place
 
@@ -57,6 +60,7 @@ app = typer.Typer(
 NodeArgument = Annotated[
     str | None, typer.Argument(metavar="[NODE]", help="By default all nodes that run.", show_default=False)
 ]
+PeerArgument = Annotated[str, typer.Argument(metavar="NAME|GUID")]
 NetworkArgument = Annotated[
     str,
     typer.Argument(metavar="ADDRESS|NETWORK", help="Such as 10.0.0.7 or 10.0.0.0/8; of IPv6 at least a /64."),
@@ -108,6 +112,105 @@ def unblock(
 ) -> int:
     """Answer those again who connect from there."""
     return _block(network, node, topology, directory, as_json, is_blocked=False, forced=False)
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What to call it, as in NAME\\private$\\orders.")],
+    address: Annotated[
+        str, typer.Option("--address", metavar="HOST", help="Where it is: an address, or a name.")
+    ],
+    node: NodeArgument = None,
+    guid: Annotated[
+        str | None, typer.Option("--guid", metavar="GUID", help="Its GUID, for private format names.")
+    ] = None,
+    probes: Annotated[bool, typer.Option("--probe", help="Ask it now who it is.")] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say where a queue manager is that is in no topology. It may be called, and its queues go by its name."""
+    wish = partial(_wish_to_add, name, address, guid, probes=probes)
+    return _tell(wish, "is added", node, topology, directory, as_json)
+
+
+@app.command()
+def remove(
+    name: PeerArgument,
+    node: NodeArgument = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Forget a queue manager that was added, or met."""
+    return _tell(partial(_wish, name), "is forgotten", node, topology, directory, as_json)
+
+
+@app.command()
+def move(
+    name: PeerArgument,
+    node: NodeArgument = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say that one has moved to where its GUID has turned up last; it is answered there from now on."""
+    return _tell(partial(_wish, name, has_moved=True), "has moved", node, topology, directory, as_json)
+
+
+async def _wish(name: str, *, has_moved: bool = False) -> PeerWish:
+    from simulator.node.control import Peer
+
+    return Peer(name, has_moved=has_moved)
+
+
+async def _wish_to_add(name: str, address: str, guid: str | None, *, probes: bool) -> PeerWish:
+    """What is to be known of one; with `probes` its GUID is what it says itself."""
+    from simulator.command.probe import probe
+    from simulator.node.control import Peer
+
+    manager = b""
+    if guid is not None:
+        try:
+            manager = guid_from_text(guid)
+        except ValueError:
+            raise UsageError(f"{guid!r} is no GUID: write it as mqproto probe {address} shows it") from None
+    if probes:
+        report = await probe(address)
+        if report.tcp.manager is None:
+            raise UsageError(f"{address}: {report.tcp.detail}; add it without --probe, or name another host")
+        if manager and manager != report.tcp.manager:
+            raise UsageError(f"{address} presents queue manager {guid_text(report.tcp.manager)}, not {guid}")
+        manager = report.tcp.manager
+    return Peer(name, address, manager)
+
+
+def _tell(
+    wish: Callable[[], Awaitable[PeerWish]],
+    done: str,
+    node: str | None,
+    topology: str,
+    directory: Path | None,
+    as_json: bool,
+) -> int:
+    """Have nodes know something of a peer, and say what they know of it now, or did."""
+    place = place_of(topology, directory)
+    found = run_task(partial(told, place, node, wish))
+    refusals = {name: one for name, one in found.items() if isinstance(one, UsageError | FormatNameError)}
+    known = {name: one for name, one in found.items() if name not in refusals}
+    if as_json:
+        print_json([{"node": name, **_met_values(one)} for name, one in found.items()])
+    else:
+        for name, one in known.items():
+            if not isinstance(one, MetStatus):
+                print(f"{name}: is not running, and knows what it did when it is started")
+            else:
+                print(f"{name}: {_met_name(one)} {done}: {met_words(one)}")
+    for name, refusal in refusals.items():
+        complain(f"{name}: {refusal}")
+    if refusals:
+        return MISUSE
+    return DONE if any(found.values()) else _all_down(place, topology)
 
 
 def _block(
@@ -176,6 +279,28 @@ async def blocked_at(
     return await ask_all(place, ask, node)
 
 
+async def told(
+    place: Place, node: str | None, wish: Callable[[], Awaitable[PeerWish]]
+) -> dict[str, MetStatus | UsageError | FormatNameError | None]:
+    """Tell each node, or the one, of a peer; None as above. Of a node that would not know it, why.
+
+    Raises:
+        UsageError: there is nothing to be told.
+        NodeUnreachable: the one is not running.
+    """
+    from simulator.command.oversee import ask_all
+
+    what = await wish()
+
+    async def tell(client: Client) -> MetStatus | UsageError | FormatNameError:
+        try:
+            return await client.peer(what)
+        except (UsageError, FormatNameError) as error:
+            return error
+
+    return await ask_all(place, tell, node)
+
+
 # Showing
 
 
@@ -207,6 +332,9 @@ def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], opti
         )
         for peer in sorted(status.peers, key=lambda one: not (one.sessions or one.half_open)):
             print(f"  {_line(topology, peer, status)}")
+        for one in status.met:
+            if one.name or one.other or one.how is not How.CALLED_US:
+                print(f"  {_met_name(one)}: {met_words(one, status.utc_s)}")
         for network in status.blocked:
             print(
                 f"  {network} is blocked; to answer it again: mqproto peers unblock {network} {name}{options}"
@@ -217,6 +345,42 @@ def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], opti
             )
             sequences = f"{_counted(status.sequences, 'sequence')} of {status.sequences_limit:,}"
             print(f"  held for strangers: {sequences}; {open_queues}")
+
+
+def _met_name(one: MetStatus) -> str:
+    return one.name or one.manager
+
+
+def met_words(one: MetStatus, now_s: int | None = None) -> str:
+    """What is known of one that was met, or added."""
+    parts = [f"at {one.host}" + f" ({one.address})" * (one.address not in ("", one.host))]
+    if one.name:
+        parts.append(f"queue manager {one.manager}" if one.manager else "its GUID is not known yet")
+    parts.append(
+        {
+            How.CALLED_US: "met when it called" + ", and not called from here" * (not one.is_called),
+            How.WAS_CALLED: "met when it was called",
+            How.ADDED: "added by an operator",
+        }[one.how]
+    )
+    if now_s is not None and one.address:
+        parts.append(f"last seen {duration(now_s - one.last_s)} ago")
+    if now_s is not None and one.awaited_s > now_s:
+        parts.append(f"called for answers for another {duration(one.awaited_s - now_s)}")
+    if one.other:
+        ago = f" {duration(now_s - one.other_s)} ago" if now_s is not None else ""
+        parts.append(
+            f"its GUID came from {one.other}{ago}: {one.verdict or 'whether it moved is being asked'}"
+        )
+    return "; ".join(parts)
+
+
+def _met_values(one: MetStatus | UsageError | FormatNameError | None) -> dict[str, Any]:
+    if one is None:
+        return {"running": False}
+    if not isinstance(one, MetStatus):
+        return {"running": True, "refused": str(one)}
+    return {"running": True, **asdict(one)}
 
 
 def _line(topology: Topology, peer: PeerStatus, status: PeersStatus) -> str:

@@ -29,6 +29,7 @@ from mqproto.edge.operations import IDENTIFIERS, is_numbered, parted, with_ident
 from mqproto.manager.status import NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import MessageStatus
 from mqproto.messages.drafts import Draft
+from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
 VERSION: Final = 6
@@ -64,6 +65,7 @@ class Operation(IntEnum):
     PEERS = 7
     BLOCK = 8
     DECLARED = 9
+    PEER = 10
     SEND = 32
     SETTLE = 33
     SEND_TOGETHER = 34
@@ -260,6 +262,19 @@ class Blocked(msgspec.Struct, array_like=True):
     sessions: int
 
 
+class Peer(msgspec.Struct, array_like=True):
+    """What is to be known of a queue manager that nobody has declared.
+
+    host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
+    guid: of the one at `host`; empty if that is not known.
+    """
+
+    name: str
+    host: str = ""
+    guid: bytes = b""
+    has_moved: bool = False
+
+
 class Explain(msgspec.Struct, array_like=True):
     """A queue or a node that messages go to, or a message by its identifier; empty for all queues.
 
@@ -334,6 +349,7 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.HOLD: Hold,
     Operation.PEERS: Nothing,
     Operation.BLOCK: Block,
+    Operation.PEER: Peer,
     Operation.EXPLAIN: Explain,
     Operation.SEND: Send,
     Operation.RECEIVE: Receive,
@@ -356,6 +372,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.HOLD: Nothing,
     Operation.PEERS: PeersStatus,
     Operation.BLOCK: Blocked,
+    Operation.PEER: MetStatus,
     Operation.EXPLAIN: Explanation,
     Operation.SEND: Sent,
     Operation.RECEIVE: Messages,

@@ -10,15 +10,19 @@ from typing import Any, Final
 import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.formatname import parse_path_name
+from mqproto.formatname import DirectName, Protocol, parse_path_name
+from mqproto.formatname.path import check_computer
 from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
 from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
 from mqproto.neighbours.blocks import network_of, overlap
+from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.routing import MSMQ_PORT
+from mqproto.routing.peers import address_of
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_text
 from simulator.node.clock import Clock
-from simulator.node.control import Block, Blocked, Declared, Explanation, QueueWish
+from simulator.node.control import Block, Blocked, Declared, Explanation, Peer, QueueWish
 from simulator.node.indoubt import lists_of
 from simulator.node.received import MessageId, received
 from simulator.node.room import Room
@@ -195,6 +199,26 @@ class Operators:
                 "them still goes, as this node calls them"
             )
         return Blocked(network, self._core.block(network, is_blocked=wish.is_blocked))
+
+    def peer(self, wish: Peer) -> MetStatus:
+        """Add, forget or move a queue manager that nobody has declared; see `control.Peer`.
+
+        Raises:
+            UsageError, FormatNameError: the name or the host is none, or means something else here.
+        """
+        if not wish.host:
+            return (self._core.move_peer if wish.has_moved else self._core.remove_peer)(wish.name)
+        check_computer(wish.name)
+        if any(wish.name.casefold() == name.casefold() for name in self._directory.topology.nodes):
+            raise UsageError(f"{wish.name} is a node of the topology: choose another name")
+        is_address = address_of(wish.host) is not None
+        if not is_address and ":" in wish.host:
+            raise UsageError(
+                f"{wish.host}: a queue manager is called at port {MSMQ_PORT}, and its names have no port: leave it out"
+            )
+        DirectName(Protocol.TCP if is_address else Protocol.OS, wish.host, "queue")
+        manager = Guid(wish.guid) if wish.guid else None
+        return self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
 
     def purge(self, text: str) -> int:
         """Delete all that is in a queue of this node, or in outgoing ones; how many messages go."""

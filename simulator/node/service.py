@@ -387,6 +387,8 @@ class Client:
                 return control.Nothing()
             case control.Block():
                 return service.operators.block(wish)
+            case control.Peer():
+                return service.operators.peer(wish)
             case control.OneQueue(queue):
                 purge = request.operation == Operation.PURGE
                 return control.Count((service.operators.purge if purge else service.operators.delete)(queue))
