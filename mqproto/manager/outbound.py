@@ -345,7 +345,7 @@ class Outbound:
             wayless.remove(queue)
         self._neighbours.detach(queue)
         manager, priority, _ = key
-        queue.rename(name, priority)
+        queue.lead_to(name, priority)
         self._add(queue, self._way_to(manager), manager)
         self._by_manager[key] = queue
         return queue

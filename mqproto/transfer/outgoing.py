@@ -60,7 +60,7 @@ class OutgoingQueue(Lane):
         """Whether a message may be sent now, or when it has been read from the store."""
         return self.has_next or not (self.on_hold or self.window.complete)
 
-    def rename(self, name: str, priority: int) -> None:
+    def lead_to(self, name: str, priority: int) -> None:
         """It is empty, and for another destination from now on. The store hears of it with a message that is kept."""
         assert not self.count, f"{self.count} messages are in {self.name}"
         self.name, self.priority = name, priority
