@@ -115,7 +115,9 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
         return
     answered = [data.unacknowledged.popleft() for _ in range(received)]
     complete(data, (entry for entry in answered if not entry.recoverable))  # 3.1.5.5.1, 3.1.5.5.2
-    if header.recoverable_msg_ack_flags and not take_saved(data, header):
+    if (header.recoverable_msg_ack_flags or header.recoverable_msg_ack_seq_number) and not take_saved(
+        data, header
+    ):
         return
     if (header.user_msg_sequence_number, header.recoverable_msg_seq_number) != (
         data.message_received_count,
@@ -134,11 +136,13 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
 
 
 def take_saved(data: SessionData, header: SessionHeader) -> bool:
-    """Complete what the flags say was saved; false if that closed the session.  3.1.5.5.3
+    """Complete what the header says was saved; false if that closed the session.  3.1.5.5.3
 
-    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 is saved as well.
+    Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 is saved as well. Without
+    a bit the number stands for itself, as the first sentence of 3.1.5.5.3 has it. Where nothing was saved it is 0, which
+    therefore says nothing without a bit, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
     """
-    base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags
+    base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF
     last = (base + flags.bit_length() - 1) & 0xFFFF
     count = ahead(last, first) + 1

@@ -392,13 +392,41 @@ def test_what_is_received_and_never_saved_is_bounded_by_half_of_the_circle() -> 
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
-def test_a_header_without_flags_says_nothing_about_saving() -> None:
-    """By the letter its RecoverableMsgAckSeqNumber deletes; by [MS-MQMQ] 2.2.20.4 it is 0 where nothing is meant."""
-    session = a_session(SessionState.OPEN)
-    send(session, 2)
-    receive(session, an_ack(2, base=2, flags=0))
-    assert positions(session) == []
+@given(
+    saved=st.integers(0, 3),
+    count=st.integers(1, 70),
+    number=st.integers(0, 70),
+    start=st.sampled_from([0, 65_500]),
+)
+def test_a_number_without_flags_says_that_all_up_to_it_is_saved(
+    saved: int, count: int, number: int, start: int
+) -> None:
+    """The first sentence of 3.1.5.5.3; by [MS-MQMQ] 2.2.20.4 it is 0 where nothing is meant, also behind the wrap."""
+    saved, number = min(saved, count), min(number, count)
+    session = a_session()
+    data = session.data
+    data.message_sent_count = data.recoverable_message_sent_count = start
+    send(session, count)
+    last = (start + count) & 0xFFFF
+    if saved:
+        take_session_header(data, an_ack(last, base=(start + 1) & 0xFFFF, flags=2**saved - 1).session, NOW)
+        session.take_completed()
+    base = (start + number) & 0xFFFF
+    take_session_header(data, an_ack(last, base=base, flags=0).session, NOW)
+    means_nothing = base == 0 or number <= saved
+    assert positions(session) == ([] if means_nothing else list(range(saved + 1, number + 1)))
     assert session.is_open
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.3")
+def test_a_number_without_flags_of_what_was_never_sent_closes_and_completes_nothing() -> None:
+    session = a_session()
+    send(session, 2)
+    receive(session, an_ack(2, base=3))
+    assert session.closed is not None
+    assert session.closed.section == "3.1.5.5.3"
+    assert "recoverable message 3, the last one sent was 2" in session.closed.reason
+    assert positions(session) == []
 
 
 # A queue on hold: 3.1.7.13
