@@ -11,7 +11,7 @@ from mqproto.base.timers import Timer
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import Histories
-from mqproto.manager.localqueues import LocalQueues
+from mqproto.manager.localqueues import LocalQueues, local_name
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
 from mqproto.queues.joining import Joining
@@ -23,13 +23,12 @@ from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
 from mqproto.transfer.incoming import (
     IncomingSequence,
-    SequenceKey,
     Verdict,
     asks_final_ack,
     held_name,
     key_of_held,
-    sequence_key,
 )
+from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
 from mqproto.turn.endings import Ending, Place
@@ -95,7 +94,7 @@ class Arrivals:
     def __init__(
         self,
         desk: Desk,
-        sequences: dict[SequenceKey, IncomingSequence],
+        sequences: IncomingSequences,
         outbound: Outbound,
         queues: LocalQueues,
         histories: Histories,
@@ -118,10 +117,10 @@ class Arrivals:
         self._expiration = expiration
         self._tracing = tracing
         self._sequences = sequences
-        self._strangers: OrderedDict[SequenceKey, None] = OrderedDict()
+        self._strangers: OrderedDict[IncomingSequence, None] = OrderedDict()
         """The sequences of strangers, that accessed longest ago first."""
-        self._of_deleted: dict[tuple[Guid, QueueName], IncomingSequence] = {}
-        """By source and name, those that led to a queue that was deleted since."""
+        self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
+        """By source and what it called them at their host, the numbers of queues that were deleted since."""
         self._waypoints = desk.waypoints
         self.forwarded_count = 0
         self.refused_count = 0
@@ -388,8 +387,18 @@ class Arrivals:
             self._waypoints.duplicate_dropped(packet)
         else:
             self._waypoints.dropped(packet, queue.name)
+        if without_case(sequence.name) != without_case(message.user.destination_queue):
+            self._drop_copies(message, queue)
         self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
         sequence.schedule_order_ack(now)
+
+    def _drop_copies(self, message: UserMessage, queue: LocalQueue) -> None:
+        """A message has joined a sequence under another name; an early copy of it may be held under its own."""
+        assert message.transaction is not None
+        for own in self._sequences.under_its_name(message, queue.queue):
+            position = own.drop_held(message.transaction)
+            if position is not None:
+                self._writes.later.remove(own.held_queue, position, position)
 
     def _release(self, sequence: IncomingSequence, queue: LocalQueue, remote: Remote, now: Moment) -> None:
         """A gap is closed: what was held behind it is in order now."""
@@ -416,20 +425,19 @@ class Arrivals:
     def _sequence(
         self, message: UserMessage, queue: LocalQueue, remote: Remote, now: Moment
     ) -> IncomingSequence:
-        key = sequence_key(message, queue.queue)
-        sequence = self._sequences.get(key)
-        if not remote.is_proven:
-            self._strangers[key] = None
-            self._strangers.move_to_end(key)
+        sequence = self._sequences.find(message, queue.queue)
         if sequence is None:
             if remote.is_proven and self.known_count >= self._settings.maximum_sequences:
                 raise NoRoomError(f"{self.known_count:,} senders are known, which is maximum_sequences")
             held_queue = 0 if remote.is_proven else self._place_of_stranger(now)
             held_queue = held_queue or self._outbound.next_queue()
+            key = message.user.source_queue_manager, queue.queue, message.user.destination_queue
             self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
-            sequence = self._sequences[key] = IncomingSequence(
-                message.user.source_queue_manager, queue.queue, held_queue, self._settings, self._timers, now
-            )
+            sequence = IncomingSequence(key, held_queue, self._settings, self._timers, now)
+            self._sequences.add(sequence)
+        if not remote.is_proven:
+            self._strangers[sequence] = None
+            self._strangers.move_to_end(sequence)
         return sequence
 
     def _place_of_stranger(self, now: Moment) -> int:
@@ -441,17 +449,15 @@ class Arrivals:
         Raises:
             NoRoomError: all are in use.
         """
-        if len(self._strangers) <= self._settings.strangers_sequences:
+        if len(self._strangers) < self._settings.strangers_sequences:
             return 0
-        others = [key for key in self._strangers if key in self._sequences]
-        chosen = next((key for key in others if not self._sequences[key].number), others[0])
-        sequence = self._sequences[chosen]
-        if sequence.number and now.utc_s - sequence.last_access_s < STRANGER_IDLE_S:
-            self._strangers.popitem()
-            raise NoRoomError(f"{len(others):,} strangers are known, which is strangers_sequences")
-        self._timers.stop(Timer.ORDER_ACK_SEND, sequence)
-        del self._sequences[chosen], self._strangers[chosen]
-        return sequence.held_queue
+        chosen = next((one for one in self._strangers if not one.number), next(iter(self._strangers)))
+        if chosen.number and now.utc_s - chosen.last_access_s < STRANGER_IDLE_S:
+            raise NoRoomError(f"{len(self._strangers):,} strangers are known, which is strangers_sequences")
+        self._timers.stop(Timer.ORDER_ACK_SEND, chosen)
+        self._sequences.remove(chosen)
+        del self._strangers[chosen]
+        return chosen.held_queue
 
     @property
     def known_count(self) -> int:
@@ -465,18 +471,23 @@ class Arrivals:
 
     def queue_deleted(self, queue: LocalQueue) -> None:
         """What waits behind a gap is not in the queue, and its senders still have it. What had come is still known."""
-        for (source, number, name), sequence in self._sequences.items():
-            if number == queue.queue:
-                self._of_deleted[source, name] = sequence
+        for sequence in self._sequences:
+            if sequence.queue == queue.queue:
+                self._of_deleted[sequence.source, local_name(sequence.name)] = queue.queue
                 if sequence.held_count:
                     self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
     def _came_before(self, arrival: Arrival, now: Moment) -> bool:
         """Whether it is a copy of what came before its queue was deleted: that has its own end, and needs no other."""
         message = arrival.message
-        header = message.transaction
-        sequence = self._of_deleted.get((message.user.source_queue_manager, message.user.destination_queue))
-        if header is None or sequence is None or not sequence.has_had(header):
+        source, name = message.user.source_queue_manager, message.user.destination_queue
+        header, deleted = message.transaction, self._of_deleted.get((source, local_name(name)))
+        if deleted is None:
+            deleted = self._queues.deleted(name)
+        if header is None or deleted is None:
+            return False
+        sequence = self._sequences.find(message, deleted)
+        if sequence is None or not sequence.has_had(header):
             return False
         sequence.duplicate_count += 1
         self._waypoints.duplicate_dropped(arrival.packet)
@@ -503,11 +514,12 @@ class Arrivals:
             key = keys[row.queue]
             if row.source != key[0]:
                 continue  # Of a stranger whose place another has taken.
-            if row.source not in self._routes.peers and row.source != self._identity:
-                self._strangers[key] = None
-            sequence = IncomingSequence(row.source, key[1], row.queue, self._settings, self._timers, now)
+            sequence = IncomingSequence(key, row.queue, self._settings, self._timers, now)
             sequence.restore(row, held[row.queue].last_used)
-            self._sequences[key] = by_number[row.queue] = sequence
+            if row.source not in self._routes.peers and row.source != self._identity:
+                self._strangers[sequence] = None
+            self._sequences.add(sequence)
+            by_number[row.queue] = sequence
         for stored_key, packet in state.resident:
             number = stored_key // message_key(1, 0)
             if number not in keys:

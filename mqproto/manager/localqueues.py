@@ -142,9 +142,18 @@ class LocalQueues:
 
     def addressed(self, destination: QueueName) -> LocalQueue | None:
         """The queue that a UserHeader names.  3.1.5.8.5"""
-        if isinstance(destination, str):
-            destination = destination.partition("\\")[2].lower().removeprefix("private$\\")
-        return self._by_wire_name.get(destination)
+        return self._by_wire_name.get(local_name(destination))
+
+    def deleted(self, destination: QueueName) -> int | None:
+        """The number of the queue that a UserHeader named, if that was deleted; before the start, by its name alone."""
+        name = local_name(destination)
+        if not name:
+            return None
+        for queue in self._gone.values():
+            declaration = queue.declaration
+            if name in (declaration.name.lower(), declaration.identifier, declaration.public):
+                return queue.queue
+        return None
 
     # Operators
 
@@ -249,3 +258,10 @@ class LocalQueues:
         """The queues to look at."""
         stirred, self._stirred = self._stirred, {}
         return list(stirred)
+
+
+def local_name(destination: QueueName) -> QueueName:
+    """What a name in a packet says of the queue at its host."""
+    if isinstance(destination, str):
+        return destination.partition("\\")[2].lower().removeprefix("private$\\")
+    return destination

@@ -13,7 +13,7 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from mqproto.base.errors import FormatNameError
@@ -27,8 +27,9 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import Routes
 from mqproto.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.transfer.acknowledgments import make_final_ack
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey, asks_final_ack, sequence_key
+from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place, ReplyTo
@@ -74,7 +75,7 @@ class Outcomes:
     def __init__(
         self,
         desk: Desk,
-        sequences: Mapping[SequenceKey, IncomingSequence],
+        sequences: IncomingSequences,
         routes: Routes,
         outbound: Outbound,
         queues: LocalQueues,
@@ -151,8 +152,9 @@ class Outcomes:
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
         """Where the acknowledgments of a message go that was in a local queue, or on its way."""
-        sequence = self._sequences.get(sequence_key(message, queue))
-        return sequence.reply_to if sequence else ReplyTo(message.user.source_queue_manager, None)
+        source = message.user.source_queue_manager
+        sequence = self._sequences.find(message, queue) or self._sequences.of(source, queue)
+        return sequence.reply_to if sequence else ReplyTo(source, None)
 
     # Messages that a queue manager writes itself
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from mqproto.manager.arrivals import Arrivals
@@ -16,7 +15,7 @@ from mqproto.neighbours.blocks import Blocks
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.routing import Routes
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 
 
@@ -30,7 +29,7 @@ class Parts(NamedTuple):
     neighbours: Neighbours
     outbound: Outbound
     queues: LocalQueues
-    incoming: Mapping[SequenceKey, IncomingSequence]
+    incoming: IncomingSequences
     histories: Histories
     arrivals: Arrivals
     outcomes: Outcomes

@@ -66,8 +66,9 @@ from mqproto.neighbours.neighbours import Neighbours
 from mqproto.neighbours.peerstatus import FloodStatus, MetStatus, describe_met, floods
 from mqproto.queues.localqueue import Consumer, QueueDeclaration
 from mqproto.routing import Routes
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import (
     Batch,
@@ -116,7 +117,7 @@ class QueueManager:
         desk = desk_of(identity, settings)
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
         self._notes, self._endings = desk.notes, desk.endings
-        incoming: dict[SequenceKey, IncomingSequence] = {}
+        incoming = IncomingSequences()
         self._met = Met(desk, routes, state, now, lambda: self._outbound.next_queue())
         self._neighbours = Neighbours(desk, routes, self._met)
         self._outbound = Outbound(desk, routes, self._neighbours, state, now)

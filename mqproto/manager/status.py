@@ -25,7 +25,7 @@ from mqproto.neighbours.peerstatus import (
 from mqproto.neighbours.refusals import suspected
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.session import InFlight
-from mqproto.transfer.incoming import IncomingSequence, SequenceKey
+from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.wire import QueueName
@@ -238,14 +238,14 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
     neighbours, queues, incoming = parts.neighbours, parts.queues, parts.incoming
     called = {queue.queue: queue.name for queue in queues}
     held: dict[int, int] = {}
-    for sequence in incoming.values():
+    for sequence in incoming:
         held[sequence.queue] = held.get(sequence.queue, 0) + sequence.held_count
     lanes: dict[str, list[OutgoingQueue]] = {}
     for queue in parts.outbound:
         if names is None or queue.name in names:
             lanes.setdefault(queue.name, []).append(queue)
     listed = _listed(lanes, neighbours)
-    sequences = [one for one in incoming.items() if names is None or called.get(one[1].queue) in names]
+    sequences = [one for one in incoming if names is None or called.get(one.queue) in names]
     newest = (
         nlargest(SEQUENCES_LISTED, sequences, _by_weight) if len(sequences) > SEQUENCES_LISTED else sequences
     )
@@ -258,8 +258,7 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         ],
         outgoing=[_outgoing(lanes[name], neighbours, in_flight) for name in listed],
         incoming=[
-            _incoming(sequence, key, called.get(sequence.queue, ""), parts.desk.identity)
-            for key, sequence in newest
+            _incoming(sequence, called.get(sequence.queue, ""), parts.desk.identity) for sequence in newest
         ],
         unlisted=len(lanes) - len(listed),
         unlisted_waiting=sum(queue.count for name in lanes.keys() - listed for queue in lanes[name]),
@@ -291,8 +290,8 @@ def _listed(lanes: Mapping[str, list[OutgoingQueue]], neighbours: Neighbours) ->
     return {name: None for name in lanes if name in chosen}
 
 
-def _by_weight(sequence: tuple[SequenceKey, IncomingSequence]) -> tuple[int, int]:
-    return sequence[1].held_count, sequence[1].last_access_s
+def _by_weight(sequence: IncomingSequence) -> tuple[int, int]:
+    return sequence.held_count, sequence.last_access_s
 
 
 def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
@@ -302,7 +301,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
         parts.neighbours.hosts,
         parts.routes.peers,
         parts.outbound,
-        parts.incoming.values(),
+        parts.incoming,
         parts.blocks,
         now,
     )
@@ -323,7 +322,7 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
 
 def counts(parts: Parts) -> dict[str, int]:
     """What a NodeStatus counts since the process began, by the names that it has there."""
-    incoming = parts.incoming.values()
+    incoming = parts.incoming
     return {
         "forwarded": parts.arrivals.forwarded_count,
         "refused": parts.arrivals.refused_count,
@@ -341,7 +340,7 @@ def _duplicates(parts: Parts) -> list[DuplicatesStatus]:
     for history in parts.histories:
         dropped.update(history.duplicates)
         most |= history.drops_most_of()
-    for sequence in parts.incoming.values():
+    for sequence in parts.incoming:
         dropped[sequence.source] += sequence.duplicate_count
     return [
         DuplicatesStatus(guid_text(source), count, *most.get(source, ()))
@@ -426,12 +425,11 @@ def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> Outgoi
     )
 
 
-def _incoming(sequence: IncomingSequence, key: SequenceKey, queue: str, identity: Guid) -> IncomingStatus:
-    source, _, name = key
+def _incoming(sequence: IncomingSequence, queue: str, identity: Guid) -> IncomingStatus:
     return IncomingStatus(
         queue=queue,
-        name=destination_name(name, identity),
-        source=guid_text(source),
+        name=destination_name(sequence.name, identity),
+        source=guid_text(sequence.source),
         number=sequence.number,
         sequence=(sequence.identifier.time_stamp, sequence.identifier.ordinal),
         reject_count=sequence.reject_count,

@@ -135,7 +135,7 @@ class Whereabouts:
         """
         local = next((queue for queue in self._queues if queue.name == name), None)
         if local is not None:
-            sequences = self._incoming.values()
+            sequences = self._incoming
             held = [one.held_queue for one in sequences if one.queue == local.queue and one.held_count]
             return [lane.queue for lane in local.lanes] + held
         outgoing = sorted(self._outbound.named(name), key=lambda queue: -queue.priority)
@@ -155,7 +155,7 @@ class Whereabouts:
             queue, lane = local
             spot = self._local_spot(queue, lane, position)
             return None if spot is None else Found(spot, queue.name, key, packet)
-        for sequence in self._incoming.values():
+        for sequence in self._incoming:
             if sequence.held_queue == number:
                 names = {queue.queue: queue.name for queue in self._queues}
                 return Found(Spot.HELD, names.get(sequence.queue, ""), key, packet)

@@ -139,8 +139,8 @@ def take_saved(data: SessionData, header: SessionHeader) -> bool:
     """Complete what the header says was saved; false if that closed the session.  3.1.5.5.3
 
     Bit k stands for recoverable message RecoverableMsgAckSeqNumber + k, and all before bit 0 is saved as well. Without
-    a bit the number stands for itself, as the first sentence of 3.1.5.5.3 has it. Where nothing was saved it is 0, which
-    therefore says nothing without a bit, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
+    a bit the number stands for itself, as the first sentence of 3.1.5.5.3 has it. Where nothing was saved it is 0,
+    which therefore says nothing without a bit, also after the count has wrapped.  [MS-MQMQ] 2.2.20.4
     """
     base, flags = header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags or 1
     first = (data.recoverable_message_sent_count - len(data.unsaved) + 1) & 0xFFFF

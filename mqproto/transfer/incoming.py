@@ -35,13 +35,8 @@ def asks_final_ack(message: UserMessage) -> bool:
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]
-"""What tells incoming sequences apart: source queue manager, number of the local queue, its name in the packets."""
-
-
-def sequence_key(message: UserMessage, queue: int) -> SequenceKey:
-    """The incoming sequence that a message for the local queue with this number belongs to.  [MS-MQDMPR] 3.1.1.5"""
-    user = message.user
-    return user.source_queue_manager, queue, user.destination_queue
+"""What tells incoming sequences apart: source queue manager, number of the local queue, its name in the packets as the
+first of them spelled it."""
 
 
 def held_name(key: SequenceKey) -> str:
@@ -88,21 +83,20 @@ class Held:
 class IncomingSequence:
     """The messages of one source queue manager for one of our queues under one of its names.  [MS-MQDMPR] 3.1.1.5
 
-    It outlives sessions, restarts and routes, so it is keyed by these three, not by session. A sender counts apart
-    what goes to one queue by a private and by a direct format name, so the name belongs to the key.
+    It outlives sessions, restarts and routes, so it is keyed by these three, not by session. A sender may count apart
+    what goes to one queue by a private and by a direct format name, so the name belongs to the key: spellings.py.
     """
 
     def __init__(
-        self, source: Guid, queue: int, held_queue: int, settings: Settings, timers: Timers, now: Moment
+        self, key: SequenceKey, held_queue: int, settings: Settings, timers: Timers, now: Moment
     ) -> None:
-        self.source = source
-        self.queue = queue
+        self.source, self.queue, self.name = key
         self.held_queue = held_queue
         self.identifier = TxSequenceId(ordinal=0, time_stamp=0)
         self.number = 0
         self.reject_count = 0
         self.last_access_s = now.utc_s
-        self.reply_to = ReplyTo(source, None)
+        self.reply_to = ReplyTo(self.source, None)
         self.peer = ""
         """The address that the last message came from; acknowledgments go by it."""
         self.held_bytes = 0
@@ -189,6 +183,17 @@ class IncomingSequence:
         self._held[key] = held
         self.held_bytes += len(held.packet)
         heapq.heappush(self._order, key)
+
+    def drop_held(self, header: TransactionHeader) -> int | None:
+        """A message is another sequence's, and is not held here any more; its position if it was."""
+        key = (header.tx_sequence_id, header.tx_sequence_number)
+        held = self._held.pop(key, None)
+        if held is None:
+            return None
+        self.held_bytes -= len(held.packet)
+        self._order.remove(key)
+        heapq.heapify(self._order)
+        return held.position
 
     def forget_held(self) -> int:
         """Nothing is held any more; the last position that ever was."""

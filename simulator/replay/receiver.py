@@ -14,17 +14,13 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
-from mqproto.transfer.incoming import (
-    IncomingSequence,
-    SequenceKey,
-    Verdict,
-    asks_final_ack,
-    sequence_key,
-)
+from mqproto.transfer.incoming import IncomingSequence, Verdict, asks_final_ack
+from mqproto.transfer.spellings import without_case
 from mqproto.wire import (
     NULL_GUID,
     Guid,
     MessageClass,
+    QueueName,
     UserMessage,
     decode_message,
     encode_packet,
@@ -49,7 +45,7 @@ class Receiver:
         self._settings = settings
         self._timers = timers
         self._next_message_id = next_message_id
-        self._sequences: dict[SequenceKey, IncomingSequence] = {}
+        self._sequences: dict[tuple[Guid, QueueName], IncomingSequence] = {}
         self._names: dict[IncomingSequence, Guid] = {}
         self._express: set[Identity] = set()
         self._owed: set[IncomingSequence] = set()
@@ -121,13 +117,11 @@ class Receiver:
             self.outgoing.append(encode_packet(ack))
 
     def _sequence(self, message: UserMessage, own: Guid, host: str, now: Moment) -> IncomingSequence:
-        key = sequence_key(message, 0)
-        sequence = self._sequences.get(key)
+        source, name = message.user.source_queue_manager, message.user.destination_queue
+        sequence = self._sequences.get((source, without_case(name)))
         if sequence is None:
-            source = message.user.source_queue_manager
-            sequence = self._sequences[key] = IncomingSequence(
-                source, 0, 0, self._settings, self._timers, now
-            )
+            sequence = IncomingSequence((source, 0, name), 0, self._settings, self._timers, now)
+            self._sequences[source, without_case(name)] = sequence
             # We stand in for all queue managers behind us, and each answers in its own name.
             manager = message.user.queue_manager_address
             self._names[sequence] = own if manager == NULL_GUID else manager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
@@ -12,13 +15,15 @@ from mqproto.manager.arrivals import HOP_LIMIT, NoRoomError
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.turn.effects import QueueKind
+from mqproto.transfer.incoming import held_name
+from mqproto.turn.effects import IncomingRow, QueueKind, QueueRow, Writes
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
     Guid,
     MessageClass,
     OrderAckBody,
+    QueueName,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
@@ -36,6 +41,8 @@ from tests.pair import Net, at, chain, direct, guid_of, queue, remote
 A, B, C = guid_of("a"), guid_of("b"), guid_of("c")
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 SEQUENCE = TxSequenceId(time_stamp=50, ordinal=1)
+ORDERS_NUMBER = 1
+"""What the store calls the queue `orders`, the first of a new node."""
 
 
 def a_message(number: int = 0, *, previous: int | None = None, **changes: Any) -> UserMessage:
@@ -479,7 +486,7 @@ def test_an_intermediate_keeps_no_state_of_a_sequence(net: Net) -> None:
     arrive(net, "b", a_message(7), a_message(3))
     arrive(net, "b", a_message(7))  # The first one has left.
     assert [m.transaction.tx_sequence_number for m in messages(net, "b", "c") if m.transaction] == [7, 3, 7]
-    assert net.nodes["b"].up.inspect().incoming == {}
+    assert list(net.nodes["b"].up.inspect().incoming) == []
     assert net.nodes["b"].store.incoming == {}
     assert net.nodes["b"].store.outgoing == {}
     assert {row.kind for row in net.nodes["b"].store.queues.values() if row.name not in set(SystemQueue)} == {
@@ -703,7 +710,7 @@ def test_a_final_ack_that_was_taken_and_not_acted_upon_when_the_node_was_killed_
 # Applications at the destination
 
 
-def test_two_names_of_one_queue_are_two_sequences_and_both_arrive() -> None:
+def test_two_names_of_one_queue_are_two_sequences_at_their_sender_and_both_arrive() -> None:
     net = chain("a", "c", queues=[ORDERS])
     for number in range(3):
         net.send("a", at("c"), f"private {number}", transactional=True)
@@ -726,6 +733,148 @@ def test_two_names_of_one_queue_are_two_sequences_and_both_arrive() -> None:
         ]
     net.pass_ms(10_000)
     assert net.nodes["a"].store.messages == {}
+
+
+SPELLINGS = (
+    16,
+    guid_of("public"),
+    r"OS:c\PRIVATE$\orders",
+    r"os:C\private$\ORDERS",
+    r"TCP:c\private$\orders",
+    r"TCP:127.0.0.3\PRIVATE$\Orders",
+)
+PUBLIC_ORDERS = queue("orders", public=guid_of("public"))
+
+
+def spelled(name: QueueName, number: int, **changes: Any) -> UserMessage:
+    """A transactional message for `orders` under one of its names."""
+    manager = NULL_GUID if isinstance(name, str) else C
+    return a_message(number, destination=name, destination_manager=manager, **changes)
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+@given(
+    names=st.lists(st.sampled_from(SPELLINGS), min_size=2, max_size=12),
+    lost=st.sets(st.integers(1, 12)),
+    restarts=st.sets(st.integers(1, 12)),
+)
+def test_a_stream_goes_on_under_any_spelling_of_its_queue(
+    names: list[QueueName], lost: set[int], restarts: set[int]
+) -> None:
+    """Each message may name the queue in its own way; what is lost comes again under the name that it had."""
+    net = chain("a", "c", queues=[PUBLIC_ORDERS])
+    stream = [spelled(name, number) for number, name in enumerate(names, 1)]
+    for number, message in enumerate(stream, 1):
+        if number in restarts:
+            net.kill("c")
+            net.start("c")
+        if number not in lost:
+            arrive(net, "c", message)
+    arrive(net, "c", *stream, *stream)
+    assert net.receive("c", "orders") == [b"m%d" % number for number in range(1, len(names) + 1)]
+    net.pass_ms(2_000)
+    assert net.nodes["c"].store.waiting(QueueKind.HELD) == 0
+    assert acknowledgments(net, "c", "a")[-1][1].tx_sequence_number == len(names)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_what_begins_under_another_name_is_a_sequence_of_its_own() -> None:
+    """A sender may count what it sends under two names apart, and call both counts the same."""
+    net = chain("a", "c", queues=[PUBLIC_ORDERS])
+    one, other = SPELLINGS[0], SPELLINGS[4]
+    for number in (1, 2, 3):
+        arrive(net, "c", spelled(one, number, body=b"one %d" % number))
+        arrive(net, "c", spelled(other, number, message_id=number + 10, body=b"other %d" % number))
+    received = net.receive("c", "orders")
+    for name in (b"one", b"other"):
+        assert [body for body in received if body.startswith(name)] == [
+            b"%s %d" % (name, n) for n in (1, 2, 3)
+        ]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+def test_what_came_before_its_queue_was_deleted_is_known_under_any_spelling() -> None:
+    net = chain("a", "c", queues=[PUBLIC_ORDERS])
+    arrive(net, "c", spelled(SPELLINGS[2], 1), spelled(SPELLINGS[2], 2))
+    assert net.receive("c", "orders") == [b"m1", b"m2"]
+    net.nodes["c"].up.delete("orders")
+    arrive(net, "c", spelled(SPELLINGS[3], 2), spelled(SPELLINGS[0], 2), spelled(SPELLINGS[0], 3))
+    net.pass_ms(2_000)
+    assert final_acks(net, "c", "a") == [MessageClass.NACK_BAD_DST_Q]
+    assert net.nodes["c"].up.counts()["duplicates"] == 2
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
+def test_a_message_under_another_spelling_is_answered_for_when_it_is_received() -> None:
+    net = chain("a", "c", queues=[PUBLIC_ORDERS])
+    arrive(net, "c", spelled(SPELLINGS[4], 1), spelled(SPELLINGS[2], 2, journal_negative=True))
+    assert net.receive("c", "orders") == [b"m1", b"m2"]
+    net.pass_ms(2_000)
+    assert final_acks(net, "c", "a") == [MessageClass.ACK_RECEIVE]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
+@pytest.mark.parametrize("time_stamps", [(60, 50), (50, 60)])
+def test_a_sender_that_counts_apart_what_differs_in_case_loses_nothing(time_stamps: tuple[int, int]) -> None:
+    """As our version 0.5 does; each spelling has a TimeStamp of its own."""
+    net = chain("a", "c", queues=[ORDERS])
+    spellings = (r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders")
+    expected = []
+    for ordinal in (1, 2):
+        for number in (1, 2, 3):
+            for name, time_stamp in zip(spellings, time_stamps, strict=True):
+                identifier = TxSequenceId(time_stamp=time_stamp, ordinal=ordinal)
+                header = TransactionHeader(
+                    tx_sequence_id=identifier,
+                    tx_sequence_number=number,
+                    previous_tx_sequence_number=number - 1,
+                )
+                expected.append(b"%s %d %d" % (name[-6:].encode(), ordinal, number))
+                arrive(net, "c", spelled(name, number, transaction=header, body=expected[-1]))
+        net.kill("c")
+        net.start("c")
+    assert net.receive("c", "orders") == expected
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
+def test_two_sequences_of_one_name_that_an_older_store_kept_apart_both_go_on() -> None:
+    """Version 0.5 told names apart by case, and gave each a TimeStamp of its own."""
+    net = chain("a", "c", queues=[ORDERS])
+    upper, lower = r"TCP:c\PRIVATE$\ORDERS", r"TCP:c\PRIVATE$\orders"
+    streams = {upper: TxSequenceId(time_stamp=60, ordinal=3), lower: TxSequenceId(time_stamp=50, ordinal=9)}
+    store = net.nodes["c"].store
+    writes = Writes()
+    for number, (name, identifier) in enumerate(streams.items(), 90):
+        writes.queues.append(QueueRow(number, QueueKind.HELD, held_name((A, ORDERS_NUMBER, name))))
+        row = IncomingRow(A, number, identifier.time_stamp, identifier.ordinal, 4, 0, 0, "a")
+        writes.incoming[A, number] = row
+    net.run()
+    store.commit(writes)
+    net.kill("c")
+    net.start("c")
+
+    def sent(name: str, number: int, previous: int, ordinal: int = 0) -> UserMessage:
+        identifier = streams[name]
+        header = TransactionHeader(
+            tx_sequence_id=replace(identifier, ordinal=identifier.ordinal + ordinal),
+            tx_sequence_number=number,
+            previous_tx_sequence_number=previous,
+        )
+        return spelled(
+            name, number, transaction=header, body=b"%s %d %d" % (name[-6:].encode(), ordinal, number)
+        )
+
+    arrive(
+        net,
+        "c",
+        sent(upper, 4, 3),
+        sent(lower, 5, 4),
+        sent(upper, 5, 4),
+        sent(lower, 1, 0, 1),
+        sent(upper, 1, 0, 1),
+    )
+    assert net.receive("c", "orders") == [b"orders 0 5", b"ORDERS 0 5", b"orders 1 1", b"ORDERS 1 1"]
 
 
 def test_an_unknown_queue_is_refused_with_the_names_of_those_that_there_are() -> None:

@@ -308,9 +308,9 @@ def test_a_strangers_sequence_takes_the_place_of_one_that_accepted_nothing_and_o
         hand_in(net, name, "c", packet)
     hand_in(net, "x", "c", forged(17))
     incoming = net.nodes["c"].up.inspect().incoming
-    assert [key[0] for key in incoming] == [A, guid_of("u"), X]
+    assert [sequence.source for sequence in incoming] == [A, guid_of("u"), X]
     assert net.receive("c", "open orders") == [b"forged"]
-    assert all(sequence.held_count == 0 for sequence in incoming.values())
+    assert all(sequence.held_count == 0 for sequence in incoming)
     net.kill("c")
     net.start("c")
     net.send("a", at("c", 19), "true 2", transactional=True)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.timers import Timer
-from mqproto.session import Session, SessionState
+from mqproto.session import Session
 from mqproto.session.acknowledgment import FLAG_COUNT, take_session_header
 from mqproto.session.data import ahead
 from mqproto.session.session import UNSAVED_LIMIT

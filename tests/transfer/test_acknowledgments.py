@@ -32,7 +32,7 @@ SEQUENCE = TxSequenceId(time_stamp=7, ordinal=3)
 
 
 def a_sequence(reply_to: ReplyTo) -> IncomingSequence:
-    sequence = IncomingSequence(A, 1, 2, Settings(), Timers(), NOW)
+    sequence = IncomingSequence((A, 1, 16), 2, Settings(), Timers(), NOW)
     sequence.identifier, sequence.number, sequence.reply_to = SEQUENCE, 8, reply_to
     return sequence
 

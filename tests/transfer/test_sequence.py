@@ -614,7 +614,7 @@ class ASequenceFromEndToEnd(RuleBasedStateMachine):
         self.patch.setattr(cursors, "CEILING_BLOCK", 2)
         self.sender = Sender()
         self.destination = IncomingSequence(
-            guid_of("a"), 1, 2, Settings(held_messages_limit=3), Timers(), NOW
+            (guid_of("a"), 1, 16), 2, Settings(held_messages_limit=3), Timers(), NOW
         )
         self.connected = False
         self.wire: list[InFlight] = []

@@ -562,7 +562,7 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
             return (
                 f"{node.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
             )
-    for sequence in core.inspect().incoming.values():
+    for sequence in core.inspect().incoming:
         if sequence.held_count > settings.held_messages_limit:
             return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
     if (senders := core.inspect().arrivals.known_count) > settings.maximum_sequences:
@@ -684,7 +684,7 @@ def retained_by(node: WatchedNode) -> str | None:
     for local in core.inspect().queues:
         if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
             return f"{node.name} has messages in {local.name}: {local.count} waiting or not settled"
-    for sequence in core.inspect().incoming.values():
+    for sequence in core.inspect().incoming:
         if sequence.held_count:
             return f"{node.name} holds {sequence.held_count} messages behind a gap"
     return None
