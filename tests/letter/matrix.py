@@ -77,9 +77,6 @@ CANNOT: Final[dict[str, str]] = {
     "sequence_per_neighbour": "under each name numbers are missing, which went to the other; with one name it lives",
     "no_data_without_ai": "sizes without data: frame 7 has data there, and what follows is taken for it",
     "guids_reversed": "it presents another GUID than the one declared, and refuses its own",
-    "flags_absent": "ours does not take RecoverableMsgAckSeqNumber without flags",
-    "other_case": "ours begins a sequence for each spelling of a direct name, and holds what follows on the other",
-    "none, all together": "other_case is among them",
     "final_ack_few_classes, endings": "a rejected message ends untold: its sender waits, and keeps no dead letter",
     "no_order_ack_of_none, endings": "a peer that forgot says so by no OrderAck: what it confirmed is never sent again",
 }

@@ -1,9 +1,8 @@
-"""The matrix in short: one cell a day, of those that live with ours. `make letter` has all of them."""
+"""The matrix in short: one cell of those that live with ours. `make letter` has all of them."""
 
 from __future__ import annotations
 
 import os
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,13 @@ from .matrix import CANNOT, NONE, cases, cell, verdict
 LIVE = [
     case for case in cases() if case.label not in CANNOT and case.story == "exchange" and case.name != NONE
 ]
-TODAY = os.environ.get("MQPROTO_LETTER_SWITCH") or LIVE[date.today().toordinal() % len(LIVE)].name
+SWITCH = os.environ.get("MQPROTO_LETTER_SWITCH", "acks_at_33rd")
 
 
-@pytest.mark.parametrize("name", [TODAY])
-def test_our_node_lives_with_the_switch_of_the_day(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [SWITCH])
+def test_our_node_lives_with_a_switch(name: str, tmp_path: Path) -> None:
     [case] = [case for case in LIVE if case.name == name]
-    it = cell(case, tmp_path, messages=5, cuts=2, seed=date.today().toordinal())
+    it = cell(case, tmp_path, messages=5, cuts=2, seed=0)
     trio.run(it.run)
     assert verdict(case.label, it.faults) == "ok", it.faults
 
