@@ -108,6 +108,8 @@ class Confirmations:
         if identifier == head.identifier and (number == 0 or head.was_sent(number)):
             if self._arrived_through(head, number, now):
                 self._outbound.wake(head)
+        elif succession.speaking_of(identifier).name != head.name:
+            self._note_stray("OrderAck", body, source, remote)  # Under another spelling, an older version's.
         elif identifier < head.identifier:
             head.see_it_behind(0)
         elif head.resends_in_vain and identifier.ordinal <= LAST_ORDINAL:
@@ -170,7 +172,7 @@ class Confirmations:
         ):
             self._note_stray("FinalAck", body, source, remote)
             return
-        sequence = succession.named(identifier) or succession.head
+        sequence = succession.speaking_of(identifier)
         current = identifier == sequence.identifier
         foreign = not self._outbound.speaks_for(sequence, source, remote)
         if (current and not sequence.was_sent(number)) or (
@@ -234,7 +236,8 @@ class Confirmations:
         assert isinstance(body, FinalAckBody)
         succession = self._outbound.succession(body.tx_sequence_id.time_stamp)
         assert succession is not None, "it was kept for a sequence"
-        self._decide(succession.head.final_queue, body.message_id, position, message.properties.message_class)
+        sequence = succession.speaking_of(body.tx_sequence_id)
+        self._decide(sequence.final_queue, body.message_id, position, message.properties.message_class)
 
     def _decide(self, final_queue: int, message_id: int, position: int, message_class: int) -> None:
         self._undecided[final_queue, message_id] = (position, message_class)

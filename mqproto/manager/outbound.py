@@ -17,7 +17,7 @@ from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, time_stamp_of
+from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
     LIFE,
@@ -77,8 +77,10 @@ class Outbound:
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
         self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
         self._successions: dict[str, Succession] = {}
+        """By the one spelling of the destination's name."""
         self._by_time_stamp: dict[int, Succession] = {}
         self._finals: dict[str, int] = {}
+        """By the name of sequences, as it is spelled in the store, the queue of what waits for its FinalAck."""
         self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
         self._next_message_id = self._message_id_ceiling = state.counters.get(MESSAGE_ID_CEILING, 1)
         if state.life is not None:
@@ -376,18 +378,24 @@ class Outbound:
     # Sequences
 
     def sequence_to(self, name: str, manager: Guid | None, host: str | None, now: Moment) -> OutgoingSequence:
-        """The sequence that our next transactional message to one destination queue joins, by its format name."""
-        succession = self._successions.get(name)
+        """The sequence that our next transactional message to one destination queue joins, by its format name.
+
+        It has the name under which the first was sent. All that joins is sent under that, since its destination may
+        tell names apart by case.
+        """
+        spelling = one_spelling(name)
+        succession = self._successions.get(spelling)
         if succession is None or succession.newest.is_closed:
             sequence = succession.spare if succession is not None else None
             if sequence is None:
+                name = succession.newest.name if succession is not None else name
                 sequence = OutgoingSequence(
                     self.next_queue(), name, manager, self._settings, self._timers, now
                 )
                 sequence.register(self._writes)
                 self._add_sequence(sequence, host)
                 self._take_over_hold(sequence)
-            succession = self._successions[name]
+            succession = self._successions[spelling]
             succession.begin(sequence, now)
         self.set_aside(succession.newest.identifier)
         return succession.newest
@@ -404,7 +412,7 @@ class Outbound:
         if host is not None:
             hops = self._hops_to_host(host, manager)
         sequence.final_queue = self._finals.get(sequence.name, 0)
-        succession = self._successions.get(sequence.name) or self._new_succession(sequence)
+        succession = self._successions.get(one_spelling(sequence.name)) or self._new_succession(sequence)
         succession.add(sequence)
         if sequence.is_closed:
             self._by_time_stamp[sequence.identifier.time_stamp] = succession
@@ -417,12 +425,12 @@ class Outbound:
             while time_stamp in self._by_time_stamp:
                 time_stamp += 1
         succession = Succession(time_stamp, self._first_ordinal, self._dice, self._neighbours.wake)
-        self._successions[sequence.name] = self._by_time_stamp[time_stamp] = succession
+        self._successions[one_spelling(sequence.name)] = self._by_time_stamp[time_stamp] = succession
         return succession
 
     def is_full(self, name: str) -> bool:
         """Whether a sequence has no number left; it begins anew when all its messages are acknowledged."""
-        succession = self._successions.get(name)
+        succession = self._successions.get(one_spelling(name))
         if succession is None or succession.newest.is_closed:
             return False
         return succession.newest.next_number > LAST_NUMBER - TRANSACTION_LIMIT
@@ -441,8 +449,9 @@ class Outbound:
         if not sequence.final_queue:
             number = self._finals[sequence.name] = self.next_queue()
             self._writes.urgent().queues.append(QueueRow(number, QueueKind.FINAL, sequence.name))
-            for member in self._successions[sequence.name]:
-                member.final_queue = number
+            for member in self._successions[one_spelling(sequence.name)]:
+                if member.name == sequence.name:
+                    member.final_queue = number
         return sequence.final_queue
 
     # After a restart

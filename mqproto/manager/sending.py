@@ -7,7 +7,7 @@ packet is stamped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -227,6 +227,9 @@ class Sending:
         destination, example = run.destination, run.example
         self._await_answers(run, now)
         sequence = self._outbound.sequence_to(destination.name, destination.manager, destination.host, now)
+        if sequence.name != destination.name:
+            text = sequence.name.removeprefix("DIRECT=")
+            run = run._replace(destination=replace(destination, name=sequence.name, queue=text))
         final_ack = asks_final_ack(example)
         if final_ack:
             self._outbound.final_queue_of(sequence)
@@ -237,7 +240,7 @@ class Sending:
             place = place_bytes(word, identifier, number, previous)
             packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
             expires_s = reach_deadline_s(packet)
-            self._waypoints.accepted(packet, destination.name)
+            self._waypoints.accepted(packet, sequence.name)
             self._outbound.put(sequence, Joining(packet, message_id, True, final_ack, expires_s))
             number, previous = number + 1, number
         assert number == sequence.next_number, "each message that joins takes the next number"

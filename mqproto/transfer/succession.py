@@ -11,12 +11,12 @@ before is kept.
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
       when nothing of it is kept, the next one is the head ──►
 
-The TimeStamp is made of the destination's name, in every store alike. So an OrderAck is known to be about this
-destination queue, though it may name an identifier that this store has not given, or not yet; it says nothing else of
-where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it is the present
-second, UTC, and a few more, where that is above. So it is greater than all that another moment of the store has given,
-unless the clock was wrong; and where the store knows that a new life of it begins, it knows up to where the one before
-had come. If it is not greater after all, the destination tells: `Confirmations._destination_is_ahead`.
+The TimeStamp is made of the destination's name, whatever its case, in every store alike. So an OrderAck is known to be
+about this destination queue, though it may name an identifier that this store has not given, or not yet; it says nothing
+else of where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it is the
+present second, UTC, and a few more, where that is above. So it is greater than all that another moment of the store has
+given, unless the clock was wrong; and where the store knows that a new life of it begins, it knows up to where the one
+before had come. If it is not greater after all, the destination tells: `Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
@@ -41,16 +41,27 @@ LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
 IDENTIFIER: Final = attrgetter("identifier")
 
 
+def one_spelling(name: str) -> str:
+    """A format name as all spellings of it are compared: case does not count, and this is how most are written."""
+    keyword, colon, rest = name.partition(":")
+    if not colon:
+        return name.upper()
+    return keyword.upper() + colon + rest.lower().replace("\\private$\\", "\\PRIVATE$\\", 1)
+
+
 def time_stamp_of(name: str) -> int:
     """The TimeStamp of all sequences to the queue with this format name; by chance another's may be the same."""
-    return FIRST_TIME_STAMP + zlib.crc32(name.encode()) % 2**28
+    return FIRST_TIME_STAMP + zlib.crc32(one_spelling(name).encode()) % 2**28
 
 
 class Succession:
     """The sequences to one destination queue, in order.
 
+    Version 0.5 told names apart by case. What it left under several spellings is one succession with several
+    TimeStamps: the lower are sent first, and what begins has the highest, under the name of those that have it.
+
     Args:
-        time_stamp: that of what begins from now on. Sequences that version 0.5 left have another.
+        time_stamp: that of what begins from now on. Sequences that version 0.5 left may have another.
         first_ordinal: from which Ordinal on none can have been given before; 0 if that is not known.
         dice: a number of the shell's, another one in each process.
         wake: tells that a sequence may have something to send.
@@ -80,15 +91,25 @@ class Succession:
 
     @property
     def spare(self) -> OutgoingSequence | None:
-        """One that keeps nothing, and may begin again."""
-        return next((member for member in self._members if not member.count), None)
+        """One that keeps nothing, and may begin again under its name."""
+        name = self.newest.name
+        return next((member for member in self._members if not member.count and member.name == name), None)
 
     def named(self, identifier: TxSequenceId) -> OutgoingSequence | None:
         """The one that has this identifier now."""
         return next((member for member in self._members if member.identifier == identifier), None)
 
+    def speaking_of(self, identifier: TxSequenceId) -> OutgoingSequence:
+        """The one that has this identifier, or one that followed on it."""
+        time_stamp = identifier.time_stamp
+        same = (member for member in self._members if member.identifier.time_stamp == time_stamp)
+        return self.named(identifier) or (
+            self.head if self.head.identifier.time_stamp == time_stamp else next(same, self.head)
+        )
+
     def add(self, sequence: OutgoingSequence) -> None:
         """One that was found, or a new one; each has its place by its identifier."""
+        self.time_stamp = max(self.time_stamp, sequence.identifier.time_stamp)
         sequence.emptied = self._choose_head
         self._members.append(sequence)
         self._members.sort(key=IDENTIFIER)

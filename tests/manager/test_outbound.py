@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.outbound import LAST_NUMBER, MESSAGE_ID_BLOCK, TRANSACTION_LIMIT, host_of
+from mqproto.messages.destinations import Destination
 from mqproto.routing import NextHop, Peer, Routes
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import Guid, guid_text
+from mqproto.wire import Guid, decode_message, guid_text
+from simulator.storage.disk import Disk
+from tests.observing import messages
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -64,6 +67,98 @@ def test_each_destination_has_a_time_stamp_of_its_own_the_same_in_every_store() 
     assert stamps == [time_stamp_of(at("c", identifier).name) for identifier in (16, 18, 19, 20)]
     assert len(set(stamps)) == 4
     assert all(net.now.utc_s < stamp < 2**31 for stamp in stamps)
+
+
+QUICK = Settings(
+    try_connect_interval_ms=200,
+    resend_timeouts_short_s=1,
+    resend_timeouts_medium_s=2,
+    resend_timeouts_long_s=3,
+    resend_timeouts_final_s=4,
+)
+SPELLINGS = (r"TCP:c\PRIVATE$\Orders", r"TCP:C\private$\ORDERS", r"TCP:c\PRIVATE$\orders")
+
+
+def spelled(text: str) -> Destination:
+    return Destination(f"DIRECT={text}", None, text, "c")
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.5")
+def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_first() -> None:
+    """A destination may tell names apart by case, so all of it is sent under one."""
+    net = a_pair(QUICK)
+    net.kill("c")
+    for number in range(6):
+        net.send("a", spelled(SPELLINGS[number % 3]), f"m{number}", transactional=True)
+    net.run()
+    net.kill("a")
+    net.start("a", "c")
+    net.send("a", spelled(SPELLINGS[2]), "m6", transactional=True)
+    net.pass_ms(10_000)
+    assert net.receive("c", "orders") == [b"m%d" % number for number in range(7)]
+    names = {m.user.destination_queue for m in messages(net, "a", "c") if m.transaction is not None}
+    assert names == {SPELLINGS[0]}
+    stamps = {row.time_stamp for row in net.nodes["a"].store.outgoing.values()}
+    assert stamps == {time_stamp_of(spelled(text).name) for text in SPELLINGS}
+    assert len(net.nodes["c"].store.incoming) == 1
+    assert net.nodes["a"].store.messages == {}
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.5")
+@given(
+    before=st.lists(
+        st.tuples(st.sampled_from(SPELLINGS), st.booleans(), st.booleans()), min_size=1, max_size=12
+    ),
+    after=st.lists(st.sampled_from(SPELLINGS), max_size=4),
+    is_lost=st.booleans(),
+)
+def test_what_version_0_5_kept_under_several_spellings_arrives_and_new_messages_follow(
+    before: list[tuple[str, bool, bool]], after: list[str], is_lost: bool
+) -> None:
+    """It kept a sequence for each, with a TimeStamp of its own, and AwaitingFinalACKTables of their own.
+
+    is_lost: the destination's store is lost in between, so that it is one which does not know of several.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mqproto.manager.outbound.one_spelling", lambda name: name)
+        patch.setattr("mqproto.transfer.succession.one_spelling", lambda name: name)
+        net = a_pair(QUICK)
+        for number, (text, final_ack, is_up) in enumerate(before):
+            if is_up and net.nodes["c"].core is None:
+                net.start("c")
+            elif not is_up and net.nodes["c"].core is not None:
+                net.kill("c")
+            wants = final_ack and not is_lost
+            net.send("a", spelled(text), f"{text} {number}", transactional=True, final_ack=wants)
+            net.pass_ms(700 * is_up)
+        if is_lost:
+            net.kill("c")
+    if is_lost:
+        kept = [
+            decode_message(row.packet).properties.message_body
+            for row in net.nodes["a"].store.messages.values()
+        ]
+        net.nodes["c"].store = Disk()
+    net.kill("a")
+    if net.nodes["c"].core is None:
+        net.start("c")
+    net.start("a")
+    for number, text in enumerate(after):
+        net.send("a", spelled(text), f"after {number}", transactional=True)
+    net.pass_ms(60_000)
+    received = net.receive("c", "orders")
+    sent = [f"{text} {number}".encode() for number, (text, _, _) in enumerate(before)]
+    assert [body for body in received if body.startswith(b"after")] == [
+        b"after %d" % n for n in range(len(after))
+    ]
+    if is_lost:
+        sent = [body for body in sent if body in kept]
+    assert sorted(received) == sorted([*sent, *(b"after %d" % n for n in range(len(after)))])
+    for text in SPELLINGS:
+        mine = text.encode() + b" "
+        assert [b for b in received if b.startswith(mine)] == [b for b in sent if b.startswith(mine)]
+    net.pass_ms(60_000)
+    assert net.nodes["a"].store.messages == {}
 
 
 def test_two_destinations_whose_time_stamps_would_be_the_same_have_one_each(
