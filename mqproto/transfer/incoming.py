@@ -128,6 +128,11 @@ class IncomingSequence:
         return (self.identifier, self.number) if self.number else None
 
     @property
+    def time_stamp(self) -> int:
+        """That of the last message accepted, or of the first that is held if none was."""
+        return self._order[0][0].time_stamp if self._order and not self.number else self.identifier.time_stamp
+
+    @property
     def missing(self) -> tuple[int, int] | None:
         """The numbers before the first message that is held, first and last, or None if nothing is."""
         if not self._order:

@@ -60,12 +60,12 @@ class IncomingSequences:
                     return sequence
         spelling, time_stamp = message.user.destination_queue, identifier.time_stamp
         if not header.previous_tx_sequence_number and all(
-            one.name != spelling and one.identifier.time_stamp != time_stamp for one in own
+            one.name != spelling and one.time_stamp != time_stamp for one in own
         ):
             return None
         return max(
             own,
-            key=lambda one: (one.identifier.time_stamp == time_stamp, one.name == spelling, one.identifier),
+            key=lambda one: (one.time_stamp == time_stamp, one.name == spelling, one.identifier),
             default=None,
         )
 
