@@ -12,8 +12,8 @@ before is kept.
       when nothing of it is kept, the next one is the head ──►
 
 The TimeStamp is made of the destination's name, whatever its case, in every store alike. So an OrderAck is known to be
-about this destination queue, though it may name an identifier that this store has not given, or not yet; it says no
-more of where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it is the
+about this destination queue, though it may name an identifier that this store has not given, or not yet; it says nothing
+else of where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it is the
 present second, UTC, and a few more, where that is above. So it is greater than all that another moment of the store has
 given, unless the clock was wrong; and where the store knows that a new life of it begins, it knows up to where the one
 before had come. If it is not greater after all, the destination tells: `Confirmations._destination_is_ahead`.
@@ -34,7 +34,6 @@ from mqproto.wire import TxSequenceId
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
 """The lowest of our TimeStamps: above the seconds, UTC, that version 0.5 took, and that Windows takes by note <35>,
 until July 2029. The highest has 31 bits, as the whole is a signed integer elsewhere ([MS-MQMQ] 2.2.5)."""
-LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
 """Among how many ordinals a process chooses its first."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF
