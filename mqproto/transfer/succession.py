@@ -11,12 +11,13 @@ before is kept.
     └────────────────────────┘  └────────────────────────┘        └────────────────────────┘
       when nothing of it is kept, the next one is the head ──►
 
-The TimeStamp is made of the destination's name, whatever its case, in every store alike. So an OrderAck is known to be
-about this destination queue, though it may name an identifier that this store has not given, or not yet; it says nothing
-else of where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it is the
-present second, UTC, and a few more, where that is above. So it is greater than all that another moment of the store has
-given, unless the clock was wrong; and where the store knows that a new life of it begins, it knows up to where the one
-before had come. If it is not greater after all, the destination tells: `Confirmations._destination_is_ahead`.
+The TimeStamp is made of the destination's name, whatever its case, in every store alike. So an OrderAck is known to
+be about this destination queue, though it may name an identifier that this store has not given, or not yet; it says
+nothing else of where it belongs. The Ordinal is one more after each sequence, as 3.1.5.6 says. With each process it
+is the present second, UTC, and a few more, where that is above. So it is greater than all that another moment of the
+store has given, unless the clock was wrong; and where the store knows that a new life of it begins, it knows up to
+where the one before had come. If it is not greater after all, the destination tells:
+`Confirmations._destination_is_ahead`.
 """
 
 from __future__ import annotations
