@@ -54,6 +54,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "test_nothing_is_lost_though_every_node_is_killed_at_every_moment",
     "make hurt": "tests/simulator/hurt/test_hurt.py::"
     "test_of_stores_that_are_hurt_no_message_is_altered_lost_or_doubled_without_a_word",
+    "make meeting": "tests/simulator/node/test_meeting.py::"
+    "test_whoever_is_killed_nothing_is_lost_doubled_or_out_of_order_and_each_order_has_its_answer",
     "make powerloss": "tests/simulator/storage/test_powerloss.py::"
     "test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half",
     **dict.fromkeys(
