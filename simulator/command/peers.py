@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from simulator.topology.places import Place
 
 SHOW: Final = "show"
+Refusal = UsageError | FormatNameError
+"""Why a node would not."""
+T = TypeVar("T")
 
 
 class _Peers(TyperGroup):
@@ -130,7 +133,7 @@ def add(
     as_json: JsonOption = False,
 ) -> int:
     """Say where a queue manager is that is in no topology. It may be called, and its queues go by its name."""
-    wish = partial(_wish_to_add, name, address, guid, probes=probes)
+    wish = _wish_to_add(name, address, guid, probes=probes)
     return _tell(wish, "is added", node, topology, directory, as_json)
 
 
@@ -143,7 +146,9 @@ def remove(
     as_json: JsonOption = False,
 ) -> int:
     """Forget a queue manager that was added, or met."""
-    return _tell(partial(_wish, name), "is forgotten", node, topology, directory, as_json)
+    from simulator.node.control import Peer
+
+    return _tell(Peer(name), "is forgotten", node, topology, directory, as_json)
 
 
 @app.command()
@@ -155,16 +160,12 @@ def move(
     as_json: JsonOption = False,
 ) -> int:
     """Say that one has moved to where its GUID has turned up last; it is answered there from now on."""
-    return _tell(partial(_wish, name, has_moved=True), "has moved", node, topology, directory, as_json)
-
-
-async def _wish(name: str, *, has_moved: bool = False) -> PeerWish:
     from simulator.node.control import Peer
 
-    return Peer(name, has_moved=has_moved)
+    return _tell(Peer(name, has_moved=True), "has moved", node, topology, directory, as_json)
 
 
-async def _wish_to_add(name: str, address: str, guid: str | None, *, probes: bool) -> PeerWish:
+def _wish_to_add(name: str, address: str, guid: str | None, *, probes: bool) -> PeerWish:
     """What is to be known of one; with `probes` its GUID is what it says itself."""
     from simulator.command.probe import probe
     from simulator.node.control import Peer
@@ -176,7 +177,7 @@ async def _wish_to_add(name: str, address: str, guid: str | None, *, probes: boo
         except ValueError:
             raise UsageError(f"{guid!r} is no GUID: write it as mqproto probe {address} shows it") from None
     if probes:
-        report = await probe(address)
+        report = run_task(partial(probe, address))
         if report.tcp.manager is None:
             raise UsageError(f"{address}: {report.tcp.detail}; add it without --probe, or name another host")
         if manager and manager != report.tcp.manager:
@@ -186,31 +187,18 @@ async def _wish_to_add(name: str, address: str, guid: str | None, *, probes: boo
 
 
 def _tell(
-    wish: Callable[[], Awaitable[PeerWish]],
-    done: str,
-    node: str | None,
-    topology: str,
-    directory: Path | None,
-    as_json: bool,
+    wish: PeerWish, done: str, node: str | None, topology: str, directory: Path | None, as_json: bool
 ) -> int:
     """Have nodes know something of a peer, and say what they know of it now, or did."""
     place = place_of(topology, directory)
-    found = run_task(partial(told, place, node, wish))
-    refusals = {name: one for name, one in found.items() if isinstance(one, UsageError | FormatNameError)}
-    known = {name: one for name, one in found.items() if name not in refusals}
-    if as_json:
-        print_json([{"node": name, **_met_values(one)} for name, one in found.items()])
-    else:
-        for name, one in known.items():
-            if not isinstance(one, MetStatus):
-                print(f"{name}: is not running, and knows what it did when it is started")
-            else:
-                print(f"{name}: {_met_name(one)} {done}: {met_words(one)}")
-    for name, refusal in refusals.items():
-        complain(f"{name}: {refusal}")
-    if refusals:
-        return MISUSE
-    return DONE if any(found.values()) else _all_down(place, topology)
+    found = run_task(partial(ask_each, place, node, lambda client: client.peer(wish)))
+
+    def words(one: MetStatus | None) -> str:
+        if one is None:
+            return "is not running, and knows what it did when it is started"
+        return f"{_met_name(one)} {done}: {met_words(one)}"
+
+    return _say(found, words, asdict, place, topology, as_json=as_json)
 
 
 def _block(
@@ -225,13 +213,32 @@ def _block(
 ) -> int:
     place = place_of(topology, directory)
     found = run_task(partial(blocked_at, place, node, network, is_blocked=is_blocked, forced=forced))
+    words = partial(blocked_words, is_blocked=is_blocked)
+    return _say(found, words, _blocked_values, place, topology, as_json=as_json)
+
+
+def _say(
+    found: Mapping[str, T | Refusal | None],
+    words: Callable[[T | None], str],
+    values: Callable[[T], dict[str, Any]],
+    place: Place,
+    topology: str,
+    *,
+    as_json: bool,
+) -> int:
+    """What came of a request to each node: what it answered, why it would not, or that it is not running."""
+    answers = {name: one for name, one in found.items() if not isinstance(one, Refusal)}
+    refusals = {name: str(one) for name, one in found.items() if isinstance(one, Refusal)}
     if as_json:
-        print_json([{"node": name, **_blocked_values(one)} for name, one in found.items()])
+        told = {
+            name: {"running": one is not None, **(values(one) if one is not None else {})}
+            for name, one in answers.items()
+        }
+        told |= {name: {"running": True, "refused": refusal} for name, refusal in refusals.items()}
+        print_json([{"node": name, **told[name]} for name in found])
     else:
-        for name, one in found.items():
-            if not isinstance(one, UsageError):
-                print(f"{name}: {blocked_words(one, is_blocked=is_blocked)}")
-    refusals = {name: one for name, one in found.items() if isinstance(one, UsageError)}
+        for name, one in answers.items():
+            print(f"{name}: {words(one)}")
     for name, refusal in refusals.items():
         complain(f"{name}: {refusal}")
     if refusals:
@@ -258,47 +265,34 @@ async def peers_of(place: Place, node: str | None) -> dict[str, PeersStatus | No
     return await ask_all(place, lambda client: client.peers(), node)
 
 
-async def blocked_at(
-    place: Place, node: str | None, network: str, *, is_blocked: bool, forced: bool
-) -> dict[str, Blocked | UsageError | None]:
-    """Have each node, or the one, answer nobody from a network, or answer them again; None as above.
-
-    Of a node that would not, why it would not.
+async def ask_each(
+    place: Place, node: str | None, ask: Callable[[Client], Awaitable[T]]
+) -> dict[str, T | Refusal | None]:
+    """Ask each node, or the one, for something; None as above. Of a node that would not, why it would not.
 
     Raises:
         NodeUnreachable: the one is not running.
     """
     from simulator.command.oversee import ask_all
 
-    async def ask(client: Client) -> Blocked | UsageError:
+    async def carefully(client: Client) -> T | Refusal:
         try:
-            return await (client.block(network, forced=forced) if is_blocked else client.unblock(network))
-        except UsageError as error:
-            return error
-
-    return await ask_all(place, ask, node)
-
-
-async def told(
-    place: Place, node: str | None, wish: Callable[[], Awaitable[PeerWish]]
-) -> dict[str, MetStatus | UsageError | FormatNameError | None]:
-    """Tell each node, or the one, of a peer; None as above. Of a node that would not know it, why.
-
-    Raises:
-        UsageError: there is nothing to be told.
-        NodeUnreachable: the one is not running.
-    """
-    from simulator.command.oversee import ask_all
-
-    what = await wish()
-
-    async def tell(client: Client) -> MetStatus | UsageError | FormatNameError:
-        try:
-            return await client.peer(what)
+            return await ask(client)
         except (UsageError, FormatNameError) as error:
             return error
 
-    return await ask_all(place, tell, node)
+    return await ask_all(place, carefully, node)
+
+
+async def blocked_at(
+    place: Place, node: str | None, network: str, *, is_blocked: bool, forced: bool
+) -> dict[str, Blocked | Refusal | None]:
+    """Have each node, or the one, answer nobody from a network, or answer them again; else as `ask_each`."""
+
+    async def block(client: Client) -> Blocked:
+        return await (client.block(network, forced=forced) if is_blocked else client.unblock(network))
+
+    return await ask_each(place, node, block)
 
 
 # Showing
@@ -375,14 +369,6 @@ def met_words(one: MetStatus, now_s: int | None = None) -> str:
     return "; ".join(parts)
 
 
-def _met_values(one: MetStatus | UsageError | FormatNameError | None) -> dict[str, Any]:
-    if one is None:
-        return {"running": False}
-    if not isinstance(one, MetStatus):
-        return {"running": True, "refused": str(one)}
-    return {"running": True, **asdict(one)}
-
-
 def _line(topology: Topology, peer: PeerStatus, status: PeersStatus) -> str:
     return f"{peer.host}: " + "; ".join(_parts(topology, peer, status))
 
@@ -442,12 +428,8 @@ def _node_of(topology: Topology, manager: str) -> str | None:
     return node.name if node is not None else None
 
 
-def _blocked_values(one: Blocked | UsageError | None) -> dict[str, Any]:
-    if one is None:
-        return {"running": False}
-    if isinstance(one, UsageError):
-        return {"running": True, "refused": str(one)}
-    return {"running": True, "network": one.network, "sessions": one.sessions}
+def _blocked_values(one: Blocked) -> dict[str, Any]:
+    return {"network": one.network, "sessions": one.sessions}
 
 
 def blocked_words(one: Blocked | None, *, is_blocked: bool) -> str:
