@@ -235,8 +235,9 @@ def node(
         list[str] | None,
         typer.Option(
             "--queue",
-            metavar="NAME[:transactional]",
-            help="Make this queue if it is not there; repeatable.",
+            metavar="NAME[:transactional][:strangers]",
+            help="Make this queue if it is not there; repeatable. Those who are in no topology may send to one with "
+            ":strangers.",
             show_default=False,
         ),
     ] = None,
@@ -266,7 +267,7 @@ def node(
     """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
 
     \b
-    $ mqproto node --name shop --queue orders --queue replies:transactional
+    $ mqproto node --name shop --queue orders:strangers --queue replies:transactional:strangers
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
@@ -278,7 +279,7 @@ def node(
         raise UsageError("--name is that of a node alone: leave TOPOLOGY and NAME out")
     if address is not None and not alone:
         raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
-    wanted = dict(map(asked_for, queues or ()))
+    wanted = list(map(asked_for, queues or ()))
     if alone:
         from simulator.topology.alone import node_alone
 

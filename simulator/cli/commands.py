@@ -239,6 +239,7 @@ def receive(
     if not found:
         complain(
             f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"
+            f"{typed_again(topology, directory)[1]}"
         )
     return DONE if found else FINDING
 

@@ -26,10 +26,12 @@ from simulator.command.options import (
 
 if TYPE_CHECKING:
     from simulator.client import Client
+    from simulator.node.control import QueueWish
     from simulator.topology import Node, QueueDeclaration, Topology
     from simulator.topology.places import Place
 
 TRANSACTIONAL: Final = "transactional"
+STRANGERS: Final = "strangers"
 NEW: Final = "new"
 
 app = typer.Typer(
@@ -53,16 +55,20 @@ JournalQuotaOption = Annotated[
 ]
 
 
-def asked_for(text: str) -> tuple[str, bool]:
-    """What `NAME` or `NAME:transactional` asks for: a queue's name, and whether it is transactional.
+def asked_for(text: str) -> QueueWish:
+    """What `NAME`, `NAME:transactional`, `NAME:strangers` or `NAME:transactional:strangers` asks for.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is none of these.
     """
-    name, colon, kind = text.partition(":")
-    if not name or (colon and kind != TRANSACTIONAL):
-        raise UsageError(f"--queue {text!r}: write a queue's name, or NAME:{TRANSACTIONAL}")
-    return name, bool(colon)
+    from simulator.node.control import QueueWish
+
+    name, *properties = text.split(":")
+    if not name or not set(properties) <= {TRANSACTIONAL, STRANGERS}:
+        raise UsageError(
+            f"--queue {text!r}: write a queue's name, and behind it :{TRANSACTIONAL}, :{STRANGERS} or both"
+        )
+    return QueueWish(name, transactional=TRANSACTIONAL in properties, strangers=STRANGERS in properties)
 
 
 @app.command()

@@ -12,7 +12,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
+from simulator.node.control import QueueWish
 from simulator.node.indoubt import list_in_doubt
 from simulator.node.pings import Pings, ping_port
 from simulator.node.room import TRY_S, Fullness, Room, free_bytes
@@ -122,13 +123,13 @@ class Node:
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
         )
 
-    def make_missing(self, name: str, *, transactional: bool) -> None:
+    def make_missing(self, wish: QueueWish) -> None:
         """Have a queue, if there is none of this name yet.
 
         Raises:
             UsageError: it cannot be, or is there and of the other kind.
         """
-        self._service.operators.make_missing(name, transactional=transactional)
+        self._service.operators.make_missing(wish)
 
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""
@@ -262,7 +263,7 @@ async def run_node(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
-    queues: Mapping[str, bool] | None = None,
+    queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
     log: Lines | None = None,
     clock: Clock | None = None,
@@ -275,7 +276,7 @@ async def run_node(
         name: which of its nodes to be.
         directory: where its store lies, `NAME.sqlite`; by default that of `places.default_directory`.
         allow_remote: listen on an address that is not on loopback, if the topology has one.
-        queues: names of queues to be made that are not there yet, and whether they are transactional.
+        queues: what is to be made if it is not there yet.
         capture: the pcapng file for what it sends and receives; one that is there is gone on with.
         log: where the log goes; by default the standard error output.
 
@@ -311,8 +312,8 @@ async def run_node(
         if (life := store.life) is not None and life.is_restored:
             doubt = list_in_doubt(store, life)
         running = Node(Directory(topology, node), store, lines, clock, recording, certificates)
-        for queue, transactional in (queues or {}).items():
-            running.make_missing(queue, transactional=transactional)
+        for wish in queues:
+            running.make_missing(wish)
         for notice in store.notices:
             lines.warning("store", notice=notice)
         if doubt is not None:
@@ -369,7 +370,7 @@ def serve(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
-    queues: Mapping[str, bool] | None = None,
+    queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
     log: Path | None = None,
     supervised: bool = False,

@@ -253,13 +253,13 @@ class Operators:
         self._core.make(as_the_core_has_it(wanted))
         return self._as_it_is(name)
 
-    def make_missing(self, name: str, *, transactional: bool) -> None:
+    def make_missing(self, wish: QueueWish) -> None:
         """Have a queue of this name and kind, as whoever started the node asks for, if there is none yet."""
-        name = self._name_of_its_own(name)
+        name, transactional = self._name_of_its_own(wish.queue), bool(wish.transactional)
         there = {queue.name.casefold(): queue for queue in self._directory.node.queues.values()}
         known = there.get(name.casefold())
         if known is None:
-            self.make(QueueWish(name, transactional))
+            self.make(wish)
         elif known.transactional != transactional:
             kind = "transactional" if known.transactional else "not transactional"
             raise UsageError(

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -19,6 +20,9 @@ from simulator.topology.alone import node_alone
 from simulator.topology.ports import reserved_address
 from tests.simulator.typed import COMMAND, Done, in_process, mqproto
 from tests.test_readme import console_blocks
+
+OFFICE_HOST: Final = "127.0.0.44"
+"""No other test uses it: a direct format name has no port."""
 
 
 class Shop:
@@ -92,6 +96,26 @@ def test_what_was_answered_is_there_after_a_kill_whatever_was_done(tmp_path: Pat
         shop.start("--queue", "bills:transactional", "--address", shop.address)
         assert shop("receive", r"shop\private$\bills").out == "hello\n"
         assert shop("receive", "bills;journal").out == "hello\n"
+
+
+def test_two_nodes_alone_exchange_an_order_and_an_answer_by_what_is_typed(tmp_path: Path) -> None:
+    with (
+        a_shop(tmp_path, "shop", "--queue", "replies:transactional:strangers", "--queue", "notices") as shop,
+        a_shop(
+            tmp_path / "office",
+            "office",
+            *("--address", f"{OFFICE_HOST}:1801", "--queue", "orders:transactional:strangers"),
+        ) as office,
+    ):
+        order = (rf"DIRECT=TCP:{OFFICE_HOST}\private$\orders", "--transactional", "--body", "an order")
+        answers = ("--response-queue", "replies", "--admin-queue", "notices")
+        assert shop("send", *order, *answers).status == DONE
+        came = json.loads(office("receive", "orders", "--json", "--timeout", "30").out)
+        assert came["body"] == "an order"
+        notices = shop("receive", "notices", "--count", "2", "--json", "--timeout", "30").out.splitlines()
+        assert [json.loads(notice)["class"] for notice in notices] == ["ACK_REACH_QUEUE", "ACK_RECEIVE"]
+        assert office("send", came["response_queue"], "--transactional", "--body", "an answer").status == DONE
+        assert shop("receive", "replies", "--timeout", "30").out == "an answer\n"
 
 
 def test_a_file_that_has_changed_since_wins_and_the_log_says_so(tmp_path: Path) -> None:
@@ -190,7 +214,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
         ("three-node sender --address 127.0.0.9", "--address is for a node alone, with --name"),
         (
             "--name shop --queue orders:journal",
-            "--queue 'orders:journal': write a queue's name, or NAME:transactional",
+            "--queue 'orders:journal': write a queue's name, and behind it :transactional, :strangers or both",
         ),
         (
             "--name shop --queue 'two words' --address 127.0.0.1:9",
