@@ -45,6 +45,8 @@ class LocalQueues:
         for stored in state.queues:
             if stored.kind is QueueKind.LOCAL:
                 self._stored.setdefault(stored.name, []).append(stored)
+        self._spellings = {name.lower(): name for name in self._stored}
+        """By the names in lower case."""
         self._declarations = Declarations(desk, declarations, state, next_queue)
         for declaration in self._declarations.current.values():
             self._host(declaration)
@@ -103,8 +105,13 @@ class LocalQueues:
         if queue is not None:
             queue.become(declaration, self._writes)
             return queue
-        stored = self._stored.pop(declaration.name, ())
-        return LocalQueue(declaration, self._settings, self._next_queue, stored, self._waypoints)
+        name = declaration.name
+        spelling = name if name in self._stored else self._spellings.get(name.lower(), name)
+        stored = self._stored.pop(spelling, ())
+        queue = LocalQueue(declaration, self._settings, self._next_queue, stored, self._waypoints)
+        if spelling != name:
+            queue.respell(self._writes)
+        return queue
 
     def _forgotten(self) -> LocalQueue | None:
         """The queue that was deleted longest ago and is empty: another takes its place in the store."""

@@ -145,6 +145,12 @@ class LocalQueue:
         for lane in self.lanes:
             lane.rename(declaration.name, writes)
 
+    def respell(self, writes: PendingWrites) -> None:
+        """The store has it under the same name in another case: it learns this one."""
+        for lane in self.lanes:
+            lane.registered = False
+            lane.register(writes)
+
     @property
     def lanes(self) -> Iterable[Lane]:
         """The lanes that there are, the highest priority first."""
