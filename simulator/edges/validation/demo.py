@@ -162,7 +162,7 @@ class EdgesDemo:
                 supervised(self._topology, self._folder) as supervisor,
                 programs_in(self._folder) as programs,
             ):
-                url = self._set_up(f"http://127.0.0.1:{port}")
+                url = self._set_up(f"http://127.0.0.1:{port}", supervisor)
                 for name, command in self._commands.items():
                     await programs.start(name, command)
                 with self._screen.shown():
@@ -274,23 +274,27 @@ class EdgesDemo:
             await supervisor.start(name)
         self._kills[name] += 1
 
-    def _set_up(self, consumer: str) -> str:
+    def _set_up(self, consumer: str, supervisor: Supervisor) -> str:
         """Choose how gateway and trigger are started; the gateway's URL."""
         history = ["--history", self._history] if self._history else []
         address = "{}:{}".format(*reserved_address())
         self._commands = {
-            GATEWAY: [GATEWAY, self._seen("sender"), "sender", "--listen", address, *history],
+            GATEWAY: [
+                GATEWAY,
+                str(supervisor.topology_file("sender")),
+                "sender",
+                "--listen",
+                address,
+                *history,
+            ],
             TRIGGER: [
-                *(TRIGGER, self._seen("destination"), r"destination\orders", *history),
+                *(TRIGGER, str(supervisor.topology_file("destination")), r"destination\orders", *history),
                 *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
                 *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1", "--attempts", "100"),
             ],
         }
         return f"http://{address}"
-
-    def _seen(self, name: str) -> str:
-        return str(self._folder / f"{name}.toml")
 
 
 def _said_in(folder: Path) -> tuple[Counter[tuple[str, str]], str]:
