@@ -39,7 +39,8 @@ FLOWS: Final = {
     "lostorder": Flow("deadxact", transactional=True),
     "lostnote": Flow("deadletter", transactional=False),
 }
-"""By the first word of a message's label. The last two go to a queue that is not there, and end as dead letters."""
+"""By the first word of a message's label. The last two end as dead letters: one goes to a queue that is not there,
+one without a transaction to a queue that takes none without."""
 
 
 def flow_of(label: str) -> Flow:

@@ -44,7 +44,6 @@ transactional = true
 journal = true
 [node.destination.queue.gone-orders]
 transactional = true
-[node.destination.queue.gone-notes]
 [[link]]
 between = ["sender", "intermediate"]
 [[link]]
@@ -58,9 +57,9 @@ resend_timeouts_medium_s = 2
 resend_timeouts_long_s = 5
 resend_timeouts_final_s = 10
 """
-GONE: Final = ("gone-orders", "gone-notes")
-"""Queues of which the destination itself knows nothing."""
-QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": "gone-orders", "deadletter": "gone-notes"}
+GONE: Final = "gone-orders"
+"""A queue of which the destination itself knows nothing."""
+QUEUES: Final = {"orders": "orders", "notes": "notes", "deadxact": GONE, "deadletter": "orders"}
 """To which queue a message is sent, by where it ends."""
 MODULE: Final = "simulator.cli.cli"
 BUGS: Final = ("Traceback", "a bug in mqproto")
@@ -96,7 +95,7 @@ class Processes:
             nodes = dict(self.topology.nodes)
             host = nodes[DESTINATION]
             nodes[DESTINATION] = replace(
-                host, queues={name: queue for name, queue in host.queues.items() if name not in GONE}
+                host, queues={name: queue for name, queue in host.queues.items() if name != GONE}
             )
             for name in NAMES:
                 known = replace(self.topology, nodes=nodes) if name == DESTINATION else self.topology

@@ -253,7 +253,7 @@ class System(Net):
         messages = []
         for label in labels:
             flow = flow_of(label)
-            queue = {"orders": 16, "notes": 17}.get(flow.end, NOWHERE)
+            queue = {"orders": 16, "notes": 17, "deadletter": 16}.get(flow.end, NOWHERE)
             draft = Draft(
                 body=body_of(self._shape.seed, label),
                 label=label,
