@@ -12,7 +12,6 @@ What changes something is carried out once, whether the node dies or, with a jou
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -111,9 +110,7 @@ async def connect(
     """
     node = topology.node_named(name)
     path = places.socket_path(directory or places.default_directory(topology), node.name)
-    command = f"mqproto node {topology.name} {node.name}"
-    if directory is not None and directory != places.default_directory(topology):
-        command += f" --directory {shlex.quote(str(directory))}"
+    command = places.start_command(topology, node.name, directory)
     async with connect_to(path, command, node.name, journal=journal, patience_s=patience_s) as client:
         yield client
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import stat
 import tempfile
 from contextlib import suppress
@@ -68,13 +69,24 @@ def host_of(place: Place, node: str | None, queue: str) -> str:
     if node:
         return place.topology.node_named(node).name
     if is_bare(queue):
-        return place.topology.host_of(queue).name
+        [first, *others] = place.topology.nodes
+        # Of a single node that does not run nobody knows which queues it has.
+        return place.topology.host_of(queue).name if others else first
     return node_of(place.topology, parse_queue_name(queue), None).name
 
 
 def default_directory(topology: Topology) -> Path:
     """Where the stores of a topology's nodes lie if nobody says otherwise."""
     return state_folder(topology.name)
+
+
+def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
+    """What somebody has to type to start a node, whose store is in a directory; None for the usual one."""
+    is_alone = [*topology.nodes] == [node] == [topology.name]
+    command = f"mqproto node --name {node}" if is_alone else f"mqproto node {topology.name} {node}"
+    if directory is not None and directory != default_directory(topology):
+        command += f" --directory {shlex.quote(str(directory))}"
+    return command
 
 
 def store_path(directory: Path, name: str) -> Path:

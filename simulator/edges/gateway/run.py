@@ -124,7 +124,7 @@ async def serve(options: Options) -> None:
     places.make(directory)
     node = topology.node_named(options.node).name
     path = directory / f"{called(node, options.name)}.log"
-    start = f"mqproto node {topology.name} {node}"
+    start = places.start_command(topology, node, directory)
     server: Server | None = None
     ready = trio.Event()
 

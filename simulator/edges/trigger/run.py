@@ -69,7 +69,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
     policy = _named_at(place, node, options.policy)
     places.make(place.directory)
     path = place.directory / f"{called(node, options.name)}.log"
-    start = f"mqproto node {place.topology.name} {node}"
+    start = places.start_command(place.topology, node, place.directory)
     async with AsyncExitStack() as held:
         consumer = await _consumer(held, options)
         resolver = await _resolver(held, options)

@@ -118,6 +118,12 @@ def test_two_nodes_alone_exchange_an_order_and_an_answer_by_what_is_typed(tmp_pa
         assert shop("receive", "replies", "--timeout", "30").out == "an answer\n"
 
 
+def test_a_client_of_a_node_alone_that_is_down_proposes_what_starts_it(tmp_path: Path) -> None:
+    node_alone("shop", tmp_path)
+    refused = in_process("receive", "notes", "--topology", "shop", "--directory", tmp_path)
+    assert f"`mqproto node --name shop --directory {tmp_path}`" in refused.err
+
+
 def test_a_file_that_has_changed_since_wins_and_the_log_says_so(tmp_path: Path) -> None:
     with a_shop(tmp_path) as shop:
         shop("queue", "create", "orders", "--transactional")

@@ -264,7 +264,9 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         try:
             assert process.stderr is not None
             said = process.stderr.readline().decode()
-            assert said.startswith("mqproto: waits until its node runs (mqproto node desk desk); the log is ")
+            assert said.startswith(
+                "mqproto: waits until its node runs (mqproto node --name desk --directory "
+            )
             assert "desk is not running" in (file.parent / "desk-trigger.log").read_text()
         finally:
             process.terminate()
