@@ -387,7 +387,8 @@ class Arrivals:
             self._waypoints.duplicate_dropped(packet)
         else:
             self._waypoints.dropped(packet, queue.name)
-        if without_case(sequence.name) != without_case(message.user.destination_queue):
+        name = message.user.destination_queue
+        if sequence.name != name and without_case(sequence.name) != without_case(name):
             self._drop_copies(message, queue)
         self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
         sequence.schedule_order_ack(now)

@@ -34,6 +34,8 @@ class IncomingSequences:
 
     def __init__(self) -> None:
         self._by_queue: dict[tuple[Guid, int], dict[QueueName, list[IncomingSequence]]] = {}
+        self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
+        """By source, local queue and name with its case: nearly every message goes on where its name says."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -45,8 +47,11 @@ class IncomingSequences:
 
     def find(self, message: UserMessage, queue: int) -> IncomingSequence | None:
         """The sequence that a transactional message for the local queue with this number belongs to, if it is there."""
-        header = message.transaction
+        header, user = message.transaction, message.user
         assert header is not None
+        usual = self._as_spelt.get((user.source_queue_manager, queue, user.destination_queue))
+        if usual is not None and usual.identifier == header.tx_sequence_id:
+            return usual
         names = self._by_queue.get((message.user.source_queue_manager, queue))
         if names is None:
             return None
@@ -84,6 +89,7 @@ class IncomingSequences:
         """A sequence that is new here."""
         names = self._by_queue.setdefault((sequence.source, sequence.queue), {})
         names.setdefault(without_case(sequence.name), []).append(sequence)
+        self._as_spelt[sequence.source, sequence.queue, sequence.name] = sequence
         self._count += 1
 
     def remove(self, sequence: IncomingSequence) -> None:
@@ -95,4 +101,5 @@ class IncomingSequences:
             del names[name]
         if not names:
             del self._by_queue[of_queue]
+        del self._as_spelt[sequence.source, sequence.queue, sequence.name]
         self._count -= 1
