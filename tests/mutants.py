@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import cache_from_source
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
@@ -280,12 +281,12 @@ class Copy:
         assert lines[fault.line - 1].rstrip("\n") == fault.old, f"{fault.path} has changed since it was read"
         statement = statement_around(source, fault.line)
         lines[fault.line - 1] = f"{fault.new}\n"
-        path.write_text("".join(lines), "utf-8")
+        _put(path, "".join(lines))
         try:
             worlds = self._worlds(reach.seeds(fault.path, statement, seeds))
             return Found(fault, worlds, self._tests(reach.files(fault.path, statement), reach.seconds))
         finally:
-            path.write_text(source, "utf-8")
+            _put(path, source)
 
     def _worlds(self, seeds: Sequence[int]) -> str:
         """What the first world says that breaks; nothing if none does."""
@@ -334,6 +335,12 @@ class Copy:
             .removeprefix("FAILED ")
             .partition(" - ")[0]
         )
+
+
+def _put(path: Path, source: str) -> None:
+    """Write a module, and forget what it was compiled to, which only size and second of a module tell from another."""
+    path.write_text(source, "utf-8")
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def run(faults: Sequence[Fault], seeds: int, jobs: int, reach: Path | None) -> list[Found]:
