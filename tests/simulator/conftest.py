@@ -23,7 +23,7 @@ def no_width_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
-IDLE_S: Final = 0.03
+IDLE_S: Final = 0.1
 """On a machine that is busy the loopback may take 10 ms."""
 
 
