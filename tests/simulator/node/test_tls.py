@@ -179,10 +179,13 @@ async def test_others_are_refused_at_the_handshake_and_the_core_never_hears_of_t
     topology, context = caller(pair, tmp_path)
     log = Log()
     async with running(topology, "destination", tmp_path, log) as node:
-        # With TLS 1.3 a caller hears only when it reads that it is not welcome.
-        with pytest.raises(trio.BrokenResourceError):
+        # With TLS 1.3 a caller hears only when it reads that it is not welcome. Not every ssl of Python tells a broken
+        # end from another.
+        came = b""
+        with suppress(trio.BrokenResourceError):
             async with shaken(topology, context) as stream:
-                await stream.receive_some()
+                came = bytes(await stream.receive_some())
+        assert came == b""
         refused = await log.line("tls-refused")
         assert (refused["peer"], refused["reason"]) == ("127.0.0.1", reason)
         assert node.core.inspect().neighbours.sessions == {}
