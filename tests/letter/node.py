@@ -71,7 +71,7 @@ class Node:
             said = b""
             while b"ready" not in said:
                 some = await process.stdout.receive_some()
-                assert some, "the node did not start: see node.log"
+                assert some, f"the node did not start: {(self.folder / 'node.log').read_text()[-500:]}"
                 said += some
             yield
         finally:
