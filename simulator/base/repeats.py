@@ -24,6 +24,8 @@ KINDS: Final = 128
 of known peers have places beyond that."""
 PASSING: Final = "session"
 """A fact that is another one each time."""
+SECTION: Final = "section"
+"""A fact that lines which are counted as one have in common: a rule of the specification, of which there are few."""
 
 Line = tuple[str, Mapping[str, Any]]
 
@@ -81,14 +83,14 @@ class Repeats:
             return
         yield from self._over(now_s)
         peer = _peer(facts)
-        key, is_mixed = self._key(name, peer, facts)
+        key, whose, is_mixed = self._key(name, peer, facts)
         series = self._series.get(key)
         if series is None:
             yield from self._of_peer(peer, now_s)
             yield name, facts
             if len(self._series) >= LIMIT:
                 yield from self._end(next(iter(self._series)))
-            series = self._series[key] = Series(name, facts, now_s, now_s, peer if key[1] else "", is_mixed)
+            series = self._series[key] = Series(name, facts, now_s, now_s, whose, is_mixed)
             self._kinds.update({(name, series.peer), (name, "")})
             return
         series.facts, series.last_s = facts, now_s
@@ -98,16 +100,17 @@ class Repeats:
             series.told(now_s)
             series.pause_s = min(2 * series.pause_s, LONGEST_S)
 
-    def _key(self, name: str, peer: str, facts: Mapping[str, Any]) -> tuple[Key, bool]:
-        """Under what a line is counted, and whether with others that have other facts."""
+    def _key(self, name: str, peer: str, facts: Mapping[str, Any]) -> tuple[Key, str, bool]:
+        """Under what a line is counted, whom all such are about, and whether they have other facts."""
         key = name, frozenset((fact, value) for fact, value in facts.items() if fact != PASSING)
         if key in self._series or not peer:
-            return key, False
+            return key, peer, False
+        section = {(SECTION, facts[SECTION])} if SECTION in facts else set()
         if self._kinds[name, ""] >= KINDS and not self._is_known(peer):
-            return (name, frozenset()), True
+            return (name, frozenset(section)), "", True
         if self._kinds[name, peer] >= KINDS_OF_PEER:
-            return (name, frozenset({("peer", peer)})), True
-        return key, False
+            return (name, frozenset({("peer", peer), *section})), peer, True
+        return key, peer, False
 
     def rest(self) -> Iterator[Line]:
         """What was counted and not told, at the end."""

@@ -86,6 +86,21 @@ def test_a_stranger_who_varies_what_he_does_costs_a_few_lines_and_others_have_th
     assert told[-1][1]["facts"] == "those of the last"
 
 
+def test_lines_that_are_counted_as_one_have_their_section_in_common() -> None:
+    repeats, told = Repeats(), list[Line]()
+    for number in range(10_000):
+        facts = {
+            "peer": f"10.0.{number % 100}.1",
+            "section": "3.1.5.1.3" if number % 10 else "3.1.6.6",
+            "reason": str(number),
+        }
+        told += repeats.lines("session-closed", facts, number / 1_000)
+    assert len(told) <= KINDS + 2 * (100 + 1)
+    told += repeats.rest()
+    assert sum(times(line) for line in told if line[1]["section"] == "3.1.6.6") == 1_000
+    assert sum(map(times, told)) == 10_000
+
+
 def test_where_no_host_is_known_the_lines_about_one_queue_manager_are_few() -> None:
     repeats, told = Repeats(), list[Line]()
     for number in range(20_000):
