@@ -77,6 +77,7 @@ CANNOT: Final[dict[str, str]] = {
     "sequence_per_neighbour": "under each name numbers are missing, which went to the other; with one name it lives",
     "no_data_without_ai": "sizes without data: frame 7 has data there, and what follows is taken for it",
     "guids_reversed": "it presents another GUID than the one declared, and refuses its own",
+    "rejected_advances, endings": "a peer that forgot confirms what it throws away, as what came before is missing",
     "final_ack_few_classes, endings": "a rejected message ends untold: its sender waits, and keeps no dead letter",
     "no_order_ack_of_none, endings": "a peer that forgot says so by no OrderAck: what it confirmed is never sent again",
 }
@@ -155,6 +156,15 @@ def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell 
     return Cell(folder, ours, theirs, switches, *amount, seed, settings, ways, case.forms, sender, case.midst)
 
 
+def errors_in(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:
+    """The errors themselves, of which some may be in groups of their own."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from errors_in(error)
+        else:
+            yield error
+
+
 def verdict(label: str, faults: list[str]) -> str:
     """Whether a cell is as it should be."""
     if label in CANNOT:
@@ -172,13 +182,17 @@ async def run_all(chosen: list[Case], messages: int, cuts: int, seed: int, at_on
         async with limit:
             with tempfile.TemporaryDirectory() as folder:
                 it = cell(case, Path(folder), messages, cuts, seed)
-                await it.run()
-        said = verdict(case.label, it.faults)
+                broke_off: list[str] = []
+                try:
+                    await it.run()
+                except* AssertionError as broken:
+                    broke_off = [f"broke off: {error}" for error in errors_in(broken)]
+        said = "FAILED" if broke_off else verdict(case.label, it.faults)
         bad += said.split(":")[0] in ("FAILED", "LIVES")
         question = texts.get(case.name)
         reading = f"{question.reading or '-':>2} {question.section}" if question else " - all as ours"
         print(f"{case.label:<36} {reading:<26} {it.sessions:>4} {it.seconds:>5.0f} s  {said}", flush=True)
-        for fault in it.faults:
+        for fault in broke_off + it.faults:
             print(f"{'':<38}{fault[:400]}", flush=True)
 
     print(f"{'switch':<36} {'   reading':<26} ends    took  verdict")
