@@ -149,7 +149,9 @@ def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell 
     switches, (ours, theirs) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
     if case.story == "endings":
         return Endings(folder, ours, theirs, switches)
-    settings: dict[str, object] = {"ping": True} if any(name.startswith("ping") for name in on) else {}
+    settings: dict[str, object] = (
+        {"require_pings": True} if any(name.startswith("ping") for name in on) else {}
+    )
     ways = (TO_OURS,) if "ping_required" in on else (TO_OURS, TO_LETTER)
     sender = SID if "no_data_without_ai" in on else b""
     amount = (17_000, 1, 0) if case.story == "wraps" else (messages, 4_000, cuts)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from simulator.topology import load
+
 from .matrix import CANNOT, NONE, cases, cell, verdict
 
 LIVE = [
@@ -26,3 +28,10 @@ def test_our_node_lives_with_a_switch(name: str, tmp_path: Path) -> None:
 
 def test_what_cannot_live_with_ours_is_a_case_of_the_matrix() -> None:
     assert CANNOT.keys() <= {case.label for case in cases()}
+
+
+def test_our_node_knows_the_settings_of_every_cell(tmp_path: Path) -> None:
+    for case in cases():
+        it = cell(case, tmp_path, messages=1, cuts=0, seed=0)
+        it.node.write_topology()
+        assert load(it.node.topology).nodes.keys() == {"ours", "letter"}, case.label
