@@ -222,7 +222,6 @@ class Node:
     def commit(self, writes: Writes) -> int:
         """Put it into the store."""
         self._store.commit(writes)
-        self.core.has_room(self._store.room_bytes)
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
+from mqproto.base.errors import QuotaExceeded
 from mqproto.turn.effects import Writes
 from simulator.base.storeerrors import DiskFullError
 from simulator.client import connect
 from simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
 from simulator.storage import LIMITS, Store
 from simulator.topology import load
-from tests.simulator.running import Log, running
+from tests.simulator.running import DESTINATION, Log, running
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:
@@ -94,3 +96,25 @@ async def test_a_node_without_any_room_waits_with_its_batch_and_goes_on_when_the
     assert refused == 2
     [line] = log.lines("disk-full-waits")
     assert "the disk is full: make room" in line["reason"]
+
+
+async def test_what_a_node_without_room_has_not_taken_in_arrives_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room_bytes: int | None = 0
+    monkeypatch.setattr(
+        Store, "room_bytes", property(lambda store: room_bytes if store.path.stem == "destination" else None)
+    )
+    log, topology = Log(), load("pair").with_free_ports()
+    async with running(topology, "destination", tmp_path, log), running(topology, "sender", tmp_path):
+        async with connect(topology, "destination", tmp_path) as client:
+            with pytest.raises(QuotaExceeded, match="room"):
+                await client.send("orders", b"refused", transactional=True)
+        async with connect(topology, "sender", tmp_path) as client:
+            await client.send(DESTINATION, b"an order", transactional=True)
+            await log.line("session-closed")
+            room_bytes = None
+            while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        async with connect(topology, "destination", tmp_path) as client:
+            assert [message.body for message in await client.peek("orders")] == [b"an order"]
