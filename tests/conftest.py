@@ -16,7 +16,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -66,11 +66,23 @@ def pytest_collection_finish() -> None:
 
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+FORBIDDEN: Final = "this machine allows no "
+"""So begins why a test is skipped that no program would help. CI cannot change it, and says it at its end."""
+
+
+def _forbidden(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """What the machine does not allow, if a test was skipped for that; or empty."""
+    reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+    _, begins, what = reason.partition(f"Skipped: {FORBIDDEN}")
+    return begins.removeprefix("Skipped: ") + what
 
 
 def without_skips(report: Report) -> Report:
-    """The report as it is, but in CI a skipped test has failed: what it says has not been shown."""
-    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+    """The report as it is, but in CI a skipped test has failed: what it says has not been shown.
+
+    One that the machine does not allow stays skipped.
+    """
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail") and not _forbidden(report):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"in CI nothing may be skipped; .ci/run installs what tests need. {reason}"
@@ -120,6 +132,9 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(conformance.summary())
+    for report in terminalreporter.stats.get("skipped", ()):
+        if what := _forbidden(report):
+            terminalreporter.write_line(f"not shown here: {report.nodeid}: {what}")
 
 
 # A session takes some ten seconds to start, so whatever can be tested without one is. Tests that use `spark` carry
