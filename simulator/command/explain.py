@@ -143,7 +143,12 @@ class Explainer:
                     f", as {_tried(queue, queue.next_hops[0], status)}" if later else ""
                 )
             case "connecting":
-                yield f"connecting to {hop}" + f", after: {queue.last_failure}" * bool(queue.last_failure)
+                began_s = next((one.time_s for one in queue.history if not one.reason), status.utc_s)
+                yield (
+                    f"connecting to {hop}"
+                    + f" for {duration(status.utc_s - began_s)}" * (began_s < status.utc_s)
+                    + f", after: {queue.last_failure}" * bool(queue.last_failure)
+                )
             case _ if queue.is_waited_for:
                 yield (
                     f"waits until {hop} calls: it was met when it called, and is not called from here; [strangers] call"

@@ -342,7 +342,7 @@ def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], opti
 
 
 def _met_name(one: MetStatus) -> str:
-    return one.name or one.manager
+    return one.name or one.manager or one.host
 
 
 def met_words(one: MetStatus, now_s: int | None = None) -> str:

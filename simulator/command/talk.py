@@ -368,9 +368,14 @@ async def peek(place: Place, node: str | None, queue: str, count: int) -> list[R
 
 
 def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
-    """One message on stdout: its body and a line's end, or one line of JSON."""
+    """One message on stdout: its body and a line's end, or one line of JSON.
+
+    Of an acknowledgment, which has no body, it is what it says of which message.
+    """
     if as_json:
         print(json.dumps(message_as_json(message), ensure_ascii=False))
+    elif not message.body and message.message_class.startswith(("ACK_", "NACK_")):
+        print(f"{message.message_class} {message.correlation}")
     else:
         sys.stdout.flush()
         body = _on_a_terminal(message.body) if sys.stdout.isatty() else message.body

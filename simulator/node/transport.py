@@ -181,7 +181,10 @@ class Transports:
         where = f"{order.host}:{order.port}"
         opened: socket.socket | None = None
         wire: socket.socket | TlsSocket | None = None  # The same, or TLS over it.
-        reason = f"no answer from {where} within {CONNECT_TIMEOUT_S:.0f} s"
+        reason = (
+            f"no answer from {where} within {CONNECT_TIMEOUT_S:.0f} s: is it switched on, and does its firewall let "
+            "TCP through to that port?"
+        )
         with scope, trio.move_on_after(CONNECT_TIMEOUT_S):
             try:
                 opened = await dial(order.host, order.port, self._source, avoid=order.avoid)

@@ -84,6 +84,14 @@ REFUSED = "connection refused by 127.0.0.2:1801"
         ({"state": "connecting"}, f"connecting to {HOP}, after: {REFUSED}"),
         ({"state": "connecting", "last_failure": ""}, f"connecting to {HOP}"),
         (
+            {
+                "state": "connecting",
+                "last_failure": "",
+                "history": [ConnectionAttempt(NOW_S - 3, "127.0.0.2:1801", ConnectionStatus.IN_PROCESS, "")],
+            },
+            f"connecting to {HOP} for 3 s",
+        ),
+        (
             {"state": "no route"},
             "no way leads there from here: add a link or a route to the topology, or say where it is: mqproto peers "
             "add",
