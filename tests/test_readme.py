@@ -69,6 +69,17 @@ ELSEWHERE: Final[dict[str, str]] = {
         ["mqproto queue", "mqproto node --name shop --queue orders &"],
         "tests/simulator/cli/test_queues.py::test_what_the_readme_shows_of_a_node_alone_is_what_the_commands_say",
     ),
+    **dict.fromkeys(
+        [
+            "export MQPROTO_TOPOLOGY=office",
+            "export MQPROTO_TOPOLOGY=shop",
+            "mqproto node --name office --address 10.9.0.2 --queue orders:transactional:strangers --log office.log &",
+            "mqproto node --name shop --queue replies:transactional --queue notices --log shop.log &",
+            "nft add",
+        ],
+        "tests/simulator/node/test_twomachines.py::"
+        "test_what_the_readme_has_people_type_at_two_machines_brings_a_message_an_answer_and_acknowledgments",
+    ),
     "mqproto peers": "tests/simulator/command/test_peers.py::"
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
@@ -150,11 +161,15 @@ def blocks(markdown: str) -> Iterator[Block]:
             yield Block(language.strip(), "\n".join(content), number + 1)
 
 
-def section_blocks(heading: str, language: str) -> list[Block]:
-    """The blocks of one kind in simulator/README.md, in the section with a heading that begins so."""
+def section(heading: str) -> str:
+    """The section of simulator/README.md with a heading that begins so."""
     readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
-    section, _, _ = readme[readme.index(f"## {heading}") + 1 :].partition("\n## ")
-    return [block for block in blocks(section) if block.language == language]
+    return readme[readme.index(f"## {heading}") + 1 :].partition("\n## ")[0]
+
+
+def section_blocks(heading: str, language: str) -> list[Block]:
+    """The blocks of one kind in that section."""
+    return [block for block in blocks(section(heading)) if block.language == language]
 
 
 def console_blocks(heading: str) -> list[list[Command]]:

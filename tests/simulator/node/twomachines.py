@@ -1,0 +1,140 @@
+"""Two machines on one: what simulator/README.md has people type at each, in network namespaces with a wire between.
+
+    python -m tests.simulator.node.twomachines FOLDER
+
+Each has a firewall that lets nobody in and nothing out but what its own commands open. This runs in namespaces of its
+own, in which it may do everything (test_twomachines.py). FOLDER has their homes then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.test_readme import blocks, commands, section, shows
+
+HEADING: Final = "How do two machines exchange messages"
+ADDRESSES: Final = {"shop": "10.9.0.1", "office": "10.9.0.2"}
+CALLS_OUT: Final = ("shop", "nft add rule inet filter output tcp dport 1801 accept")
+"""The README's table has this in words: where a firewall is shut towards outside as well."""
+FIREWALL: Final = """
+table inet filter {
+    chain input { type filter hook input priority 0; policy drop; iif lo accept; ct state established accept; }
+    chain output { type filter hook output priority 0; policy drop; oif lo accept; ct state established accept; }
+}
+"""
+END: Final = "that was all: "
+READY: Final = "ready "
+"""A node that was started behind other commands says so in the end."""
+IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{8,10}\b")
+
+
+class Machine:
+    """A shell at a machine; it keeps what was typed before."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        home = folder / name
+        home.mkdir()
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._shell = subprocess.Popen(
+            ["unshare", "-n", "bash"],
+            cwd=home,
+            env={"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def connect(self) -> None:
+        """It gets its end of the wire, an address, and its firewall."""
+        self.type("true")  # From here on it is in a namespace of its own.
+        run("ip", "link", "set", f"to-{self.name}", "netns", str(self._shell.pid))
+        self.type("ip link set lo up")
+        self.type(f"ip address add {ADDRESSES[self.name]}/24 dev to-{self.name}")
+        self.type(f"ip link set to-{self.name} up")
+        self.type(f"nft -f - <<'EOF'\n{FIREWALL}\nEOF")
+
+    def type(self, command: str) -> str:
+        """What a command prints; of one that goes on behind others, until it is ready.
+
+        Raises:
+            SystemExit: it failed.
+        """
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        print(f'{command}\necho "{END}$?"', file=self._shell.stdin, flush=True)
+        printed = ""
+        wanted = {END, READY} if command.endswith("&") else {END}
+        while wanted:
+            line = self._shell.stdout.readline()
+            wanted -= {word for word in wanted if line.startswith(word)}
+            if not line or (line.startswith(END) and line != f"{END}0\n"):
+                raise SystemExit(f"{self.name}$ {command}\n{printed}{line}")
+            if not line.startswith(END):
+                printed += line
+        return printed
+
+    def switch_off(self) -> None:
+        """Its node stops, and then the shell."""
+        self._shell.communicate("kill $(jobs -p)\nwait\n")
+
+
+def run(*command: str) -> None:
+    """Run something that has to succeed."""
+    subprocess.run(command, check=True)
+
+
+def walk(machines: dict[str, Machine]) -> None:
+    """Type what the README has, and see that each command prints what the README shows.
+
+    Identifiers are others each time: what is shown as one has to be one, and the same everywhere.
+
+    Raises:
+        SystemExit: one does not.
+    """
+    text = section(HEADING)
+    lines = text.splitlines()
+    known: dict[str, str] = {}
+
+    def as_it_is(shown: str) -> str:
+        return IDENTIFIER.sub(lambda found: known.get(found[0], found[0]), shown)
+
+    for block in blocks(text):
+        named = re.findall(r"[Oo]n `(\w+)`", "\n".join(lines[: block.line]))
+        machine = machines[named[-1]]
+        for command in commands(block):
+            printed = machine.type(as_it_is(command.text))
+            shown = command.output or ""
+            for word, found in zip(IDENTIFIER.findall(shown), IDENTIFIER.findall(printed), strict=False):
+                known.setdefault(word, found)
+            if not shows(as_it_is(shown), printed):
+                raise SystemExit(f"{machine.name}$ {command.text}\n{printed}but the README shows\n{shown}")
+
+
+def main(folder: Path) -> None:
+    """Walk through it, in a namespace that has no network yet."""
+    (folder / "hosts").write_text(
+        "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
+    )
+    run("mount", "--bind", str(folder / "hosts"), "/etc/hosts")
+    run("ip", "link", "add", "to-shop", "type", "veth", "peer", "name", "to-office")
+    machines = {name: Machine(name, folder) for name in ADDRESSES}
+    try:
+        for machine in machines.values():
+            machine.connect()
+        caller, opens = CALLS_OUT
+        machines[caller].type(opens)
+        walk(machines)
+    finally:
+        for machine in machines.values():
+            machine.switch_off()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
