@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,11 @@ settings.load_profile(profile_name(os.environ))
 # and keeps those of tests that failed.
 if place := memory():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)
+
+# Hundreds of processes import the same modules. Where Python is told to keep nothing of what it has compiled, as in
+# many containers, each compiles all of them once more, which was a quarter of what a node needed to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What collecting makes, a quarter of a million objects, stays to the end. To look through it again and again took a
 # tenth of the processor's time: with the usual thresholds after every 700 objects, some of them, or all.
