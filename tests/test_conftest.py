@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.conformance import ROOT
-from tests.conftest import profile_name, pytest_xdist_auto_num_workers
+from tests.conftest import group_of, profile_name, pytest_xdist_auto_num_workers
 
 A_TEST_OF_EACH_KIND = """
 import pytest
@@ -77,6 +78,14 @@ def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_o
     told = {line.removeprefix("process of ") for line in result.outlines if line.startswith("process of ")}
     [a, b, c] = [line.split()[1] for line in sorted(told)]
     assert a == c != b
+
+
+def test_all_tests_that_ask_for_spark_are_in_one_process() -> None:
+    """Each process that has one of them starts a Spark."""
+    asks = re.compile(r'\bspark: SparkSession\b|usefixtures\("spark"\)')
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if asks.search(path.read_text("utf-8"))]
+    assert len(files) > 5
+    assert {group_of(path) for path in files} == {"spark"}
 
 
 def test_there_is_a_process_more_than_cores_unless_somebody_says_how_many(

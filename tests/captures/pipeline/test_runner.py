@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 from pyspark.sql import SparkSession
 
 from captures.pipeline.runner import SparkRunner
+
+pytestmark = pytest.mark.xdist_group("spark")
 
 
 def test_workers_do_not_look_for_garbage_among_their_modules(spark: SparkSession) -> None:
