@@ -30,8 +30,6 @@ from tests.memory import memory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.captures.pipeline.clusters import Cluster
-
 IN_CI = bool(os.environ.get("CI"))
 
 # Deadlines and the health check of slow drawing measure the machine, which is shared, and not the code.
@@ -156,12 +154,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2"}
     with spark_session("local[2]", log=log, settings=settings, archive=False) as session:
         yield session
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master and two workers of one core each, as processes of their own on this machine."""
-    from tests.captures.pipeline.clusters import standalone
-
-    with standalone(tmp_path_factory.mktemp("cluster")) as running:
-        yield running

@@ -1,7 +1,8 @@
-"""The same job in one process and on clusters: the same tables, and our code from what was shipped."""
+"""The same job in one process and on a cluster: the same tables, and our code from what was shipped."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -10,12 +11,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from captures.pipeline.java import find_java
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import LocalRunner, Runner, SparkRunner
 from captures.pipeline.shipping import pack
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline import processes, witnessed
-from tests.captures.pipeline.clusters import SPARK_HOME, Cluster, home_of_our_own, run
+from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.witnessed import Witness, witnesses
 from tests.conformance import ROOT
@@ -70,7 +72,7 @@ def test_two_executors_one_of_them_killed_make_the_same(samples: Path, tmp_path:
     seen.mkdir()
     # Executors work in folders of their own: what is relative here is not there.
     command = [sys.executable, witnessed.__file__, str(seen), "--kill", "analyse", samples.name]
-    command += ["--out", out.name, "--range", str(RANGE_MIB), "--master", "local-cluster[2,1,2048]"]
+    command += ["--out", out.name, "--range", str(RANGE_MIB), "--master", TWO_EXECUTORS]
     run(command, environ, tmp_path)
     assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalRunner()))
     told = witnesses(seen)
@@ -81,14 +83,17 @@ def test_two_executors_one_of_them_killed_make_the_same(samples: Path, tmp_path:
     processes.wait_until_gone(environ)
 
 
-def test_spark_submit_to_a_cluster_makes_the_same(cluster: Cluster, samples: Path, tmp_path: Path) -> None:
+def test_spark_submit_to_a_cluster_makes_the_same(samples: Path, tmp_path: Path) -> None:
+    home = home_of_our_own(tmp_path / "home")
+    # The package's Java, though there may be another: so that it is known to run Spark.
+    java = find_java(tmp_path, {"PATH": os.devnull}).home
+    environ = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
     out, seen = tmp_path / "out", tmp_path / "seen"
     seen.mkdir()
-    submit = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master]
+    submit = [f"{home}/bin/spark-submit", "--master", TWO_EXECUTORS]
     submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
     # Both executors are to be there before the first task is given out, so that both get one.
     submit += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
-    submit += ["--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"]
     submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
     submit += ["--py-files", str(pack(tmp_path / "shipped.zip"))]
     script = [
@@ -101,7 +106,7 @@ def test_spark_submit_to_a_cluster_makes_the_same(cluster: Cluster, samples: Pat
         "--range",
         str(RANGE_MIB),
     ]
-    run([*submit, *script], cluster.environ, tmp_path)
+    run([*submit, *script], environ, tmp_path)
     assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalRunner()))
     told = witnesses(seen)
     assert_shipped(told)
