@@ -116,7 +116,7 @@ def work(batches):
         os.kill(int(executor), signal.SIGSEGV)
     Path(busy).touch()
     while True:
-        pass
+        signal.pause()
     yield from batches
 
 def say(progress):
