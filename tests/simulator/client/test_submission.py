@@ -22,7 +22,6 @@ from simulator.cli.cli import DONE, FINDING
 from simulator.client import Client, connect, connect_to
 from simulator.client.submission import SentPart, _digest, receive_all, send_all, send_runs
 from simulator.command import talk
-from simulator.faults.supervisor import supervised
 from simulator.node import control
 from simulator.node.performers import FORGOTTEN, Performers
 from simulator.storage import Store
@@ -68,15 +67,14 @@ class Death(trio.abc.Instrument):
 def live(what: str, socket: Path, folder: Path, steps: int, delay_s: float) -> int:
     """One life of an application that sends or receives, one message at a time; its end says that all is done."""
     control.BATCH_LIMIT = 1  # type: ignore[misc]
+    messages = drafts(MESSAGES)
 
     async def main() -> None:
         async with connect_to(socket, journal=folder / f"{what}.journal") as client:
             if what == "send":
-                await send_all(client, ORDERS, drafts(MESSAGES))
+                await send_all(client, ORDERS, messages)
             elif what == "import":
-                await send_runs(
-                    client, [(ORDERS, drafts(MESSAGES)[at : at + 7]) for at in range(0, MESSAGES, 7)]
-                )
+                await send_runs(client, [(ORDERS, messages[at : at + 7]) for at in range(0, MESSAGES, 7)])
             else:
                 taken = [
                     message.body async for message in receive_all(client, "orders", MESSAGES, 0, limit=1)
@@ -324,8 +322,9 @@ async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its
         journal,
         *place,
     )
+    stores.mkdir()
     async with (
-        supervised(topology, stores),
+        running(topology, "destination", stores),
         connect(topology, "destination", stores, journal=journal) as client,
     ):
         options = talk.SendOptions(label="a lot")
@@ -336,9 +335,9 @@ async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its
         client.journal._ended.clear()
         invoker = client.journal.invoker
     happens(stores, topology, invoker)
-    async with supervised(topology, stores):
+    async with running(topology, "destination", stores):
         for _ in range(2):
-            told = mqproto(*again)
+            told = await trio.to_thread.run_sync(mqproto, *again)
             assert told.status == FINDING
             assert told.complaint.startswith(
                 "in doubt: messages 1 to 500 of 1,000, which are not sent again: node dest"
@@ -349,7 +348,6 @@ async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its
         async with connect(topology, "destination", stores) as client:
             [orders] = [queue for queue in (await client.queues()).local if queue.name == "orders"]
             assert orders.waiting == kept
-        new = mqproto(
-            "send", r"destination\orders", "--body", "x", "--resume", tmp_path / "new.journal", *place
-        )
+        other = ("send", r"destination\orders", "--body", "x", "--resume", tmp_path / "new.journal")
+        new = await trio.to_thread.run_sync(mqproto, *other, *place)
         assert new.status == DONE
