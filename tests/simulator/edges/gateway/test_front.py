@@ -358,7 +358,11 @@ async def test_large_bodies_that_come_slowly_take_the_room_of_large_ones_alone(
 # The rest
 
 
-async def test_health_is_that_of_the_node(topology: Topology, tmp_path: Path, idle_clock: MockClock) -> None:
+async def test_health_is_that_of_the_node(
+    topology: Topology, tmp_path: Path, idle_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # While the node is gone, each look for it is a moment in which this clock finds all idle.
+    monkeypatch.setattr("simulator.edges.gateway.outlet.PATIENCE_S", 0.1)
     log = Log()
     async with trio.open_nursery() as nursery:
         first = await nursery.start(_until_stopped, topology, tmp_path)

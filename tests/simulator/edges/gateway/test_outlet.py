@@ -104,14 +104,17 @@ async def test_before_a_refusal_is_told_it_is_on_disk_that_the_message_is_not_to
 
 
 async def test_the_same_holds_when_the_node_goes_away_for_long(
-    topology: Topology, tmp_path: Path, idle_clock: MockClock
+    topology: Topology, tmp_path: Path, idle_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # While the node is gone, each look for it is a moment in which this clock finds all idle.
+    monkeypatch.setattr("simulator.edges.gateway.outlet.PATIENCE_S", 0.3)
     async with (
         running(topology, "destination", tmp_path) as node,
         an_outlet(topology, tmp_path, Recovery()) as outlet,
     ):
         node.stop()
-        await trio.sleep(1)
+        await trio.sleep(0.1)
+        assert outlet.is_connected
         with pytest.raises(NodeUnreachable):
             await outlet.submit(ORDERS, order())
         assert pending_after_a_kill(tmp_path) == 0
