@@ -11,7 +11,7 @@ import pytest
 from simulator.edges.validation.validation import load, shipped
 from tests.simulator.typed import in_process
 
-SHORT = ("consumer-fails", "business-error", "late-answer", "producer-retries", "trigger-dies")
+SHORT = ("consumer-fails", "trigger-dies")
 
 WRONG = """
 title = "A consumer that accepts is not called twice"
