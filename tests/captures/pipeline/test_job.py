@@ -88,7 +88,7 @@ def assert_same(tables: Tables, reader: PacketReader, wanted: tuple[Rows, Rows])
     assert sorted(map(str, last)) == sorted(map(str, wanted[1]))
 
 
-@pytest.mark.parametrize("range_bytes", [1_500, 64 << 20])
+@pytest.mark.parametrize("range_bytes", [4_000, 64 << 20])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.pcapng")))
 def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int, tmp_path: Path) -> None:
     path = SAMPLES / f"{name}.pcapng"
