@@ -151,16 +151,19 @@ def test_whatever_may_come_twice_is_known_when_it_does(events: list[tuple[object
     "others", [{"recoverable": False}, {"source": B}], ids=["express", "of another sender"]
 )
 @pytest.mark.parametrize("restarted", [True, False])
-@pytest.mark.parametrize("window", [64, 32_767])
+@pytest.mark.parametrize(
+    ("window", "size", "count"),
+    [(64, WINDOWS_REMEMBERED * 64, 1_000), (32_767, Settings().remove_duplicate_size, 200_000)],
+)
 def test_others_that_pass_while_a_link_is_broken_push_nothing_out(
-    tmp_path: Path, others: dict[str, object], restarted: bool, window: int
+    tmp_path: Path, others: dict[str, object], restarted: bool, window: int, size: int, count: int
 ) -> None:
     with Store(tmp_path / "a.sqlite", guid_of("us")) as store:
-        table = Table(Settings().remove_duplicate_size, window, store)
+        table = Table(size, window, store)
         for ordinal in range(window):
             assert not table.is_duplicate(ordinal)
         table.commit()
-        for ordinal in range(100_000, 100_000 + 200_000):
+        for ordinal in range(100_000, 100_000 + count):
             table.is_duplicate(ordinal, 1, **others)  # type: ignore[arg-type]
             if ordinal % 500 == 0:
                 table.commit(1)
