@@ -10,8 +10,8 @@ import pytest
 from captures.files.pcap import read_capture
 from captures.packets import read_packets
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
-from simulator.world import draw
-from simulator.world.campaign import SHARE, run_seeds
+from simulator.world import campaign, draw
+from simulator.world.campaign import run_seeds
 from simulator.world.report import Summary
 from simulator.world.scenarios.scenario import as_json, from_file
 from tests.simulator.world.worlds import a_chain
@@ -36,8 +36,9 @@ def test_many_worlds_end_with_a_table_of_what_was_exercised(capsys: pytest.Captu
     assert printed.splitlines()[-1].endswith("every invariant held")
 
 
-def test_processes_share_the_seeds_and_come_to_what_one_finds() -> None:
-    count = SHARE + 3
+def test_processes_share_the_seeds_and_come_to_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "SHARE", 3)
+    count = 5
     seen: list[int] = []
     shared = run_seeds(0, count, processes=2, progress=lambda summary: seen.append(summary.run_count))
     alone = run_seeds(0, count, processes=1)

@@ -48,14 +48,14 @@ def test_a_world_goes_the_same_way_whether_it_is_watched_or_not(seed: int) -> No
 
 
 def test_the_capture_of_a_seed_is_the_same_each_time() -> None:
-    assert [sniffed(seed) for seed in range(4)] == [sniffed(seed) for seed in range(4)]
+    assert [sniffed(seed) for seed in range(2)] == [sniffed(seed) for seed in range(2)]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_what_the_sniffer_shows_is_what_left_the_nodes(seed: int) -> None:
     """Each packet that a core sent is in the capture, whole and in order, and no other but those of strangers.
 
-    Impostors are not seen, nor what is sent to them.
+    Impostors are not seen, nor what is sent to them. Each connection is whole, and every byte of it is accounted for.
     """
     file = io.BytesIO()
     world = World(draw(seed), capture=file)
@@ -70,22 +70,13 @@ def test_what_the_sniffer_shows_is_what_left_the_nodes(seed: int) -> None:
     world.oracle.leaves = leaves  # type: ignore[method-assign]
     assert run(world).breach is None
     stranger = f"127.0.0.{len(world.scenario.nodes) + 1}"
-    seen = [
-        packet
-        for packet in packets_in(file.getvalue())
-        if not packet.is_ping and packet.source.host != stranger
-    ]
+    reader = PacketReader(read_frames(io.BytesIO(file.getvalue())))
+    seen = [packet for packet in reader if not packet.is_ping and packet.source.host != stranger]
     assert Counter(packet.data for packet in seen) == left
     assert all(packet.fault is None for packet in seen)
-
-
-def test_each_connection_is_whole_and_every_byte_of_it_is_accounted_for() -> None:
-    for seed in range(12):
-        reader = PacketReader(read_frames(io.BytesIO(sniffed(seed))))
-        list(reader)
-        totals = reader.totals
-        assert totals.missing_bytes == totals.retransmission_count == totals.early_count == 0
-        assert totals.conflict_count == sum(totals.other_frames.values()) == 0
+    totals = reader.totals
+    assert totals.missing_bytes == totals.retransmission_count == totals.early_count == 0
+    assert totals.conflict_count == sum(totals.other_frames.values()) == 0
 
 
 def test_a_packet_is_seen_when_it_leaves_and_its_acknowledgment_when_it_has_arrived() -> None:
