@@ -96,7 +96,7 @@ async def test_a_peer_that_serves_one_client_is_found_before_anything_hostile_is
     ("is_deadly", "seed"),
     # Seeds that find it soon. With others each takes some hundreds of cases, and at most 20 s of a busy core.
     [
-        (peers.doubled_count_wraps, 6),
+        (peers.doubled_count_wraps, 15),
         (peers.aligned_size_wraps, 2),
         (peers.flag_announces_nothing, 1),
         (peers.more_elements_than_bytes, 1),
