@@ -229,6 +229,6 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_node_cannot_be_started_with_is_one_line(tmp_path: Path, typed: str, reason: str) -> None:
-    done = mqproto("node", *shlex.split(typed), "-d", tmp_path)
+    done = in_process("node", *shlex.split(typed), "-d", tmp_path)
     assert done.status == MISUSE
     assert reason in done.err.splitlines()[-1]
