@@ -236,8 +236,10 @@ def run(arguments: list[str], folder: Path, stdin: str | None = None) -> str:
         ValueError: it failed, or ran for minutes.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    # Where CI is set, hypothesis does not complain of a machine that is slow at drawing.
-    environment = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "CI": "1"}
+    # Where CI is set, hypothesis does not complain of a machine that is slow at drawing. Tests that a README runs have
+    # more examples when they run by themselves.
+    environment = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
+    environment |= {"CI": "1", "HYPOTHESIS_PROFILE": "core"}
     try:
         done = subprocess.run(
             arguments, cwd=folder, env=environment, input=stdin or "", timeout=TIMEOUT_S,
