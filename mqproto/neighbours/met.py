@@ -24,7 +24,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.routing import NextHop, Routes
-from mqproto.routing.peers import host_group
+from mqproto.routing.peers import address_of, host_group
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note, QueueKind, QueueRow, StoredState
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
@@ -130,6 +130,8 @@ class Met:
         self._by_manager: dict[Guid, Acquaintance] = {}
         self._by_host: dict[str, Acquaintance] = {}
         """Those that are called there, by the host in lower case."""
+        self._detours: dict[str, Acquaintance] = {}
+        """By a host that was called in vain, likewise, the one that calls from there and gets what is for it."""
         self._by_name: dict[str, Acquaintance] = {}
         self.hosts_by_name: dict[str, str] = {}
         """Where those are that an operator has given a name, by that in lower case."""
@@ -166,6 +168,37 @@ class Met:
         """Whether it may be called: it was before, or an operator says so."""
         found = self.get(manager)
         return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
+
+    def detour(self, host: str, tried: Collection[str], now: Moment) -> Guid | None:
+        """The one that gets what is for a host which was called in vain; None if there is none, or who is not clear.
+
+        It was met at an address of that host, nobody else was, and it has only ever called.
+
+        tried: the addresses of the host, where that is a name.
+        """
+        self._forget_old(now)
+        addresses = {address_of(address) for address in (host, *tried)} - {None}
+        there = [one for one in self if address_of(one.address) in addresses]
+        if len(there) != 1 or there[0].how is not How.CALLED_US or self.get(there[0].manager) is None:
+            return None
+        [found] = there
+        unseen = self._unseen_at(host)
+        if unseen is not None and unseen.how is not How.ADDED:
+            found.invited = tuple(dict.fromkeys((*found.invited, *unseen.invited)))[:INVITED]
+            found.awaited_s = max(found.awaited_s, unseen.awaited_s)
+            self._forget(unseen)
+            self._write(found)
+        self._detours[host.casefold()] = found
+        return found.manager
+
+    def end_detour(self, host: str) -> None:
+        """What is for a host leaves by calls again."""
+        self._detours.pop(host.casefold(), None)
+
+    def calls_from(self, host: str, manager: Guid) -> bool:
+        """Whether one still gets what is for a host that was called in vain: it is where it was then."""
+        found = self._detours.get(host.casefold())
+        return found is not None and found is self.get(manager)
 
     # Who is seen where
 
@@ -294,7 +327,8 @@ class Met:
             manager: whom; None for whoever is at the host.
             queues: the numbers of those of our queues that answers were asked to.
         """
-        found = self._by_host.get(host.casefold()) if manager is None else self.get(manager)
+        key = host.casefold()
+        found = (self._by_host.get(key) or self._detours.get(key)) if manager is None else self.get(manager)
         if found is None:
             found = Acquaintance(None, host, "", How.WAS_CALLED, now.utc_s, now.utc_s)
             if manager is not None or not self._take_in(found, now):
@@ -449,6 +483,7 @@ class Met:
     def _unindex_host(self, found: Acquaintance) -> None:
         if self._by_host.get(found.host.casefold()) is found:
             del self._by_host[found.host.casefold()]
+        self._detours = {host: one for host, one in self._detours.items() if one is not found}
 
     def _unname(self, found: Acquaintance) -> None:
         if found.name:
