@@ -129,7 +129,7 @@ class Met:
         """By row."""
         self._by_manager: dict[Guid, Acquaintance] = {}
         self._by_host: dict[str, Acquaintance] = {}
-        """Those that are called there, by the host in lower case."""
+        """Those that are called there, by the host in lower case; one may be known by several."""
         self._detours: dict[str, Acquaintance] = {}
         """By a host that was called in vain, likewise, the one that calls from there and gets what is for it."""
         self._by_name: dict[str, Acquaintance] = {}
@@ -177,16 +177,12 @@ class Met:
         tried: the addresses of the host, where that is a name.
         """
         self._forget_old(now)
-        addresses = {address_of(address) for address in (host, *tried)} - {None}
-        there = [one for one in self if address_of(one.address) in addresses]
+        addresses = set(map(_comparable, (host, *tried)))
+        there = [one for one in self if one.address and _comparable(one.address) in addresses]
         if len(there) != 1 or there[0].how is not How.CALLED_US or self.get(there[0].manager) is None:
             return None
         [found] = there
-        unseen = self._unseen_at(host)
-        if unseen is not None and unseen.how is not How.ADDED:
-            found.invited = tuple(dict.fromkeys((*found.invited, *unseen.invited)))[:INVITED]
-            found.awaited_s = max(found.awaited_s, unseen.awaited_s)
-            self._forget(unseen)
+        if self._is_also(found, host, called=False):
             self._write(found)
         self._detours[host.casefold()] = found
         return found.manager
@@ -238,6 +234,8 @@ class Met:
             self._doubt(found, address, now)
             return False
         changes = found.address != address or found.manager is None
+        if called:
+            changes |= self._is_also(found, host, called=True)
         if found.manager is None:
             found.manager = manager
             self._by_manager[manager] = found
@@ -251,6 +249,26 @@ class Met:
             self._news[manager] = None
         if changes or found.last_s - found.written_s >= LAST_SEEN_S:
             self._write(found)
+        return True
+
+    def _is_also(self, found: Acquaintance, host: str, *, called: bool) -> bool:
+        """One that was met is the one at a host; whether that is news to the store.
+
+        What was asked of whoever is there was asked of it. If it was called there, what an operator calls whoever is
+        there is its name, unless it has one.
+        """
+        unseen = self._unseen_at(host)
+        if unseen is None or unseen is found:
+            return False
+        found.invited = tuple(dict.fromkeys((*found.invited, *unseen.invited)))[:INVITED]
+        found.awaited_s = max(found.awaited_s, unseen.awaited_s)
+        if unseen.how is How.ADDED:
+            if found.name or not called:
+                return True
+            found.name, found.host, found.how = unseen.name, host, How.ADDED
+        self._forget(unseen)
+        self._index(found)
+        self._by_host[host.casefold()] = found
         return True
 
     def _unseen_at(self, host: str) -> Acquaintance | None:
@@ -328,7 +346,7 @@ class Met:
             queues: the numbers of those of our queues that answers were asked to.
         """
         key = host.casefold()
-        found = (self._by_host.get(key) or self._detours.get(key)) if manager is None else self.get(manager)
+        found = (self._detours.get(key) or self._by_host.get(key)) if manager is None else self.get(manager)
         if found is None:
             found = Acquaintance(None, host, "", How.WAS_CALLED, now.utc_s, now.utc_s)
             if manager is not None or not self._take_in(found, now):
@@ -481,8 +499,7 @@ class Met:
             self.hosts_by_name[found.name.casefold()] = found.host
 
     def _unindex_host(self, found: Acquaintance) -> None:
-        if self._by_host.get(found.host.casefold()) is found:
-            del self._by_host[found.host.casefold()]
+        self._by_host = {host: one for host, one in self._by_host.items() if one is not found}
         self._detours = {host: one for host, one in self._detours.items() if one is not found}
 
     def _unname(self, found: Acquaintance) -> None:
@@ -496,3 +513,7 @@ class Met:
 
 def _last_seen(one: Acquaintance) -> int:
     return one.last_s
+
+
+def _comparable(address: str) -> object:
+    return address_of(address) or address.casefold()

@@ -23,8 +23,16 @@ class OneWay(Alone):
     def __init__(self) -> None:
         super().__init__()
         self.is_open = False
+        self.refused = b""
+        """`SHOP` resets the connection when this comes."""
         self.called: list[str] = []
         """Whom `OFFICE` has called."""
+
+    def transmit(self, node: Node, session: int, data: bytes) -> None:
+        if self.refused and self.refused in data:
+            self.cut(SHOP, OFFICE)
+        else:
+            super().transmit(node, session, data)
 
     def connect(self, node: Node, session: int, host: str) -> None:
         if node.name != OFFICE:
@@ -41,7 +49,8 @@ class OneWay(Alone):
 def net() -> OneWay:
     """Both, when `SHOP` has called and its order has been received."""
     found = OneWay()
-    found.add(SHOP, REPLIES, queue("notices", 17, transactional=False), settings=QUICK)
+    notices = replace(queue("notices", 17, transactional=False), strangers=True)
+    found.add(SHOP, REPLIES, notices, settings=QUICK)
     found.add(OFFICE, ORDERS, queue("receipts", 18, transactional=False), settings=QUICK)
     found.start()
     found.send(SHOP, direct(OFFICE), "an order", transactional=True)
@@ -62,7 +71,9 @@ def test_it_leaves_over_the_session_that_he_has_opened_after_one_call_in_vain(ne
         net.send(OFFICE, direct(host, "replies"), f"{number}", transactional=True)
     net.pass_ms(5_000)
     net.send(OFFICE, direct(host, "replies"), "40", transactional=True)
+    net.send(OFFICE, direct(host, "notices"), "a note", recoverable=True)
     net.pass_ms(5_000)
+    assert net.receive(SHOP, "notices") == [b"a note"]
     assert net.receive(SHOP, "replies") == [f"{number}".encode() for number in range(41)]
     assert waiting(net) == 0, "its OrderAcks count"
     assert net.called == [host]
@@ -170,3 +181,21 @@ def test_what_nobody_has_asked_him_for_he_may_still_not_send(net: OneWay) -> Non
     net.send(SHOP, replace(direct(OFFICE, "receipts"), manager=None), "unasked")
     net.pass_ms(2_000)
     assert list(kept(net, OFFICE, "receipts")) == []
+
+
+def test_what_was_held_back_as_he_refused_it_goes_once_the_host_is_called(net: OneWay) -> None:
+    net.refused = b"refused"
+    net.send(SHOP, direct(OFFICE), "asks", transactional=True, response_queue=private(SHOP, 16))
+    for body in ("refused", "behind it"):
+        net.send(OFFICE, direct(SHOP, "notices"), body, recoverable=True)
+    net.pass_ms(20_000)
+    [status] = [one for one in net.nodes[OFFICE].up.status().outgoing if one.waiting]
+    assert len(status.suspected) == 1
+    net.kill(SHOP)
+    net.refused, net.is_open = b"", True
+    net.pass_ms(100)
+    net.nodes[SHOP].cloned_from = "another"  # Who knows nothing, and does not call.
+    net.start(SHOP)
+    net.pass_ms(2 * ONCE_IN_A_WHILE_MS)
+    assert sorted(net.receive(SHOP, "notices")) == [b"behind it", b"refused"]
+    assert waiting(net) == 0

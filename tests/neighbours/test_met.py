@@ -216,6 +216,35 @@ def test_mail_for_a_guid_never_leaves_to_another_that_is_at_its_address_now() ->
     assert "refused the connection: we asked for queue manager" in waiting.last_failure
 
 
+@pytest.mark.parametrize("named_before", [False, True])
+def test_what_is_asked_of_one_by_another_name_he_may_send(named_before: bool) -> None:
+    """An answer to a queue that is not open to strangers is welcome from whoever was asked for it."""
+    net = two_strangers()
+    closed = queue("closed", 18, transactional=False)
+    net.add("10.0.0.3", closed, settings=QUICK)
+    net.start("10.0.0.3")
+    if named_before:
+        net.nodes["10.0.0.3"].up.inspect().met.add("depot", SHOP, None, net.now)
+    net.send(SHOP, direct("10.0.0.3", "closed"), "who calls is met", recoverable=True)
+    net.pass_ms(1_000)
+    net.send(
+        "10.0.0.3",
+        direct(SHOP, "replies"),
+        "one",
+        transactional=True,
+        admin_queue=private("10.0.0.3", 18),
+        acknowledgments=ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT,
+    )
+    net.pass_ms(1_000)
+    assert net.receive(SHOP, "replies") == [b"one"]
+    net.pass_ms(1_000)
+    notices = [message.properties.message_class for message in kept(net, "10.0.0.3", "closed")]
+    assert notices == [MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE]
+    [known] = [one for one in net.nodes["10.0.0.3"].up.inspect().met if one.manager == net.nodes[SHOP].guid]
+    assert (known.name, known.host) == ("depot" * named_before, SHOP)
+    assert len(list(net.nodes["10.0.0.3"].up.inspect().met)) == 1
+
+
 # One GUID at two addresses
 
 
