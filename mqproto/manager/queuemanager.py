@@ -231,12 +231,9 @@ class QueueManager:
         """The transport of an OpenTransport is there, to this address of its host."""
         self._neighbours.opened(session, now, address)
 
-    def lost(self, session: int, reason: str, now: Moment, tried: Collection[str] = ()) -> None:
-        """The transport broke, the peer closed it, or it could not be opened. An unknown session is no error.
-
-        tried: of one that could not be opened, the addresses that its host has, if that is a name.
-        """
-        self._neighbours.lost(session, reason, now, tried)
+    def lost(self, session: int, reason: str, now: Moment) -> None:
+        """The transport broke, the peer closed it, or it could not be opened. An unknown session is no error."""
+        self._neighbours.lost(session, reason, now)
 
     def pinged(self, datagram: bytes) -> bytes | None:
         """A datagram came to our ping port: what to send back to where it came from, or None.  3.1.7.7

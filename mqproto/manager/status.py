@@ -73,8 +73,7 @@ class OutgoingStatus:
     history: the last tries to have a session, the oldest first.
     failing_since_s: since when there is none though something waits.
     suspected: messages that the next hop may refuse, as `GUID\\ordinal`; they wait to be sent alone.
-    is_waited_for: whether the next hop is not called, and what waits leaves when it calls. One that a direct format
-        name leads to, and that was called in vain, is called again at retry_at_ms.
+    is_waited_for: whether the next hop is not called, and what waits leaves when it calls.
     resent: copies that were sent.
     resend_at_ms, resend_interval_ms: EodResendTime and EodResendInterval.
     resend_attempt: how often in a row no OrderAck has come in time.
@@ -372,7 +371,6 @@ def _outgoing(
     """The queues of one name, one for each priority, or the sequences to it; all have the same way."""
     queue = next((lane for lane in lanes if isinstance(lane, OutgoingSequence) and lane.is_head), lanes[0])
     neighbour = neighbours.of_queue(queue)
-    called = neighbours.detours.home_of(queue) or neighbour
     if queue.on_hold:
         state = "on hold"
     elif neighbour is None or not neighbour.hop.host:
@@ -389,12 +387,12 @@ def _outgoing(
         waiting=waiting,
         next_hop=str(neighbour.hop) if neighbour and neighbour.hop.host else "",
         state=state,
-        last_failure=called.last_failure if called and neighbour and not neighbour.connected else "",
+        last_failure=neighbour.last_failure if neighbour and not neighbour.connected else "",
         last_ack=0,
         resent=0,
         resend_at_ms=None,
         next_hops=[str(hop) for hop in neighbour.hops] if neighbour else [],
-        retry_at_ms=neighbours.retry_at_ms(called) if called else None,
+        retry_at_ms=neighbours.retry_at_ms(neighbour) if neighbour else None,
         history=neighbour.history.attempts() if neighbour else [],
         failing_since_s=neighbour.failing_since_s if neighbour else None,
         next_manager=guid_text(neighbour.hop.manager) if neighbour and neighbour.hop.manager else "",

@@ -135,11 +135,6 @@ class Neighbour:
             self._turns.pop(queue.name, None)
 
     @property
-    def queues(self) -> list[OutgoingQueue]:
-        """The queues whose way leads over it."""
-        return list(self._all())
-
-    @property
     def is_unused(self) -> bool:
         """Whether no queue's way leads over it."""
         return not self._queues

@@ -24,7 +24,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.routing import NextHop, Routes
-from mqproto.routing.peers import address_of, host_group
+from mqproto.routing.peers import host_group
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note, QueueKind, QueueRow, StoredState
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
@@ -130,8 +130,6 @@ class Met:
         self._by_manager: dict[Guid, Acquaintance] = {}
         self._by_host: dict[str, Acquaintance] = {}
         """Those that are called there, by the host in lower case; one may be known by several."""
-        self._detours: dict[str, Acquaintance] = {}
-        """By a host that was called in vain, likewise, the one that calls from there and gets what is for it."""
         self._by_name: dict[str, Acquaintance] = {}
         self.hosts_by_name: dict[str, str] = {}
         """Where those are that an operator has given a name, by that in lower case."""
@@ -168,33 +166,6 @@ class Met:
         """Whether it may be called: it was before, or an operator says so."""
         found = self.get(manager)
         return found is not None and (found.how is not How.CALLED_US or self._routes.may_call(found.host))
-
-    def detour(self, host: str, tried: Collection[str], now: Moment) -> Guid | None:
-        """The one that gets what is for a host which was called in vain; None if there is none, or who is not clear.
-
-        It was met at an address of that host, nobody else was, and it has only ever called.
-
-        tried: the addresses of the host, where that is a name.
-        """
-        self._forget_old(now)
-        addresses = set(map(_comparable, (host, *tried)))
-        there = [one for one in self if one.address and _comparable(one.address) in addresses]
-        if len(there) != 1 or there[0].how is not How.CALLED_US or self.get(there[0].manager) is None:
-            return None
-        [found] = there
-        if self._is_also(found, host, called=False):
-            self._write(found)
-        self._detours[host.casefold()] = found
-        return found.manager
-
-    def end_detour(self, host: str) -> None:
-        """What is for a host leaves by calls again."""
-        self._detours.pop(host.casefold(), None)
-
-    def calls_from(self, host: str, manager: Guid) -> bool:
-        """Whether one still gets what is for a host that was called in vain: it is where it was then."""
-        found = self._detours.get(host.casefold())
-        return found is not None and found is self.get(manager)
 
     # Who is seen where
 
@@ -235,7 +206,7 @@ class Met:
             return False
         changes = found.address != address or found.manager is None
         if called:
-            changes |= self._is_also(found, host, called=True)
+            changes |= self._is_also(found, host)
         if found.manager is None:
             found.manager = manager
             self._by_manager[manager] = found
@@ -251,11 +222,11 @@ class Met:
             self._write(found)
         return True
 
-    def _is_also(self, found: Acquaintance, host: str, *, called: bool) -> bool:
-        """One that was met is the one at a host; whether that is news to the store.
+    def _is_also(self, found: Acquaintance, host: str) -> bool:
+        """One that was met was called at a host, and was there; whether that is news to the store.
 
-        What was asked of whoever is there was asked of it. If it was called there, what an operator calls whoever is
-        there is its name, unless it has one.
+        What was asked of whoever is there was asked of it, and what an operator calls whoever is there is its name,
+        unless it has one.
         """
         unseen = self._unseen_at(host)
         if unseen is None or unseen is found:
@@ -263,7 +234,7 @@ class Met:
         found.invited = tuple(dict.fromkeys((*found.invited, *unseen.invited)))[:INVITED]
         found.awaited_s = max(found.awaited_s, unseen.awaited_s)
         if unseen.how is How.ADDED:
-            if found.name or not called:
+            if found.name:
                 return True
             found.name, found.host, found.how = unseen.name, host, How.ADDED
         self._forget(unseen)
@@ -345,8 +316,7 @@ class Met:
             manager: whom; None for whoever is at the host.
             queues: the numbers of those of our queues that answers were asked to.
         """
-        key = host.casefold()
-        found = (self._detours.get(key) or self._by_host.get(key)) if manager is None else self.get(manager)
+        found = self._by_host.get(host.casefold()) if manager is None else self.get(manager)
         if found is None:
             found = Acquaintance(None, host, "", How.WAS_CALLED, now.utc_s, now.utc_s)
             if manager is not None or not self._take_in(found, now):
@@ -499,8 +469,8 @@ class Met:
             self.hosts_by_name[found.name.casefold()] = found.host
 
     def _unindex_host(self, found: Acquaintance) -> None:
-        self._by_host = {host: one for host, one in self._by_host.items() if one is not found}
-        self._detours = {host: one for host, one in self._detours.items() if one is not found}
+        if found.how is not How.CALLED_US:  # Of those there may be many, and none of them is called anywhere.
+            self._by_host = {host: one for host, one in self._by_host.items() if one is not found}
 
     def _unname(self, found: Acquaintance) -> None:
         if found.name:
@@ -513,7 +483,3 @@ class Met:
 
 def _last_seen(one: Acquaintance) -> int:
     return one.last_s
-
-
-def _comparable(address: str) -> object:
-    return address_of(address) or address.casefold()

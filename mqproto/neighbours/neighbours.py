@@ -10,7 +10,7 @@ was sent over the later one is answered for, the queues change over to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -19,7 +19,6 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.neighbours.connections import Neighbour, note_of_end
-from mqproto.neighbours.detours import IN_VAIN_INTERVALS, Detours
 from mqproto.neighbours.door import Door
 from mqproto.neighbours.hosts import BLOCKED, Hosts
 from mqproto.neighbours.met import Acquaintance, Met
@@ -77,14 +76,13 @@ class Neighbours:
         self._traced: list[tuple[bytes, str]] = []
         self.pings = Pings(desk)
         self._refusals = Refusals(desk)
-        self.detours = Detours(self._refusals)
         self._stopped = False
 
     # Queues and their way
 
     def attach(self, queue: OutgoingQueue, hops: tuple[NextHop, ...]) -> None:
         """A queue's way leads over one of these next hops, the first if it can be reached."""
-        neighbour = self.detours.join(queue, self._over(hops))
+        neighbour = self._over(hops)
         neighbour.add(queue)
         self._by_queue[queue.queue] = neighbour
         if queue.count:
@@ -96,14 +94,11 @@ class Neighbours:
         if neighbour is None:
             return
         neighbour.remove(queue)
-        self.detours.forget(queue)
         self._drop_unused(neighbour)
 
     def _drop_unused(self, neighbour: Neighbour) -> None:
         """One that was met, and that nothing is for any more."""
         if neighbour.is_unused and neighbour.session is None and neighbour.hop.learnt:
-            if self.detours.through(neighbour):
-                return
             self._by_hops.pop(neighbour.hops, None)
             self._by_manager.pop(neighbour.hop.manager, None)
             self._awake.pop(neighbour, None)
@@ -126,9 +121,6 @@ class Neighbours:
                 neighbour.hops = hops or (replace(neighbour.hop, host=""),)
                 self._by_hops[neighbour.hops] = neighbour
             self._awake[neighbour] = None
-            for home in self.detours.through(neighbour):
-                if not self.met.calls_from(home.hop.host, manager):
-                    self._end_detour(home)
         found = self.met.get(manager)
         for session in self.sessions.values():
             if session.remote_qm != manager or not session.is_met:
@@ -233,15 +225,12 @@ class Neighbours:
         self._touched[session] = None
         return connect is not None or session.closed is not None
 
-    def lost(self, key: int, reason: str, now: Moment, tried: Collection[str] = ()) -> None:
-        """A transport broke or could not be opened.  3.1.7.3
-
-        tried: the addresses of its host, where that is a name, at which it could not be opened.
-        """
+    def lost(self, key: int, reason: str, now: Moment) -> None:
+        """A transport broke or could not be opened.  3.1.7.3"""
         session = self.sessions.get(key)
         if session is not None:
             session.close("3.1.7.3", reason)
-            self._forget(session, now, tried)
+            self._forget(session, now)
 
     def touched(self, session: Session) -> None:
         """Something happened to a session: it is looked at in this turn."""
@@ -273,7 +262,7 @@ class Neighbours:
         )
         return session
 
-    def _forget(self, session: Session, now: Moment, tried: Collection[str] = ()) -> None:
+    def _forget(self, session: Session, now: Moment) -> None:
         """A session is over: what nobody answered for is next again, on another one.  3.1.5.9"""
         assert session.closed is not None
         del self.sessions[session.key]
@@ -309,36 +298,8 @@ class Neighbours:
             neighbour.failing_since_s = now.utc_s
         for sequence in neighbour.sequences:
             sequence.disconnected()
-        if not session.was_reached and neighbour.hop.manager is None:
-            self._begin_detour(neighbour, tried, now)
         self._go_on(neighbour, now)
         self._drop_unused(neighbour)
-
-    def _begin_detour(self, neighbour: Neighbour, tried: Collection[str], now: Moment) -> None:
-        """A host was called in vain: what is for it leaves over sessions of one that calls from there, if one does."""
-        host = neighbour.hop.host
-        if self._stopped or not neighbour.wants_session(now):
-            return
-        manager = self.met.detour(host, tried, now)
-        if manager is None:
-            return
-        self._reached[host.lower()] = manager
-        instead = self._over(self.met.hop_to(manager))
-        for queue in self.detours.begin(neighbour, instead, now):
-            self._by_queue[queue.queue] = instead
-            self.wake(queue)
-        self._start_retry_timer(neighbour, now, IN_VAIN_INTERVALS)
-
-    def _end_detour(self, neighbour: Neighbour) -> None:
-        """A host is called again, or nobody calls from there any more."""
-        self.met.end_detour(neighbour.hop.host)
-        instead, queues = self.detours.end(neighbour)
-        for queue in queues:
-            self._by_queue[queue.queue] = neighbour
-            self.wake(queue)
-        self._drop_unused(instead)
-        self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
-        self._awake[neighbour] = None
 
     def _without_order_acks(self, entries: list[InFlight]) -> list[InFlight]:
         """Those that are kept for one that may not come again: an OrderAck is not, as a resend asks for another."""
@@ -362,8 +323,6 @@ class Neighbours:
 
     def _go_on(self, neighbour: Neighbour, now: Moment) -> None:
         """There is no session: the next hop is tried at once, the first one again after a while.  3.1.5.9, 3.1.6.1"""
-        if self.detours.instead_of(neighbour) is not None:
-            return
         self._timers.stop(Timer.SESSION_RETRY_CONNECT, neighbour)
         if neighbour.better is not None:
             self._serve(neighbour, neighbour.better, neighbour.better_index, now)
@@ -376,8 +335,8 @@ class Neighbours:
             neighbour.index = 0
             self._start_retry_timer(neighbour, now)
 
-    def _start_retry_timer(self, neighbour: Neighbour, now: Moment, intervals: int = 1) -> None:
-        deadline_ms = now.uptime_ms + intervals * self._settings.try_connect_interval_ms
+    def _start_retry_timer(self, neighbour: Neighbour, now: Moment) -> None:
+        deadline_ms = now.uptime_ms + self._settings.try_connect_interval_ms
         self._timers.start(Timer.SESSION_RETRY_CONNECT, neighbour, deadline_ms)
 
     # One turn
@@ -615,12 +574,7 @@ class Neighbours:
 
     def retry(self, neighbour: Neighbour, now: Moment) -> None:
         """The Session Retry Connect Timer is due: begin anew with the first next hop.  3.1.6.1"""
-        instead = self.detours.instead_of(neighbour)
-        if instead is not None and instead.session is not None:
-            self._start_retry_timer(neighbour, now, IN_VAIN_INTERVALS)
-        elif instead is not None:
-            self._end_detour(neighbour)
-        elif neighbour.session is None:
+        if neighbour.session is None:
             self._awake[neighbour] = None
         else:
             self._call_better(neighbour, 0, now)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
 
 from mqproto.base.errors import WireFormatError
 from mqproto.base.moment import Moment
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.trial import Suspect, Trial, queue_of
 from mqproto.session import InFlight
-from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note, Waiting
@@ -77,16 +75,6 @@ class Refusals:
 
     def _is_waited_for(self, neighbour: Neighbour, trial: Trial, suspect: Suspect) -> bool:
         return neighbour.index not in suspect.overtaken and neighbour.count > len(trial.suspects)
-
-    def let_go(self, neighbour: Neighbour, queue: OutgoingQueue) -> None:
-        """A queue goes another way: what of it is held back is next again."""
-        trial = neighbour.trial
-        found = [one for one in trial.suspects if one.entry.origin is queue] if trial is not None else []
-        for suspect in found:
-            assert trial is not None
-            trial.drop(suspect)
-            queue.release(suspect.entry.position)
-        queue.returned(sorted((suspect.entry for suspect in found), key=attrgetter("position")))
 
     def pass_over(self, neighbour: Neighbour, entries: list[InFlight]) -> None:
         """These are held back with the suspects, unsent."""

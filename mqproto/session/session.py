@@ -136,8 +136,6 @@ class Session:
         )
         self._buffer = PacketBuffer()
         self._order = 0
-        self.was_reached = not initiator
-        """Whether its transport was ever open."""
 
     @property
     def key(self) -> int:
@@ -229,7 +227,6 @@ class Session:
     def opened(self, now: Moment, address: str = "") -> None:
         """The transport that we asked for is open, to this address of the host."""
         self.data.address = address
-        self.was_reached = True
         request_connection(self.data, now)
 
     def receive(

@@ -149,11 +149,6 @@ class Explainer:
                     + f" for {duration(status.utc_s - began_s)}" * (began_s < status.utc_s)
                     + f", after: {queue.last_failure}" * bool(queue.last_failure)
                 )
-            case _ if queue.is_waited_for and queue.retry_at_ms is not None:
-                yield (
-                    f"waits until {hop} calls, as it did before, since a call there was in vain: {queue.last_failure}; "
-                    f"next try {_in(queue.retry_at_ms, status)}"
-                )
             case _ if queue.is_waited_for:
                 yield (
                     f"waits until {hop} calls: it was met when it called, and is not called from here; [strangers] call"

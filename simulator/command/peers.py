@@ -359,7 +359,7 @@ def met_words(one: MetStatus, now_s: int | None = None) -> str:
     )
     if now_s is not None and one.address:
         parts.append(f"last seen {duration(now_s - one.last_s)} ago")
-    if now_s is not None and one.awaited_s > now_s and one.is_called:
+    if now_s is not None and one.awaited_s > now_s:
         parts.append(f"called for answers for another {duration(one.awaited_s - now_s)}")
     if one.other:
         ago = f" {duration(now_s - one.other_s)} ago" if now_s is not None else ""

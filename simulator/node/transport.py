@@ -6,7 +6,6 @@ import errno
 import ipaddress
 import os
 import socket
-from collections.abc import Collection
 from contextlib import suppress
 from time import perf_counter
 from typing import Any, Final
@@ -180,7 +179,6 @@ class Transports:
 
     async def _connect(self, order: OpenTransport, scope: trio.CancelScope) -> None:
         where = f"{order.host}:{order.port}"
-        tried: list[str] = []
         opened: socket.socket | None = None
         wire: socket.socket | TlsSocket | None = None  # The same, or TLS over it.
         reason = (
@@ -189,7 +187,7 @@ class Transports:
         )
         with scope, trio.move_on_after(CONNECT_TIMEOUT_S):
             try:
-                opened = await dial(order.host, order.port, self._source, avoid=order.avoid, tried=tried)
+                opened = await dial(order.host, order.port, self._source, avoid=order.avoid)
                 _hurry(opened)
                 wire = opened if order.tls is None else await self._secured(opened, order.tls)
             except TlsError as error:
@@ -198,7 +196,7 @@ class Transports:
                 reason = refusal(error, where)
         del self._scopes[order.session]
         if opened is None or wire is None:
-            self._lost(order.session, reason, tried)
+            self._lost(order.session, reason)
             return
         if scope.cancel_called:
             wire.close()  # The core gave up as the connection came.
@@ -298,8 +296,8 @@ class Transports:
             if connection.unsent_bytes > limit_bytes:
                 return "it does not read what is sent to it"
 
-    def _lost(self, session: int, reason: str, tried: Collection[str] = ()) -> None:
-        self._core.lost(session, reason, self._clock.now(), tried)
+    def _lost(self, session: int, reason: str) -> None:
+        self._core.lost(session, reason, self._clock.now())
         self._turns.wake()
 
 
@@ -378,7 +376,6 @@ async def dial(
     kind: socket.SocketKind = socket.SOCK_STREAM,
     *,
     avoid: str = "",
-    tried: list[str] | None = None,
 ) -> socket.socket:
     """Connect to the first address of a host that can be had, from our own if both are on loopback.
 
@@ -387,7 +384,6 @@ async def dial(
 
     Args:
         avoid: an address that is tried last.
-        tried: is given the addresses of the host.
 
     Raises:
         OSError: there is nobody, or no such host.
@@ -398,8 +394,6 @@ async def dial(
     except UnicodeError:  # What cannot be a name at all.
         raise socket.gaierror(socket.EAI_NONAME, "no such name") from None
     found.sort(key=lambda entry: str(entry[4][0]) == avoid)
-    if tried is not None:
-        tried += [str(entry[4][0]) for entry in found]
     ends_at = trio.current_time() + CONNECT_TIMEOUT_S
     for place, (family, _, _, _, address) in enumerate(found):
         share_s = (ends_at - trio.current_time()) / (len(found) - place)

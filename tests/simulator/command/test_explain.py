@@ -98,10 +98,6 @@ REFUSED = "connection refused by 127.0.0.2:1801"
         ),
         (
             {"state": "disconnected", "is_waited_for": True},
-            f"waits until {HOP} calls, as it did before, since a call there was in vain: {REFUSED}; next try in 4 s",
-        ),
-        (
-            {"state": "disconnected", "is_waited_for": True, "retry_at_ms": None},
             f"waits until {HOP} calls: it was met when it called, and is not called from here; [strangers] call says "
             "who may be",
         ),

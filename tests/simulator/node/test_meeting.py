@@ -12,7 +12,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,6 @@ from simulator.client import Client, connect
 from simulator.command.explain import Explainer
 from simulator.node.control import RolledBack
 from simulator.topology import Topology, parse
-from simulator.topology.ports import reserved_address
 from simulator.topology.views import as_toml
 from tests.simulator.running import NodeProcess, running
 from tests.simulator.typed import Done, in_process
@@ -136,51 +135,6 @@ async def test_what_goes_to_a_direct_name_arrives_and_is_confirmed_by_one_who_ma
         await until_sent(office)
         opened = {peer.host: peer.opened for peer in (await shop.peers()).peers}
         assert opened == {OFFICE_HOST: 0}, "office has called nobody"
-
-
-@pytest.mark.parametrize("name", [rf"DIRECT=TCP:{SHOP_HOST}", "DIRECT=OS:shop-pc"])
-async def test_what_goes_to_a_direct_name_of_one_who_can_only_call_takes_his_session_and_waits_for_it(
-    name: str, tmp_path: Path
-) -> None:
-    """`shop` calls from its address, and nobody listens there at port 1801."""
-    trio.socket.set_custom_hostname_resolver(Names(shop_pc=[ELSEWHERE, SHOP_HOST]))
-    closed = alone("shop", SHOP_HOST, SHOP_QUEUES.replace("strangers = true", ""))
-    elsewhere = replace(closed.nodes["shop"], port=reserved_address()[1])
-    closed = replace(closed, nodes={"shop": elsewhere})
-
-    @asynccontextmanager
-    async def a_shop() -> AsyncIterator[Client]:
-        folder = tmp_path / "shop"
-        async with running(closed, "shop", folder), connect(closed, "shop", folder) as client:
-            yield client
-
-    async with office_in(tmp_path / "office") as office:
-        async with a_shop() as shop:
-            # Any answer is welcome that goes to a queue which was named.
-            await shop.send(ORDERS, b"one", transactional=True, response_queue=r".\private$\replies")
-            assert [order.body for order in await received(office, "orders", 1)] == [b"one"]
-            await office.send(
-                rf"{name}\private$\replies",
-                b"an answer",
-                transactional=True,
-                admin_queue=r".\private$\notes",
-                acknowledgments=0x0F,
-            )
-            assert [answer.body for answer in await received(shop, "replies", 1)] == [b"an answer"]
-            notes = await received(office, "notes", 2)
-            assert [note.message_class for note in notes] == ["ACK_REACH_QUEUE", "ACK_RECEIVE"]
-            await until_sent(office)
-        await office.send(rf"{name}\private$\replies", b"another", transactional=True)
-        line = await why(office, rf"{name}\private$\replies", "waits until", OFFICE)
-        assert re.search(
-            r"waits until \S+ \(127.0.0.41:1801\) calls, as it did before, since a call there was in vain: connection "
-            r"refused by \S+; next try in [0-9.]+ s$",
-            line,
-        ), line
-        async with a_shop() as shop:
-            await shop.send(ORDERS, b"two", transactional=True)
-            assert [answer.body for answer in await received(shop, "replies", 1)] == [b"another"]
-            await until_sent(office)
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
@@ -304,11 +258,11 @@ async def a_web_server(host: str) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
 
 
-async def why(client: Client, subject: str, word: str, at: Topology = SHOP) -> str:
+async def why(client: Client, subject: str, word: str) -> str:
     """The line of `mqproto explain` that has a word, as soon as there is one."""
-    explainer = Explainer(at, "mqproto node")
+    explainer = Explainer(SHOP, "mqproto node")
     while True:
-        for line in explainer.lines({at.name: await client.explain(subject)}):
+        for line in explainer.lines({"shop": await client.explain(subject)}):
             if word in line:
                 return line.strip()
         await trio.sleep(0.02)
@@ -374,13 +328,11 @@ async def test_why_nothing_moves_is_said_in_one_line_and_the_message_stays_where
             r"DIRECT=TCP:127.0.0.49\private$\q": "not connected to 127.0.0.49:1801 for 0 s: connection refused by ",
         }
         for name, begins in said.items():
-            await shop.send(name, b"one", transactional=True, response_queue=r".\private$\replies")
+            await shop.send(name, b"one", transactional=True)
             line = await why(shop, name, "not connected to")
             assert re.sub(r"for \d+ s", "for 0 s", line).startswith(begins)
             [queue] = (await shop.explain(name)).status.outgoing
             assert (queue.waiting, queue.sequence) == (1, True)
-        shown = (await typed(tmp_path, SHOP, "peers")).out
-        assert "  nowhere: at nowhere; met when it was called; called for answers for another " in shown
 
 
 @pytest.mark.parametrize(
