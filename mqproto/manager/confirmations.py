@@ -7,7 +7,9 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
+from mqproto.transfer.readings import destination_of, may_be_ours, meant_by, number_in
 from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.spellings import IncomingSequences
 from mqproto.transfer.succession import LAST_ORDINAL, Succession
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
@@ -44,12 +46,15 @@ class Confirmations:
     as we have acknowledged it.
     """
 
-    def __init__(self, desk: Desk, outbound: Outbound, state: StoredState) -> None:
+    def __init__(
+        self, desk: Desk, outbound: Outbound, incoming: IncomingSequences, state: StoredState
+    ) -> None:
         self._identity = desk.identity
         self._writes = desk.writes
         self._notes = desk.notes
         self._endings = desk.endings
         self._outbound = outbound
+        self._incoming = incoming
         self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
         self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
@@ -95,16 +100,15 @@ class Confirmations:
         when what we have sent was sent once more.
         """
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
-        if number == 0 and identifier.time_stamp == 0:
-            # The number stands in TxSequenceID, as the example of 3.1.1.6.2 has it, if only one sequence can be meant.
-            candidates = self._outbound.sequences_towards(source)
-            if len(candidates) == 1:
-                identifier, number = candidates[0].identifier, identifier.ordinal
         succession = self._outbound.succession(identifier.time_stamp)
+        if succession is None and self._names_no_sequence_of_ours(identifier.time_stamp, source):
+            self._open_word(body, source, remote, now)
+            return
         if succession is None or not self._outbound.speaks_for(succession.head, source, remote):
             self._note_stray("OrderAck", body, source, remote)
             return
         head = succession.head
+        self._outbound.naming.add(destination_of(head))
         if identifier == head.identifier and (number == 0 or head.was_sent(number)):
             if self._arrived_through(head, number, now):
                 self._outbound.wake(head)
@@ -116,6 +120,22 @@ class Confirmations:
             self._destination_is_ahead(succession, identifier, number, now)
         else:
             self._note_stray("OrderAck", body, source, remote)
+
+    def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
+        """Whether a TimeStamp can be none of ours, or is the one under which its queue manager sends itself."""
+        return not may_be_ours(time_stamp) or any(
+            one.source == source and one.identifier.time_stamp == time_stamp for one in self._incoming
+        )
+
+    def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
+        """A destination tells a number, and leaves open of which sequence.  3.1.1.6.2, 3.1.7.17"""
+        theirs, number = self._outbound.sequences_towards(source, remote), number_in(body)
+        if not any(one.was_sent(number) for one in theirs):
+            self._note_stray("OrderAck", body, source, remote)
+            return
+        meant = meant_by(number, theirs)
+        if meant is not None and self._arrived_through(meant, number, now, named=False):
+            self._outbound.wake(meant)
 
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment
@@ -147,10 +167,15 @@ class Confirmations:
         }
         self._notes.append(Note("destination-ahead-of-store", facts))
 
-    def _arrived_through(self, sequence: OutgoingSequence, number: int, now: Moment) -> bool:
-        """All messages of a sequence up to a number arrived; whether that is news."""
+    def _arrived_through(
+        self, sequence: OutgoingSequence, number: int, now: Moment, *, named: bool = True
+    ) -> bool:
+        """All messages of a sequence up to a number arrived; whether that is news.
+
+        named: whether an OrderAck says so that names the sequence.
+        """
         identifier, first = sequence.identifier, sequence.last_ack + 1
-        if not sequence.order_ack(number, now, self._writes):
+        if not sequence.order_ack(number, now, self._writes, named=named):
             return False
         self._waypoints.order_acknowledged(identifier, first, number)
         return True
@@ -185,7 +210,7 @@ class Confirmations:
             facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
             self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
         if current and message_class == MessageClass.ACK_RECEIVE:
-            self._arrived_through(sequence, number, now)
+            self._arrived_through(sequence, number, now, named=False)
         elif current:
             sequence.withdraw(number, self._writes)
         self._writes.force()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
@@ -16,7 +17,8 @@ from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
-from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.transfer.readings import destination_of, where_to
+from mqproto.transfer.sequence import USED_UP, OutgoingSequence
 from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
@@ -40,15 +42,11 @@ MESSAGE_ID_BLOCK = 65_536
 
 ORDINAL_BLOCK = 4_096
 """So many Ordinals of TxSequenceIDs are set aside at a time; each time that all is acknowledged takes one."""
-TRANSACTION_LIMIT = 10_000
-"""Messages in one transaction: they are written in one commit."""
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
 """How many hosts are called because strangers ask for answers there, how many queues those have who were met, and how
 many messages wait for each host, and for each that was met."""
-LAST_NUMBER = 0xFFFFFFFE
-"""The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 
 
 class Outbound:
@@ -76,6 +74,10 @@ class Outbound:
         self._dice = state.dice
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
         self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
+        self._towards: dict[str, list[OutgoingSequence]] = {}
+        """By where they lead, all sequences."""
+        self.naming: set[str] = set()
+        """The destinations that have named a sequence in an OrderAck since the start."""
         self._successions: dict[str, Succession] = {}
         """By the one spelling of the destination's name."""
         self._by_time_stamp: dict[int, Succession] = {}
@@ -383,7 +385,7 @@ class Outbound:
         It has the name under which the first was sent. All that joins is sent under that, since its destination may
         tell names apart by case.
         """
-        spelling = one_spelling(name)
+        spelling, number = one_spelling(name), self._unused_number(where_to(name, manager))
         succession = self._successions.get(spelling)
         if succession is None or succession.newest.is_closed:
             sequence = succession.spare if succession is not None else None
@@ -398,7 +400,14 @@ class Outbound:
             succession = self._successions[spelling]
             succession.begin(sequence, now)
         self.set_aside(succession.newest.identifier)
+        succession.newest.pass_over(number)
         return succession.newest
+
+    def _unused_number(self, destination: str) -> int:
+        """A number that no message to a destination has, as long as it is not known how that reads."""
+        if destination in self.naming:
+            return 1
+        return min(max((one.next_number for one in self._towards.get(destination, ())), default=1), USED_UP)
 
     def set_aside(self, identifier: TxSequenceId) -> None:
         """Before a message has this identifier, its Ordinal is below what the store says of them."""
@@ -414,6 +423,7 @@ class Outbound:
         sequence.final_queue = self._finals.get(sequence.name, 0)
         succession = self._successions.get(one_spelling(sequence.name)) or self._new_succession(sequence)
         succession.add(sequence)
+        self._towards.setdefault(destination_of(sequence), []).append(sequence)
         if sequence.is_closed:
             self._by_time_stamp[sequence.identifier.time_stamp] = succession
         self._add(sequence, hops, manager)
@@ -433,16 +443,20 @@ class Outbound:
         succession = self._successions.get(one_spelling(name))
         if succession is None or succession.newest.is_closed:
             return False
-        return succession.newest.next_number > LAST_NUMBER - TRANSACTION_LIMIT
+        return succession.newest.next_number > USED_UP
 
     def succession(self, time_stamp: int) -> Succession | None:
         """The sequences whose TxSequenceIDs have this TimeStamp: all to one destination queue."""
         return self._by_time_stamp.get(time_stamp)
 
-    def sequences_towards(self, manager: Guid) -> list[OutgoingSequence]:
-        """The sequences to queues of one queue manager that wait for an OrderAck."""
-        heads = [succession.head for succession in self._successions.values()]
-        return [head for head in heads if head.destination_manager == manager and head.count]
+    def sequences_towards(self, source: Guid, remote: Remote) -> list[OutgoingSequence]:
+        """The sequences for which an acknowledgment of `source` counts that this neighbour, or stranger, brings."""
+        spoken_for = (
+            succession
+            for succession in self._successions.values()
+            if self.speaks_for(succession.head, source, remote)
+        )
+        return list(chain.from_iterable(spoken_for))
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
         """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""

@@ -150,7 +150,7 @@ class QueueManager:
         self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues)
         self._tracing = Tracing(self._outcomes)
         self._expiration = Expiration(desk, self._outbound, self._queues)
-        self._confirmations = Confirmations(desk, self._outbound, state)
+        self._confirmations = Confirmations(desk, self._outbound, incoming, state)
         self._arrivals = Arrivals(
             desk,
             incoming,

@@ -16,13 +16,14 @@ from mqproto.base.errors import QuotaExceeded, UsageError
 from mqproto.base.moment import Moment
 from mqproto.manager.expiration import Expiration
 from mqproto.manager.localqueues import LocalQueues
-from mqproto.manager.outbound import TRANSACTION_LIMIT, Outbound
+from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import HEADROOM_BYTES, Draft, queue_name
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.transfer.sequence import TRANSACTION_LIMIT
 from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -28,6 +29,13 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId, with_place, with_previous_number
 from mqproto.wire.glance import reach_deadline_s
 from mqproto.wire.guid import NULL_GUID, Guid
+
+TRANSACTION_LIMIT: Final = 10_000
+"""Messages in one transaction: they are written in one commit."""
+LAST_NUMBER: Final = 0xFFFFFFFE
+"""The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
+USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
+"""A sequence that has come so far takes no more; it begins anew when all its messages are acknowledged."""
 
 
 class OutgoingSequence(OutgoingQueue):
@@ -81,6 +89,8 @@ class OutgoingSequence(OutgoingQueue):
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
+        self._unsent = Ranges()
+        """Those of them that were never sent in this sequence, as far as this process knows."""
         self._settings = settings
         self._timers = timers
         self._resends: deque[Waiting] = deque()
@@ -154,15 +164,26 @@ class OutgoingSequence(OutgoingQueue):
         assert not self.count, f"sequence {self.identifier} still has {self.count} messages"
         self.is_closed = False
         self.identifier = identifier
-        self._forget_places()
+        self._begin_anew()
+
+    def pass_over(self, number: int) -> None:
+        """No message gets a number below this one any more."""
+        if number > self.next_number:
+            self._unsent.add(self.next_number, number - 1)
+            self._holes.add(self.next_number, number - 1)
+            self._last = self.base + number - 1
 
     def number_next(self) -> tuple[TxSequenceId, int, int]:
         """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
 
         Numbers are given when a message is accepted from its application, not when it is first sent: what is on disk
         is what will be on the wire, also after a crash. Nothing changes until the message joins.
+
+        Where nothing is kept, nothing need come before it. So it is welcome also where its destination has lost what it
+        had, with an older store.
         """
-        return self.identifier, self.next_number, self._holes.before(self.next_number)
+        previous = self._holes.before(self.next_number) if self.count else 0
+        return self.identifier, self.next_number, previous
 
     @property
     def next_number(self) -> int:
@@ -260,6 +281,10 @@ class OutgoingSequence(OutgoingQueue):
         """Whether a message with this number may have reached the destination; after a restart, any may have."""
         return 0 < number <= self.cursors.sent_ceiling - self.base
 
+    def may_mean(self, number: int) -> bool:
+        """Whether an OrderAck that names no sequence may be about this one, as far as this process knows."""
+        return self.was_sent(number) and number not in self._unsent
+
     def _see_to_timer(self, now: Moment) -> None:
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
             self._await_order_ack(now)
@@ -268,15 +293,20 @@ class OutgoingSequence(OutgoingQueue):
         """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
 
-    def order_ack(self, number: int, now: Moment, writes: PendingWrites) -> bool:
+    def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
         """The destination has all messages up to a number; false if that says nothing new.  3.1.5.6
 
         The caller has seen that it is for the current sequence and that the number was sent.
+
+        named: whether an OrderAck says so with the TxSequenceID of the sequence. If all is acknowledged then, the next
+            message begins a new one. Else its number goes on, as an OrderAck that tells a number alone may come late.
         """
         self.time_of_last_ack_s = now.utc_s
         self.last_ack_count += 1
         if number <= self.last_ack:
             self.see_it_behind(number)
+            if named and not self.count and self.next_number > 1:
+                self._end(writes)
             return False
         self.behind = None
         first, last = self.base + self.last_ack + 1, self.base + number
@@ -286,6 +316,7 @@ class OutgoingSequence(OutgoingQueue):
         writes.later.remove(self.queue, first, last)
         on_disk = self._count_kept(self.window.read_through - self.base, number)
         withdrawn = self._holes.drop_through(number)
+        self._unsent.drop_through(number)
         self.count -= number - self.last_ack - withdrawn
         resend_is_over = self.cursors.acknowledge(last)
         self.window.forget_through(last, on_disk)
@@ -293,9 +324,12 @@ class OutgoingSequence(OutgoingQueue):
             self._end_resend()
         self.resend_interval_index = 0
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
-        if self.sent_through > last:
+        if self.unacked_count:
             self._await_order_ack(now)
-        self._end_if_empty()
+        if named and not self.count:
+            self._end(writes)
+        else:
+            self._rest_if_empty(writes)
         writes.changed(self, urgent=False)
         return True
 
@@ -325,7 +359,7 @@ class OutgoingSequence(OutgoingQueue):
         self.renumbered_through = self._last
         self.behind = None
         self._resend()
-        if self.sent_through > self.base:
+        if self.unacked_count:
             self._await_order_ack(now)
         writes.changed(self, urgent=True)
 
@@ -339,6 +373,8 @@ class OutgoingSequence(OutgoingQueue):
             return
         position = self.base + number
         self._holes.add(number, number)
+        if position > self.cursors.sent_ceiling:
+            self._unsent.add(number, number)
         self.count -= 1
         if self.window.forget(position) is None:
             self.window.forget_on_disk(position)
@@ -349,24 +385,38 @@ class OutgoingSequence(OutgoingQueue):
         # On disk before the next message bridges the gap: after a crash this one would come back, and its destination,
         # which is past it, would drop it without a word.
         writes.urgent().remove(self.queue, position, position)
-        self._end_if_empty()
+        self._rest_if_empty(writes)
         writes.changed(self, urgent=True)
 
-    def _end_if_empty(self) -> None:
-        """All is acknowledged: the next message begins a new sequence.  3.1.5.6"""
-        if self.count:
-            return
+    def _end(self, writes: PendingWrites) -> None:
+        """No OrderAck that tells a number alone can come for it: the next message begins a new sequence.  3.1.5.6"""
         self.identifier = replace(self.identifier, ordinal=self.identifier.ordinal + 1)
-        self._forget_places()
+        self._begin_anew()
+        writes.changed(self, urgent=False)
         if self.emptied is not None:
             self.emptied()
 
-    def _forget_places(self) -> None:
-        """Nothing is kept, and nothing of what joins next was sent."""
+    def _begin_anew(self) -> None:
+        """Nothing is kept, and the next message has the number 1."""
         self.cursors.begin(self._last)
+        self._holes.clear()
+        self._unsent.clear()
+        self._forget_what_was_sent()
+
+    def _rest_if_empty(self, writes: PendingWrites) -> None:
+        """Nothing is kept, and no OrderAck has said so that names the sequence: its numbers go on."""
+        if self.count:
+            return
+        if self.next_number > USED_UP or (not self.last_ack and self._unsent.after(0) >= self.next_number):
+            self._end(writes)  # All numbers are used up, or none was ever sent.
+            return
+        self._forget_what_was_sent()
+        if self.emptied is not None:
+            self.emptied()
+
+    def _forget_what_was_sent(self) -> None:
         self.final_asked = False
         self.behind = None
-        self._holes.clear()
         self._end_resend()
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
@@ -407,7 +457,7 @@ class OutgoingSequence(OutgoingQueue):
         neighbour's disk. If it was lost further on, the resend brings it.
         """
         self.resend_interval_index = 0
-        if self.sent_through - self.base > self.last_ack:
+        if self.unacked_count:
             self._await_order_ack(now)
 
     def disconnected(self) -> None:

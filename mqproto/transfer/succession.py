@@ -35,6 +35,7 @@ from mqproto.wire import TxSequenceId
 FIRST_TIME_STAMP: Final = 2**31 - 2**28
 """The lowest of our TimeStamps: above the seconds, UTC, that version 0.5 took, and that Windows takes by note <35>,
 until July 2029. The highest has 31 bits, as the whole is a signed integer elsewhere ([MS-MQMQ] 2.2.5)."""
+LAST_TIME_STAMP: Final = FIRST_TIME_STAMP + 2**28 - 1
 SPREAD: Final = 256
 """Among how many ordinals a process chooses its first."""
 LAST_ORDINAL: Final = 0xFFFFFFFF - 0xFFFF

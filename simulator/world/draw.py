@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Final
 
 from mqproto.base.configuration import WINDOWS_REMEMBERED
-from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
+from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from simulator.base.randomness import chance
 from simulator.world.faults.attacks import draw_attacks
+from simulator.world.faults.readings import draw_readings
 from simulator.world.faults.table import DETOUR_MS, FAULTS
 from simulator.world.node.files import DEATHS
 from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
@@ -27,7 +28,7 @@ NAMES: Final = "abcdefg"
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
-APART: Final = frozenset({"cut", "put back", "impostor"})
+APART: Final = frozenset({"cut", "put back", "impostor", "order acks otherwise"})
 """Faults that are drawn in their own way."""
 TRAFFIC: Final = {
     "transactional": 10,
@@ -91,6 +92,10 @@ def draw(seed: int) -> Scenario:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
     attacks = tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
+    put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
+    readings = tuple(draw_readings(chance(seed, "readings"), nodes))
+    if put_back or (counters is not None and counters.sequence):
+        readings = ()  # A number alone does not tell that the store of its source is one of an earlier moment.
     return Scenario(
         seed=seed,
         nodes=nodes,
@@ -105,8 +110,9 @@ def draw(seed: int) -> Scenario:
             *gap_faults,
             *_cut(seed, nodes, links, bursts, storm_ms),
             *_barred(seed, nodes, links, bursts, storm_ms),
-            *_put_back(seed, nodes, storm_ms),
+            *put_back,
             *attacks,
+            *readings,
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -116,7 +122,7 @@ def draw(seed: int) -> Scenario:
         strangers=bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0,
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
-        counters=_counters(chance(seed, "counters")),
+        counters=counters,
         log_bytes=chance(seed, "log").choice((0, 0, 2_000, 20_000)),
     )
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
-from mqproto.manager.outbound import LAST_NUMBER, MESSAGE_ID_BLOCK, TRANSACTION_LIMIT, host_of
+from mqproto.manager.outbound import MESSAGE_ID_BLOCK, host_of
 from mqproto.messages.destinations import Destination
-from mqproto.routing import NextHop, Peer, Routes
+from mqproto.routing import NextHop, Routes
 from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import Guid, decode_message, guid_text
@@ -435,20 +434,6 @@ def test_a_destination_that_is_paused_is_so_in_each_priority_also_in_those_to_co
     for paused in outbound.named(name):
         outbound.hold(paused, on_hold=False)
     assert not outbound.towards_manager(guid_of("c"), 0).on_hold
-
-
-def test_the_sequences_towards_a_manager_are_those_that_wait_for_its_order_ack() -> None:
-    net = a_pair()
-    a = net.nodes["a"]
-    a.routes = replace(a.routes, peers={**net.peers_of("a"), guid_of("d"): Peer(("d",))})
-    net.start("a")
-    for destination in (at("c"), at("c", 18), at("d")):
-        net.send("a", destination, "x", transactional=True)
-    outbound = net.nodes["a"].up.inspect().outbound
-    assert [one.name for one in outbound.sequences_towards(guid_of("c"))] == [at("c").name, at("c", 18).name]
-    net.pass_ms(2_000)
-    assert outbound.sequences_towards(guid_of("c")) == []
-    assert [one.name for one in outbound.sequences_towards(guid_of("d"))] == [at("d").name]
 
 
 def test_a_sequence_is_full_when_a_whole_transaction_might_not_fit_any_more() -> None:

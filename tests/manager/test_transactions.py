@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.manager.outbound import TRANSACTION_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.transfer.sequence import TRANSACTION_LIMIT
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import TransactionHeader
 from tests.observing import kept, messages

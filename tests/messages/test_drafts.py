@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import QuotaExceeded, UsageError
-from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.manager.sending import STAMP_LIMIT, STAMP_LIMIT_BYTES
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import (
@@ -23,6 +22,7 @@ from mqproto.messages.drafts import (
     queue_name,
 )
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from mqproto.wire import (
     INFINITE,
     MessageClass,

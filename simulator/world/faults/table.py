@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
+from simulator.world.faults.readings import order_acks_otherwise
 from simulator.world.faults.rogues import deaf, forged_ack, impatient, lossy, picky, sparse
 from simulator.world.faults.strangers import hostile, hostile_ping, impostor, stranger
 from simulator.world.node.files import Death
@@ -303,6 +304,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "sparse": sparse,
     "put back": put_back,
     "impostor": impostor,
+    "order acks otherwise": order_acks_otherwise,
 }
 """What `draw` draws from."""
 

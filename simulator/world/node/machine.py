@@ -132,6 +132,9 @@ class Machine(WatchedNode):
             world.events,
             has_sequences=has_sequences,
             has_sparse_neighbours=any(fault.kind == "sparse" for fault in scenario.faults),
+            misreads_order_acks=any(
+                fault.kind == "order acks otherwise" and fault.where == name for fault in scenario.faults
+            ),
             largest_bytes=max(
                 (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in scenario.bursts), default=0
             ),
@@ -164,6 +167,8 @@ class Machine(WatchedNode):
         """The queues that an operator has deleted, and that are not there, as far as it knows."""
         self.is_calm = False
         """Whether its operators bring all in order."""
+        self.misread: Callable[[QueueManager], None] | None = None
+        """What makes each of its queue managers read the specification otherwise."""
         self.refuses: set[bytes] = set()
         """The bodies of messages on which it closes each session."""
         self.flush_ms = 0
@@ -358,6 +363,8 @@ class Machine(WatchedNode):
         )
         if counters is not None:
             begin_late(self.core, counters)
+        if self.misread is not None:
+            self.misread(self.core)
         self.core.stored(self.store.size_bytes)
         self.core.has_room(self.store.room_bytes)
         self._fullness = Fullness(self.store)

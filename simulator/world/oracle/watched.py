@@ -29,6 +29,7 @@ class WatchedNode:
         queues: what it hosts.
         has_sequences: whether it is the source or the destination of transactional messages.
         has_sparse_neighbours: whether some node acknowledges in its own way.
+        misreads_order_acks: whether its OrderAcks name sequences in a way that only their receiver can tell.
         largest_bytes: more than any packet takes.
         least_window: the smallest window of any node in the world.
     """
@@ -44,6 +45,7 @@ class WatchedNode:
         *,
         has_sequences: bool,
         has_sparse_neighbours: bool,
+        misreads_order_acks: bool,
         largest_bytes: int,
         least_window: int,
     ) -> None:
@@ -54,6 +56,7 @@ class WatchedNode:
         self.events = events
         self.has_sequences = has_sequences
         self.has_sparse_neighbours = has_sparse_neighbours
+        self.misreads_order_acks = misreads_order_acks
         self.largest_bytes = largest_bytes
         self.least_window = least_window
         self.consumer_limit = 0

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mqproto.manager.outbound import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from simulator.world import Consumer, Fault, Link, draw, simulate
 from simulator.world.run import run
 from simulator.world.scenarios.scenario import Counters

@@ -98,6 +98,8 @@ QUICK: Final = {
     "open-every-queue-to-strangers": 125,
     "forward-what-strangers-send": 1,
     "hold-what-strangers-send-early": 6,
+    "begin-numbers-again-whatever-was-said": 279,
+    "take-a-number-for-the-first-sequence-that-may-mean-it": 124,
     "send-before-commit": 5,
     "deliver-before-commit": 0,
     "commit-after-reads": 0,

@@ -1,0 +1,103 @@
+"""Queue managers that read the specification otherwise, as the text lets them.
+
+An OrderAck names what it acknowledges by TxSequenceID and TxSequenceNumber (2.2.4.1). By the table of 3.1.7.17 the
+first is the sequence in which the acknowledging queue manager sends itself, and by 3.1.1.6.2 it is the number. Such a
+node does so in all its lives, and now and then says again late what it has said.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.turn.endings import ReplyTo
+from mqproto.wire import OrderAckBody, TxSequenceId, UserMessage, acknowledgment_in, order_ack
+from simulator.base.randomness import chance
+from simulator.world.node.machine import Machine
+from simulator.world.scenarios.scenario import Fault
+from simulator.world.world import World
+
+LATE_MS: Final = (0, 300, 2_000, 12_000)
+"""After what time an OrderAck is said again; 0 is never."""
+INSTALLED_S: Final = 1_400_000_000
+"""The TimeStamp of a node that makes it of the time of its installation.  Note <35>"""
+
+
+def own_sequence(body: OrderAckBody) -> OrderAckBody:
+    """By the table of 3.1.7.17."""
+    own = TxSequenceId(time_stamp=INSTALLED_S, ordinal=1)
+    return OrderAckBody(own, body.tx_sequence_number, body.tx_previous_sequence_number)
+
+
+def number_alone(body: OrderAckBody) -> OrderAckBody:
+    """By the example of 3.1.1.6.2, and nothing in TxSequenceNumber."""
+    return OrderAckBody(TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number), 0, 0)
+
+
+def number_twice(body: OrderAckBody) -> OrderAckBody:
+    """By the example of 3.1.1.6.2, and by 2.2.4.1 in TxSequenceNumber."""
+    identifier = TxSequenceId(time_stamp=0, ordinal=body.tx_sequence_number)
+    return OrderAckBody(identifier, body.tx_sequence_number, body.tx_previous_sequence_number)
+
+
+READINGS: Final = (own_sequence, number_alone, number_twice)
+
+
+def order_acks_otherwise(world: World, fault: Fault) -> bool:
+    """From now on, in all its lives, the node's OrderAcks are as one of READINGS has them; `value` says which."""
+    machine = world.machines[fault.where]
+    dice = chance(world.scenario.seed, "order acks said again", machine.name)
+    machine.misread = partial(_misread, machine, READINGS[fault.value % len(READINGS)], dice)
+    if machine.core is not None:
+        machine.misread(machine.core)
+    return True
+
+
+def _misread(
+    machine: Machine,
+    reading: Callable[[OrderAckBody], OrderAckBody],
+    dice: random.Random,
+    core: QueueManager,
+) -> None:
+    outbound = core.inspect().outbound
+    sound = outbound.acknowledge
+
+    def acknowledge(message: UserMessage, reply_to: ReplyTo) -> None:
+        body = acknowledgment_in(message)
+        if not isinstance(body, OrderAckBody):
+            sound(message, reply_to)
+            return
+        say(message.user.message_id, message, reading(body), reply_to)
+        machine.ledger.tally["order ack otherwise"] += 1
+        if delay_ms := dice.choice(LATE_MS):
+            machine.later(delay_ms, again, message, reading(body), reply_to)
+
+    def again(message: UserMessage, body: OrderAckBody, reply_to: ReplyTo) -> None:
+        say(outbound.next_message_id(), message, body, reply_to)
+
+    def say(message_id: int, message: UserMessage, body: OrderAckBody, reply_to: ReplyTo) -> None:
+        destination = message.user.destination_queue
+        assert isinstance(destination, (int, str))
+        said = order_ack(
+            source=machine.guid,
+            destination_manager=message.user.queue_manager_address,
+            destination=destination,
+            message_id=message_id,
+            sent_time_s=message.user.sent_time_s,
+            body=body,
+        )
+        sound(said, reply_to)
+
+    outbound.acknowledge = acknowledge  # type: ignore[method-assign]
+
+
+def draw_readings(dice: random.Random, nodes: tuple[str, ...]) -> Iterable[Fault]:
+    """In one world of eight some nodes read the specification otherwise."""
+    if dice.randrange(8):
+        return
+    for name in nodes:
+        if dice.randrange(4):
+            yield Fault(at_ms=0, kind="order acks otherwise", where=name, value=dice.randrange(len(READINGS)))
