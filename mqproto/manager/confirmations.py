@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
-from mqproto.transfer.readings import destination_of, may_be_ours, meant_by, number_in
+from mqproto.transfer.readings import may_be_ours, meant_by, number_in
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.transfer.succession import LAST_ORDINAL, Succession
@@ -108,7 +109,7 @@ class Confirmations:
             self._note_stray("OrderAck", body, source, remote)
             return
         head = succession.head
-        self._outbound.naming.add(destination_of(head))
+        succession.by_name = True
         if identifier == head.identifier and (number == 0 or head.was_sent(number)):
             if self._arrived_through(head, number, now):
                 self._outbound.wake(head)
@@ -128,14 +129,21 @@ class Confirmations:
         )
 
     def _open_word(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
-        """A destination tells a number, and leaves open of which sequence.  3.1.1.6.2, 3.1.7.17"""
-        theirs, number = self._outbound.sequences_towards(source, remote), number_in(body)
-        if not any(one.was_sent(number) for one in theirs):
-            self._note_stray("OrderAck", body, source, remote)
-            return
+        """A destination tells a number, and leaves open of which sequence.  3.1.1.6.2, 3.1.7.17
+
+        One that says nothing new may tell that its sender has lost what it had, as if it named each of its sequences.
+        """
+        theirs, number = self._outbound.towards_source(source, remote), number_in(body)
         meant = meant_by(number, theirs)
-        if meant is not None and self._arrived_through(meant, number, now, named=False):
+        if meant is not None:
+            self._arrived_through(meant, number, now, named=False)
             self._outbound.wake(meant)
+            return
+        for succession in theirs:
+            succession.head.see_it_behind(0)
+            self._outbound.wake(succession.head)
+        if not any(one.may_mean(number) for one in chain.from_iterable(theirs)):
+            self._note_stray("OrderAck", body, source, remote)
 
     def _destination_is_ahead(
         self, succession: Succession, identifier: TxSequenceId, number: int, now: Moment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
-from itertools import chain
+from operator import attrgetter
 
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
@@ -17,8 +17,7 @@ from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import reply_to_sender
 from mqproto.transfer.copies import MessageName
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
-from mqproto.transfer.readings import destination_of, where_to
-from mqproto.transfer.sequence import USED_UP, OutgoingSequence
+from mqproto.transfer.sequence import NUMBER_BLOCK, USED_UP, OutgoingSequence, block_of
 from mqproto.transfer.succession import FIRST_TIME_STAMP, Succession, one_spelling, time_stamp_of
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import (
@@ -42,6 +41,7 @@ MESSAGE_ID_BLOCK = 65_536
 
 ORDINAL_BLOCK = 4_096
 """So many Ordinals of TxSequenceIDs are set aside at a time; each time that all is acknowledged takes one."""
+LAST_NUMBER_OF = attrgetter("last_number")
 STRANGERS_HOSTS = 64
 STRANGERS_QUEUES = 1_000
 ANSWERS = 1_000
@@ -74,13 +74,11 @@ class Outbound:
         self._dice = state.dice
         self._first_ordinal = state.counters.get(SEQUENCE_ORDINAL_FIRST, 0)
         self._ordinal_ceiling = state.counters.get(SEQUENCE_ORDINAL_CEILING, 0)
-        self._towards: dict[str, list[OutgoingSequence]] = {}
-        """By where they lead, all sequences."""
-        self.naming: set[str] = set()
-        """The destinations that have named a sequence in an OrderAck since the start."""
         self._successions: dict[str, Succession] = {}
         """By the one spelling of the destination's name."""
         self._by_time_stamp: dict[int, Succession] = {}
+        self._numbered: dict[Succession, None] = {}
+        """Those that may have numbers that are given once, the one with the highest last."""
         self._finals: dict[str, int] = {}
         """By the name of sequences, as it is spelled in the store, the queue of what waits for its FinalAck."""
         self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
@@ -379,14 +377,17 @@ class Outbound:
 
     # Sequences
 
-    def sequence_to(self, name: str, manager: Guid | None, host: str | None, now: Moment) -> OutgoingSequence:
-        """The sequence that our next transactional message to one destination queue joins, by its format name.
+    def sequence_to(
+        self, name: str, manager: Guid | None, host: str | None, count: int, now: Moment
+    ) -> OutgoingSequence:
+        """The sequence that our next transactional messages to one destination queue join, by its format name.
 
         It has the name under which the first was sent. All that joins is sent under that, since its destination may
         tell names apart by case.
         """
-        spelling, number = one_spelling(name), self._unused_number(where_to(name, manager))
+        spelling = one_spelling(name)
         succession = self._successions.get(spelling)
+        number = self._unused_number(succession, count)
         if succession is None or succession.newest.is_closed:
             sequence = succession.spare if succession is not None else None
             if sequence is None:
@@ -400,14 +401,25 @@ class Outbound:
             succession = self._successions[spelling]
             succession.begin(sequence, now)
         self.set_aside(succession.newest.identifier)
-        succession.newest.pass_over(number)
+        if number + count > USED_UP:
+            succession.by_name = True
+        elif number:
+            succession.newest.pass_over(number)
+            self._numbered.pop(succession, None)
+            self._numbered[succession] = None
         return succession.newest
 
-    def _unused_number(self, destination: str) -> int:
-        """A number that no message to a destination has, as long as it is not known how that reads."""
-        if destination in self.naming:
-            return 1
-        return min(max((one.next_number for one in self._towards.get(destination, ())), default=1), USED_UP)
+    def _unused_number(self, succession: Succession | None, count: int) -> int:
+        """From where on messages have numbers that were never given: see readings.py; 0 if they have those that follow.
+
+        One of our sequences, to whatever queue, has them for itself, as a queue manager may have several names.
+        """
+        if succession is not None and (succession.by_name or succession.newest.has_room(count)):
+            return 0
+        while self._numbered and next(reversed(self._numbered)).by_name:
+            self._numbered.popitem()
+        given = next(reversed(self._numbered)).last_number if self._numbered else 0
+        return block_of(given + NUMBER_BLOCK)
 
     def set_aside(self, identifier: TxSequenceId) -> None:
         """Before a message has this identifier, its Ordinal is below what the store says of them."""
@@ -423,7 +435,6 @@ class Outbound:
         sequence.final_queue = self._finals.get(sequence.name, 0)
         succession = self._successions.get(one_spelling(sequence.name)) or self._new_succession(sequence)
         succession.add(sequence)
-        self._towards.setdefault(destination_of(sequence), []).append(sequence)
         if sequence.is_closed:
             self._by_time_stamp[sequence.identifier.time_stamp] = succession
         self._add(sequence, hops, manager)
@@ -449,14 +460,9 @@ class Outbound:
         """The sequences whose TxSequenceIDs have this TimeStamp: all to one destination queue."""
         return self._by_time_stamp.get(time_stamp)
 
-    def sequences_towards(self, source: Guid, remote: Remote) -> list[OutgoingSequence]:
+    def towards_source(self, source: Guid, remote: Remote) -> list[Succession]:
         """The sequences for which an acknowledgment of `source` counts that this neighbour, or stranger, brings."""
-        spoken_for = (
-            succession
-            for succession in self._successions.values()
-            if self.speaks_for(succession.head, source, remote)
-        )
-        return list(chain.from_iterable(spoken_for))
+        return [one for one in self._successions.values() if self.speaks_for(one.head, source, remote)]
 
     def final_queue_of(self, sequence: OutgoingSequence) -> int:
         """The queue for messages of a sequence that had their OrderAck and wait for their FinalAck."""
@@ -499,6 +505,7 @@ class Outbound:
                 self._add_sequence(sequence, host_of(stored.name))
                 if sequence.final_asked:
                     self.final_queue_of(sequence)  # A hurt store may have lost it.
+        self._numbered = dict.fromkeys(sorted(self._successions.values(), key=LAST_NUMBER_OF))
 
     def _restore_queue(self, stored: StoredQueue) -> None:
         queue = OutgoingQueue(stored.queue, stored.name, self._settings, stored, priority=stored.priority)

@@ -227,7 +227,9 @@ class Sending:
     ) -> None:
         destination, example = run.destination, run.example
         self._await_answers(run, now)
-        sequence = self._outbound.sequence_to(destination.name, destination.manager, destination.host, now)
+        sequence = self._outbound.sequence_to(
+            destination.name, destination.manager, destination.host, len(run.drafts), now
+        )
         if sequence.name != destination.name:
             text = sequence.name.removeprefix("DIRECT=")
             run = run._replace(destination=replace(destination, name=sequence.name, queue=text))

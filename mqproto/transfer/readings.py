@@ -2,24 +2,34 @@
 
 An OrderAck has the TxSequenceID of what it acknowledges, and its number (2.2.4.1). By the table of 3.1.7.17 it has the
 TxSequenceID in which its own sender sends, and by 3.1.1.6.2 the number stands there. A destination that reads this so
-leaves open which sequence it means. Its word counts where the number fits one sequence alone, and that it does so is
-seen to from the beginning, as nobody knows how a destination reads before its first OrderAck:
+leaves open which sequence it means. If its word counted for another one, messages would be lost. So it counts where no
+other can be meant, ever, and nobody knows how a destination reads before its first OrderAck:
 
-- While no OrderAck of a destination has named a sequence, no number is given twice towards it, in whatever sequence:
-  `Outbound.sequence_to`. After a crash that goes on.
-- Numbers begin again only where an OrderAck that names the sequence has confirmed all of it: `OutgoingSequence`.
+    orders at c    1 2 3 ............ 4,096                              12,289 ...
+    notes at c                              4,097 4,098 ... 8,192
+    orders at d                                                   8,193 ...
 
-So a word that comes late cannot confirm a younger message. A destination that names sequences never notices.
+- Until an OrderAck has named a sequence, no number is given twice, in whatever sequence: each takes its numbers in
+  blocks, above all that were given before, also by earlier processes. A queue manager may have several names, so it
+  does not matter where a sequence leads. The blocks tell after a restart whose a number is: of a message that was
+  withdrawn nothing is kept, but others in its block are.
+- Numbers begin again only where an OrderAck that names the sequence has confirmed all of it (`OutgoingSequence`).
+  From a destination that has named one, a number alone counts no more until this process ends.
+- A store of an earlier moment, put back, does not know what it had given. Such a destination is not to be relied upon
+  with it.
+
+So a word that comes late cannot confirm a younger message. A destination that names sequences hardly notices: the first
+of several may begin above 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from itertools import chain
 
 from mqproto.transfer.sequence import OutgoingSequence
-from mqproto.transfer.succession import FIRST_TIME_STAMP, LAST_TIME_STAMP
+from mqproto.transfer.succession import FIRST_TIME_STAMP, LAST_TIME_STAMP, Succession
 from mqproto.wire import OrderAckBody
-from mqproto.wire.guid import Guid, guid_text
 
 
 def number_in(body: OrderAckBody) -> int:
@@ -34,25 +44,9 @@ def may_be_ours(time_stamp: int) -> bool:
     return FIRST_TIME_STAMP <= time_stamp <= LAST_TIME_STAMP
 
 
-def where_to(name: str, manager: Guid | None) -> str:
-    """The queue manager to which a format name leads, or its host if only that is known."""
-    return name.partition(":")[2].partition("\\")[0].lower() if manager is None else guid_text(manager)
-
-
-def destination_of(sequence: OutgoingSequence) -> str:
-    """Where a sequence leads."""
-    return where_to(sequence.name, sequence.destination_manager)
-
-
-def meant_by(number: int, theirs: Iterable[OutgoingSequence]) -> OutgoingSequence | None:
-    """The one of a queue manager's sequences for which a number is news, if it can be about no other.
-
-    It may be known under several names, and numbers are given once towards each. A message that was refused is not kept
-    any more, and may be the last that its destination knows of.
-    """
-    found = [one for one in theirs if one.may_mean(number)]
-    keepers = [one for one in found if one.is_kept(one.base + number)]
-    if keepers:
-        destination = destination_of(keepers[0])
-        found = [one for one in found if one in keepers or destination_of(one) != destination]
+def meant_by(number: int, theirs: Collection[Succession]) -> OutgoingSequence | None:
+    """The one of a queue manager's sequences for which a number is news, if it can be about no other."""
+    if any(succession.by_name for succession in theirs):
+        return None
+    found = [one for one in chain.from_iterable(theirs) if one.may_mean(number)]
     return found[0] if len(found) == 1 and number > found[0].last_ack else None

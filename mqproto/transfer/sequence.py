@@ -36,6 +36,13 @@ LAST_NUMBER: Final = 0xFFFFFFFE
 """The highest TxSequenceNumber that a later message can name as its previous one.  [MS-MQMQ] 2.2.20.5"""
 USED_UP: Final = LAST_NUMBER - TRANSACTION_LIMIT
 """A sequence that has come so far takes no more; it begins anew when all its messages are acknowledged."""
+NUMBER_BLOCK: Final = 4_096
+"""Where no number is to be given twice, a sequence takes its numbers in blocks of this size: 1 to 4,096 and so on."""
+
+
+def block_of(number: int) -> int:
+    """The first number of the block that a number is in."""
+    return (number - 1) // NUMBER_BLOCK * NUMBER_BLOCK + 1
 
 
 class OutgoingSequence(OutgoingQueue):
@@ -89,8 +96,8 @@ class OutgoingSequence(OutgoingQueue):
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
-        self._unsent = Ranges()
-        """Those of them that were never sent in this sequence, as far as this process knows."""
+        self._of_others = Ranges()
+        """Those of them that this sequence passed over, as others may have given them."""
         self._settings = settings
         self._timers = timers
         self._resends: deque[Waiting] = deque()
@@ -160,18 +167,27 @@ class OutgoingSequence(OutgoingQueue):
         return self.is_head and super().is_waiting
 
     def begin(self, identifier: TxSequenceId) -> None:
-        """It keeps nothing, and takes messages from now on."""
+        """It keeps nothing, and takes messages from now on, with numbers from 1."""
         assert not self.count, f"sequence {self.identifier} still has {self.count} messages"
         self.is_closed = False
         self.identifier = identifier
         self._begin_anew()
 
+    def has_room(self, count: int) -> bool:
+        """Whether messages can join with the numbers that are left of a block of its own."""
+        return not self.is_closed and 0 < (self.next_number - 1) % NUMBER_BLOCK <= NUMBER_BLOCK - count
+
     def pass_over(self, number: int) -> None:
-        """No message gets a number below this one any more."""
-        if number > self.next_number:
-            self._unsent.add(self.next_number, number - 1)
-            self._holes.add(self.next_number, number - 1)
-            self._last = self.base + number - 1
+        """No message gets a number below this one any more: others may have them."""
+        first = self.next_number
+        if number <= first:
+            return
+        if first == 1:
+            # Nothing is at its positions, so they need not jump as its numbers do.
+            self.cursors.begin(max(0, self._last - number + 1))
+        self._holes.add(first, number - 1)
+        self._of_others.add(first, number - 1)
+        self._last = self.base + number - 1
 
     def number_next(self) -> tuple[TxSequenceId, int, int]:
         """Identifier, number and previous number for the message that joins next.  3.1.7.1.3
@@ -189,6 +205,12 @@ class OutgoingSequence(OutgoingQueue):
     def next_number(self) -> int:
         """OutgoingTxSequenceNumber."""
         return self._last - self.base + 1
+
+    def _give_up_blocks(self, first: int, last: int) -> None:
+        """Nothing of these numbers is kept, so whole blocks of them may be another sequence's, except for the last."""
+        first, last = block_of(first - 1 + NUMBER_BLOCK), block_of(min(last + 1, self.next_number - 1)) - 1
+        if first <= last:
+            self._of_others.add(first, last)
 
     def _count_kept(self, after: int, last: int) -> int:
         """How many messages with numbers above one and up to another still wait for their OrderAck."""
@@ -282,8 +304,8 @@ class OutgoingSequence(OutgoingQueue):
         return 0 < number <= self.cursors.sent_ceiling - self.base
 
     def may_mean(self, number: int) -> bool:
-        """Whether an OrderAck that names no sequence may be about this one, as far as this process knows."""
-        return self.was_sent(number) and number not in self._unsent
+        """Whether an OrderAck that tells this number alone may be about this one."""
+        return self.was_sent(number) and number not in self._of_others
 
     def _see_to_timer(self, now: Moment) -> None:
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
@@ -316,7 +338,6 @@ class OutgoingSequence(OutgoingQueue):
         writes.later.remove(self.queue, first, last)
         on_disk = self._count_kept(self.window.read_through - self.base, number)
         withdrawn = self._holes.drop_through(number)
-        self._unsent.drop_through(number)
         self.count -= number - self.last_ack - withdrawn
         resend_is_over = self.cursors.acknowledge(last)
         self.window.forget_through(last, on_disk)
@@ -354,6 +375,7 @@ class OutgoingSequence(OutgoingQueue):
         for first, last in self._holes:
             holes.add(first - gone, last - gone)
         self._holes = holes
+        self._of_others.clear()
         self.cursors.base = self.cursors.acknowledged
         self.identifier = identifier
         self.renumbered_through = self._last
@@ -373,8 +395,6 @@ class OutgoingSequence(OutgoingQueue):
             return
         position = self.base + number
         self._holes.add(number, number)
-        if position > self.cursors.sent_ceiling:
-            self._unsent.add(number, number)
         self.count -= 1
         if self.window.forget(position) is None:
             self.window.forget_on_disk(position)
@@ -400,15 +420,15 @@ class OutgoingSequence(OutgoingQueue):
         """Nothing is kept, and the next message has the number 1."""
         self.cursors.begin(self._last)
         self._holes.clear()
-        self._unsent.clear()
+        self._of_others.clear()
         self._forget_what_was_sent()
 
     def _rest_if_empty(self, writes: PendingWrites) -> None:
         """Nothing is kept, and no OrderAck has said so that names the sequence: its numbers go on."""
         if self.count:
             return
-        if self.next_number > USED_UP or (not self.last_ack and self._unsent.after(0) >= self.next_number):
-            self._end(writes)  # All numbers are used up, or none was ever sent.
+        if self.next_number > USED_UP:
+            self._end(writes)
             return
         self._forget_what_was_sent()
         if self.emptied is not None:
@@ -524,11 +544,13 @@ class OutgoingSequence(OutgoingQueue):
             row.base, row.base + row.last_ack, row.saved_through, row.sent_ceiling, self._last
         )
         acknowledged = row.base + row.last_ack
+        self._give_up_blocks(1, row.last_ack)
         missing = [(acknowledged + 1, first - 1), *gaps, (self.loaded_through + 1, self._last)]
         # All of it may be gone, if the store was hurt; an OrderAck for it may still come.
         for low, high in missing if self.count else [(acknowledged + 1, self._last)]:
             if low <= high:
                 self._holes.add(low - row.base, high - row.base)
+                self._give_up_blocks(low - row.base, high - row.base)
         on_disk = (
             self._count_kept(self.cursors.saved_through - self.base, self._last - self.base)
             if self.count

@@ -77,6 +77,9 @@ class Succession:
         self._dice = dice
         self._wake = wake
         self._members: list[OutgoingSequence] = []
+        self.by_name = False
+        """Whether only an OrderAck that names one of them counts: its destination has done so since this process began,
+        or there are no numbers left that were never given."""
 
     def __iter__(self) -> Iterator[OutgoingSequence]:
         return iter(self._members)
@@ -96,6 +99,11 @@ class Succession:
         """One that keeps nothing, and may begin again under its name."""
         name = self.newest.name
         return next((member for member in self._members if not member.count and member.name == name), None)
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that one of them has given."""
+        return max(member.next_number for member in self._members) - 1
 
     def named(self, identifier: TxSequenceId) -> OutgoingSequence | None:
         """The one that has this identifier now."""

@@ -115,7 +115,6 @@ class Cell:
     seed: int = 0
     settings: dict[str, object] = field(default_factory=dict)
     ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
-    forms: tuple[str, ...] = FORMS
     sender_id: bytes = b""
     midst: Midst | None = None
     """What is done to the peer meanwhile."""
@@ -132,7 +131,7 @@ class Cell:
         self.peer = Peer(
             LETTER, self.peer_address, network, queues, {OURS: self.address}, self.switches, TIMERS
         )
-        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in self.forms}
+        self.flows = {(way, kind, form): Flow() for way in self.ways for kind in KINDS for form in FORMS}
 
     async def run(self) -> None:
         begun = trio.current_time()
@@ -164,7 +163,7 @@ class Cell:
             "private": f"PRIVATE={guid}\\{QUEUES[queue]:08x}",
             "direct": f"DIRECT=TCP:{address}\\private$\\{queue}",
         }
-        return {form: names[form] for form in self.forms}
+        return {form: names[form] for form in FORMS}
 
     def _body(self, number: int, *names: str) -> bytes:
         return "/".join((*names, str(number), "x" * (number * 977 % self.longest))).encode()

@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from .cell import FORMS, TO_LETTER, TO_OURS, Cell, Midst
+from .cell import TO_LETTER, TO_OURS, Cell, Midst
 from .endings import Endings
 from .peer.peer import Peer
 from .peer.session import State
@@ -43,6 +43,8 @@ ENDINGS: Final = (
     "no_order_ack_of_none",
     "ordinals_interleave",
     "previous_from_table",
+    "order_ack_number_in_id",
+    "order_ack_own_sequence",
 )
 """What may change how messages end."""
 
@@ -71,10 +73,7 @@ TOGETHER: Final = (
 
 CANNOT: Final[dict[str, str]] = {
     "session_ack_size_short": "a receiver that counts the header, as frame 8 does, finds no packet behind it",
-    "order_ack_number_in_id": "two sequences wait, and nothing says which one is meant; with one name it lives",
-    "order_ack_own_sequence": "two sequences wait, and nothing says which one is meant; with one name it lives",
     "duplicate_uncounted": "the counts of 3.1.5.5.5 differ from then on, and the peer itself closes each session",
-    "sequence_per_neighbour": "under each name numbers are missing, which went to the other; with one name it lives",
     "no_data_without_ai": "sizes without data: frame 7 has data there, and what follows is taken for it",
     "guids_reversed": "it presents another GUID than the one declared, and refuses its own",
     "rejected_advances, endings": "a peer that forgot confirms what it throws away, as what came before is missing",
@@ -108,7 +107,6 @@ class Case:
     name: str
     story: str = "exchange"
     midst: Midst | None = None
-    forms: tuple[str, ...] = FORMS
     also: tuple[str, ...] = ()
     """More switches that are on."""
 
@@ -123,8 +121,6 @@ def cases() -> Iterator[Case]:
         yield Case(name)
     for name in ENDINGS:
         yield Case(name, "endings")
-    for name in ("order_ack_number_in_id", "order_ack_own_sequence", "sequence_per_neighbour"):
-        yield Case(name, "one name", forms=FORMS[:1])
     for name in (NONE, "pause_acknowledges"):
         yield Case(name, "pauses", pauses)
     for name in (NONE, "full_refuses_acks"):
@@ -155,7 +151,7 @@ def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell 
     ways = (TO_OURS,) if "ping_required" in on else (TO_OURS, TO_LETTER)
     sender = SID if "no_data_without_ai" in on else b""
     amount = (17_000, 1, 0) if case.story == "wraps" else (messages, 4_000, cuts)
-    return Cell(folder, ours, theirs, switches, *amount, seed, settings, ways, case.forms, sender, case.midst)
+    return Cell(folder, ours, theirs, switches, *amount, seed, settings, ways, sender, case.midst)
 
 
 def errors_in(group: BaseExceptionGroup[AssertionError]) -> Iterator[AssertionError]:

@@ -16,6 +16,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft, copies
 from mqproto.messages.listing import DESTINATION_LIMIT, list_bytes, list_of_all
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.transfer.sequence import NUMBER_BLOCK
 from mqproto.wire import (
     MultiQueueFormatHeader,
     PacketBuffer,
@@ -69,7 +70,7 @@ def test_each_queue_gets_a_copy_with_its_own_number_and_sequence_and_the_list_of
     sequences = {message.transaction.tx_sequence_id for message in found if message.transaction}
     assert len(sequences) == 2
     numbers = [message.transaction.tx_sequence_number for message in found if message.transaction]
-    assert numbers == [1, 2], "nobody knows yet how c reads, so no number goes there twice"
+    assert numbers == [1, NUMBER_BLOCK + 1], "nobody knows yet how c reads, so no number is given twice"
     assert [listed(message) for message in found] == [LISTED] * 2
     assert [net.receive("c", name) for name in ("orders", "more")] == [[b"one", b"two"]] * 2
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.messages.destinations import Destination
-from mqproto.transfer.readings import may_be_ours, meant_by, number_in
+from mqproto.messages.drafts import Draft
+from mqproto.transfer.readings import may_be_ours, number_in
 from mqproto.transfer.sequence import USED_UP, OutgoingSequence
 from mqproto.transfer.succession import time_stamp_of
 from mqproto.turn.effects import QueueKind
@@ -36,10 +37,12 @@ WINDOWS_S = 1_400_000_000
 Word = Callable[[int], OrderAckBody]
 READINGS: dict[str, Word] = {
     "3.1.7.17": lambda number: OrderAckBody(
-        TxSequenceId(time_stamp=WINDOWS_S, ordinal=3), number, number - 1
+        TxSequenceId(time_stamp=WINDOWS_S, ordinal=3), number, max(number - 1, 0)
     ),
     "3.1.1.6.2": lambda number: OrderAckBody(TxSequenceId(time_stamp=0, ordinal=number), 0, 0),
-    "both": lambda number: OrderAckBody(TxSequenceId(time_stamp=0, ordinal=number), number, number - 1),
+    "both": lambda number: OrderAckBody(
+        TxSequenceId(time_stamp=0, ordinal=number), number, max(number - 1, 0)
+    ),
 }
 every_reading = pytest.mark.parametrize("word", READINGS.values(), ids=READINGS)
 
@@ -68,6 +71,20 @@ def say(net: Net, body: OrderAckBody, source: str = "c") -> None:
     arrive(net, "a", ack, peer=source)
 
 
+def say_final(net: Net, identifier: TxSequenceId, number: int, message_class: MessageClass) -> None:
+    """A FinalAck comes from `c`."""
+    ack = final_ack(
+        source=C,
+        destination_manager=A,
+        destination=4,
+        message_id=next(MESSAGE_IDS),
+        sent_time_s=0,
+        message_class=message_class,
+        body=FinalAckBody(identifier, number, number - 1, A, next(MESSAGE_IDS)),
+    )
+    arrive(net, "a", ack, peer="c")
+
+
 def send(net: Net, *bodies: str, identifier: int = 16, **draft: object) -> None:
     """`a` sends them, and they leave if it is their turn: what becomes of them on their way is another matter."""
     for body in bodies:
@@ -90,6 +107,11 @@ def sequences(net: Net) -> list[OutgoingSequence]:
 def kept(net: Net) -> list[tuple[int, int]]:
     """Of each sequence of `a`, how many messages it keeps, and what number the next one gets."""
     return [(one.count, one.next_number) for one in sequences(net)]
+
+
+def last_number(net: Net) -> int:
+    """The number that was given last."""
+    return max(one.next_number for one in sequences(net)) - 1
 
 
 def strays(net: Net) -> int:
@@ -133,7 +155,7 @@ def test_numbers_never_begin_again_so_that_a_late_word_confirms_no_younger_messa
         say(net, word(number))
     assert sum(left for left, _ in kept(net)) == 2
     leave(net)
-    say(net, word(5))
+    say(net, word(last_number(net)))
     assert sum(left for left, _ in kept(net)) == 0
 
 
@@ -155,7 +177,7 @@ def test_nor_do_they_where_no_word_has_come_before_the_process_ended(
         say(net, word(number))
     assert sum(left for left, _ in kept(net)) == 2
     leave(net)
-    say(net, word(5))
+    say(net, word(last_number(net)))
     assert sum(left for left, _ in kept(net)) == 0
 
 
@@ -170,17 +192,7 @@ def test_nor_do_they_where_final_acks_have_told_of_all_before(
     send(net, "1", "2", final_ack=True)
     [sequence] = sequences(net)
     for number in (1, 2):
-        final = FinalAckBody(sequence.identifier, number, number - 1, A, number)
-        ack = final_ack(
-            source=C,
-            destination_manager=A,
-            destination=4,
-            message_id=500 + number,
-            sent_time_s=0,
-            message_class=message_class,
-            body=final,
-        )
-        arrive(net, "a", ack, peer="c")
+        say_final(net, sequence.identifier, number, message_class)
     assert kept(net) == [(0, 3)]
     if is_restarted:
         restart(net)
@@ -188,7 +200,7 @@ def test_nor_do_they_where_final_acks_have_told_of_all_before(
     say(net, word(1))
     say(net, word(2))
     assert sum(left for left, _ in kept(net)) == 2
-    say(net, word(4))
+    say(net, word(last_number(net)))
     assert sum(left for left, _ in kept(net)) == 0
 
 
@@ -202,67 +214,144 @@ def test_an_order_ack_that_names_the_sequence_ends_it_also_behind_a_final_ack(ne
     assert sequence.identifier > before
     send(net, "3", final_ack=True)
     current = sequence.identifier
-    final = FinalAckBody(current, 1, 0, A, 3)
-    ack = final_ack(
-        source=C,
-        destination_manager=A,
-        destination=4,
-        message_id=500,
-        sent_time_s=0,
-        message_class=MessageClass.ACK_RECEIVE,
-        body=final,
-    )
-    arrive(net, "a", ack, peer="c")
+    say_final(net, current, 1, MessageClass.ACK_RECEIVE)
     assert (kept(net), sequence.identifier) == ([(0, 2)], current)
     say(net, OrderAckBody(current, 1, 0))
     assert kept(net) == [(0, 1)]
     assert sequence.identifier > current
 
 
+@contextmanager
+def blocks_of(count: int) -> Iterator[None]:
+    """Numbers are given in small blocks."""
+    places = ("mqproto.transfer.sequence.NUMBER_BLOCK", "mqproto.manager.outbound.NUMBER_BLOCK")
+    with patch(places[0], count), patch(places[1], count):
+        yield
+
+
+class Mouth:
+    """A queue manager under two names that tells a number alone, and what it has of `a`.
+
+    Each message is a number and the sequence that it was given in: numbers are never given twice here.
+    """
+
+    PLACES = (at("c"), at("c", 18), at("c", 19), direct("c"), direct("c", "notes"))
+
+    def __init__(self, word: Word) -> None:
+        self.net = chain("a", "c", queues=[])
+        self.net.kill("c")
+        self.word = word
+        self.given: dict[int, TxSequenceId] = {}
+        self.over: set[int] = set()
+        """What has arrived, or has ended otherwise."""
+        self.said: dict[TxSequenceId, int] = {}
+        """Where the destination is in each sequence."""
+        self.words: list[int] = []
+
+    def heads(self) -> list[OutgoingSequence]:
+        leave(self.net)
+        return [one for one in sequences(self.net) if one.count and one.is_head]
+
+    def numbers_in(self, sequence: OutgoingSequence) -> list[int]:
+        return [number for number, identifier in self.given.items() if identifier == sequence.identifier]
+
+    def kept_in(self, sequence: OutgoingSequence) -> list[int]:
+        return [number for number in self.numbers_in(sequence) if sequence.is_kept(sequence.base + number)]
+
+    def send(self, place: int, count: int) -> None:
+        destination = self.PLACES[place]
+        drafts = [(destination, Draft(body=b"x", transactional=True))] * count
+        self.net.nodes["a"].up.enqueue(drafts, self.net.now)
+        self.net.run()
+        named = [one for one in sequences(self.net) if one.name == destination.name]
+        newest = max(named, key=lambda one: one.identifier)
+        for number in range(newest.next_number - count, newest.next_number):
+            assert number not in self.given
+            self.given[number] = newest.identifier
+
+    def arrive(self, sequence: OutgoingSequence, through: int) -> None:
+        """The destination takes what it is sent, up to a number, and says so now or later."""
+        self.over |= {number for number in self.numbers_in(sequence) if number <= through}
+        self.said[sequence.identifier] = max(through, self.said.get(sequence.identifier, 0))
+        self.words.append(self.said[sequence.identifier])
+
+    def refuse(self, sequence: OutgoingSequence, number: int) -> None:
+        """It takes one, and then says for good that it had no use for it."""
+        self.arrive(sequence, number)
+        say_final(self.net, sequence.identifier, number, MessageClass.NACK_Q_EXCEED_QUOTA)
+
+    def delete(self, sequence: OutgoingSequence, number: int) -> None:
+        """An operator deletes one at its source."""
+        self.over.add(number)
+        sequence.delete(sequence.base + number, self.net.nodes["a"].up.inspect().desk.writes)
+        self.net.run()
+
+    def restart(self, *, lazily: bool) -> None:
+        if lazily:
+            self.net.pass_ms(2_000)  # What was acknowledged has left the store.
+        restart(self.net)
+
+    def check(self) -> None:
+        """Nothing has left `a` but what the destination has."""
+        kept = {number for one in sequences(self.net) for number in self.kept_in(one)}
+        assert set(self.given) - self.over <= kept
+
+
+STEPS = ("send", "send", "arrive", "arrive", "refuse", "delete", "say", "say", "restart", "restart lazily")
+
+
 @every_reading
 @given(
-    turns=st.lists(
-        st.tuples(st.sampled_from([16, 18, 19]), st.integers(1, 3), st.integers(0, 3)), max_size=12
-    ),
-    late=st.randoms(use_true_random=False),
+    steps=st.lists(
+        st.tuples(st.sampled_from(STEPS), st.integers(0, 4), st.integers(0, 9), st.integers(1, 5)),
+        max_size=16,
+    )
 )
-def test_what_goes_to_several_queues_of_one_destination_has_each_number_once(
-    word: Word, turns: list[tuple[int, int, int]], late: random.Random
+def test_a_number_alone_confirms_what_has_arrived_and_nothing_else(
+    word: Word, steps: list[tuple[str, int, int, int]]
 ) -> None:
-    """What the destination has is acknowledged in the end, and nothing else is, whatever comes late and twice."""
-    net = chain("a", "c", queues=[])
-    net.kill("c")
-    given: list[tuple[int, str]] = []
-    arrived: dict[str, int] = {}
-    for identifier, size, event in turns:
-        send(net, *["x"] * size, identifier=identifier)
-        newest = max(
-            (one for one in sequences(net) if one.name == at("c", identifier).name),
-            key=lambda one: one.identifier,
-        )
-        given += [(number, newest.name) for number in range(newest.next_number - size, newest.next_number)]
-        assert len({number for number, _ in given}) == len(given)
-        if event == 1:
-            net.pass_ms(2_000)  # What was acknowledged has left the store.
-            restart(net)
-            leave(net)
-        if event >= 2:
-            leave(net)
-            heads = [one for one in sequences(net) if one.count and one.is_head]
-            head = late.choice(heads)
-            arrived[head.name] = head.next_number - 1
-            before = {one: one.count for one in sequences(net)}
-            for number in [*late.choices(sorted(arrived.values()), k=event), arrived[head.name]]:
-                if number in arrived.values():
-                    say(net, word(number))
-            changed = [one.name for one, left in before.items() if one.count != left]
-            assert changed == [head.name]
-    for _ in range(2 * len(turns)):
-        leave(net)
-        for one in sequences(net):
-            if one.count and one.is_head:
-                say(net, word(one.next_number - 1))
-    assert all(not one.count for one in sequences(net))
+    """Whatever comes late and again, under whatever names, over restarts; and in the end all is confirmed."""
+    with blocks_of(8):
+        mouth = Mouth(word)
+        for step, place, pick, count in steps:
+            heads = mouth.heads() if step in ("arrive", "refuse", "delete") else []
+            if step == "send":
+                mouth.send(place, count)
+            elif step == "say" and mouth.words:
+                say(mouth.net, word(mouth.words[-1 - pick % len(mouth.words)]))
+            elif step.startswith("restart"):
+                mouth.restart(lazily=step.endswith("lazily"))
+            elif heads:
+                sequence = heads[place % len(heads)]
+                kept = mouth.kept_in(sequence)
+                getattr(mouth, step)(sequence, kept[pick % len(kept)])
+            mouth.check()
+        for _ in range(len(steps)):
+            for sequence in mouth.heads():
+                mouth.arrive(sequence, max(mouth.kept_in(sequence)))
+                say(mouth.net, word(mouth.words[-1]))
+                mouth.check()
+        assert not any(one.count for one in sequences(mouth.net))
+
+
+@every_reading
+def test_a_late_word_counts_for_no_other_queue_after_a_restart(word: Word) -> None:
+    """What is kept of the one has numbers below and above those of the other, of which nothing is kept any more."""
+    mouth = Mouth(word)
+    with blocks_of(8):
+        for place, count in ((0, 8), (1, 1), (0, 1)):
+            mouth.send(place, count)
+        assert sorted(mouth.given) == [*range(1, 9), 9, 17]
+        other = mouth.heads()[1]
+        mouth.arrive(other, 9)
+        say(mouth.net, word(9))
+        assert other.count == 0
+        mouth.restart(lazily=True)
+        mouth.heads()
+        say(mouth.net, word(9))
+        mouth.check()
+        say(mouth.net, word(8))
+        assert [one.count for one in sequences(mouth.net)] == [1, 0]
 
 
 def test_a_destination_that_names_sequences_is_numbered_for_as_before(net: Net) -> None:
@@ -274,17 +363,46 @@ def test_a_destination_that_names_sequences_is_numbered_for_as_before(net: Net) 
 
 
 def test_a_number_that_was_given_twice_counts_for_neither(net: Net) -> None:
-    """Under two names of one host, of which we do not know that they are one, both began with 1."""
-    names = [Destination(f"DIRECT=TCP:{host}\\PRIVATE$\\orders", None, "", "c") for host in ("c", "C.")]
-    for name in names:
-        net.send("a", name, "1", transactional=True)
-    leave(net)
-    one, other = sequences(net)
-    assert (one.next_number, other.next_number) == (2, 2)
-    assert meant_by(1, [one, other]) is None
-    assert meant_by(1, [one]) is one
-    one.order_ack(1, net.now, net.nodes["a"].up.inspect().desk.writes, named=False)
-    assert meant_by(1, [one, other]) is None, "it may come late"
+    """By an older version, which began every sequence with 1."""
+    with patch.object(OutgoingSequence, "pass_over", lambda self, number: None):
+        send(net, "1", "2")
+        send(net, "1", "2", "3", identifier=18)
+    word = READINGS["3.1.7.17"]
+    say(net, word(2))
+    assert (kept(net), strays(net)) == ([(2, 3), (3, 4)], 0)
+    say(net, word(3))
+    assert kept(net) == [(2, 3), (0, 4)]
+    say(net, word(2))
+    assert kept(net) == [(2, 3), (0, 4)], "it may come late"
+
+
+@every_reading
+def test_a_number_alone_does_not_count_of_who_has_named_a_sequence(net: Net, word: Word) -> None:
+    send(net, "1", "2")
+    [sequence] = sequences(net)
+    say(net, OrderAckBody(sequence.identifier, 1, 0))
+    say(net, word(2))
+    assert kept(net) == [(1, 3)]
+    restart(net)
+    say(net, word(2))
+    assert kept(net) == [(0, 3)], "nobody knows any more"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.6")
+@every_reading
+def test_a_destination_that_has_lost_its_store_gets_the_rest_although_it_says_no_more_than_a_number(
+    net: Net, word: Word
+) -> None:
+    send(net, "1", "2", "3")
+    say(net, word(2))
+    [sequence] = sequences(net)
+    say(net, word(0))
+    assert sequence.behind is None, "it may only come late"
+    sequence.ack_wait_expired(net.now)
+    say(net, word(0))
+    assert sequence.behind == 0
+    say(net, word(3))
+    assert kept(net) == [(0, 4)]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.17")
@@ -331,7 +449,7 @@ def test_a_word_about_a_direct_name_is_taken_of_its_host(net: Net, word: Word) -
     assert kept(net) == [(0, 3)]
     restart(net)
     net.send("a", direct("c"), "3", transactional=True)
-    assert sequences(net)[-1].next_number == 4
+    assert sequences(net)[-1].next_number > 4
 
 
 def test_numbers_that_are_used_up_begin_again_when_all_is_acknowledged(net: Net) -> None:
@@ -345,6 +463,18 @@ def test_numbers_that_are_used_up_begin_again_when_all_is_acknowledged(net: Net)
     assert kept(net) == [(0, 1)]
     send(net, "3")
     assert [one.count for one in sequences(net)] == [1]
+
+
+def test_where_no_block_of_numbers_is_left_only_an_order_ack_that_names_the_sequence_counts(net: Net) -> None:
+    send(net, "1")
+    sequences(net)[0].pass_over(USED_UP - 10)
+    send(net, "2", identifier=18)
+    one, other = sequences(net)
+    assert (other.count, other.next_number) == (1, 2)
+    say(net, READINGS["3.1.7.17"](1))
+    assert (one.count, other.count) == (1, 1)
+    say(net, OrderAckBody(other.identifier, 1, 0))
+    assert (one.count, other.count) == (1, 0)
 
 
 @given(

@@ -497,7 +497,7 @@ def test_after_a_crash_all_below_the_ceiling_may_have_been_sent_and_nothing_that
     assert numbers(sender.expire()) == [4]
 
 
-def test_where_nothing_was_sent_all_may_expire_and_the_next_message_begins_a_new_sequence() -> None:
+def test_where_nothing_was_sent_all_may_expire_and_the_numbers_go_on() -> None:
     sender = Sender()
     for _ in range(5):
         sender.put(time_to_reach_queue_s=5)
@@ -506,9 +506,9 @@ def test_where_nothing_was_sent_all_may_expire_and_the_next_message_begins_a_new
     assert numbers(sender.expire()) == [1, 2, 3, 4, 5]
     assert sender.store.messages == {}
     sender.restart()
-    assert sender.put() == (TxSequenceId(time_stamp=9, ordinal=2), 1)
-    assert sender.take_numbers() == [1]
-    sender.order_ack(1)
+    assert sender.put() == (TxSequenceId(time_stamp=9, ordinal=1), 6)
+    assert sender.take_numbers() == [6]
+    sender.order_ack(6)
     assert sender.sequence.count == 0
 
 

@@ -218,7 +218,7 @@ def intermediates_that_number(sound: Any) -> Any:
     def forward(self: Arrivals, head: Head, packet: bytes, peer: str, now: Any) -> None:
         if head.flags & TRANSACTIONAL:
             manager = head.queue_manager_address
-            sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, now)
+            sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, 1, now)
             self._writes.changed(sequence, urgent=True)
         sound(self, head, packet, peer, now)
 

@@ -38,8 +38,9 @@ def test_destinations_that_tell_a_number_alone_lose_nothing_and_stall_nobody(val
 @pytest.mark.parametrize("seed", [3, 4, 9, 11])
 def test_drawn_worlds_hold_with_all_nodes_of_other_readings(seed: int) -> None:
     scenario = draw(seed)
+    drawn = (fault for fault in scenario.faults if fault.kind != "order acks otherwise")
     others = (otherwise(name, seed + place) for place, name in enumerate(scenario.nodes))
-    result = simulate(replace(scenario, faults=(*scenario.faults, *others)))
+    result = simulate(replace(scenario, faults=(*drawn, *others)))
     assert result.breach is None, f"seed {seed}"
     assert result.tally["order ack otherwise"] > 0
 
