@@ -94,10 +94,6 @@ class Node:
         waiting = sum(int(queue["waiting"]) for queue in node["outgoing"])
         return waiting, {str(queue["name"]): int(queue["waiting"]) for queue in node["local"]}
 
-    async def confirmed(self) -> int:
-        """The highest number that an OrderAck has told it."""
-        return max((int(queue["last_ack"]) for queue in (await self._queues())["outgoing"]), default=0)
-
     async def _queues(self) -> dict[str, Any]:
         nodes: list[dict[str, Any]] = json.loads(await self.typed("queues", "--json"))
         return next(node for node in nodes if node["running"])
