@@ -25,8 +25,8 @@ INTERIOR: Final = 5
 """The kind of a page that has other pages of its table below it."""
 PAGES_LIMIT: Final = 2**23
 """64 GiB: more than any store has."""
-PAGE_SIZE, VERSIONS, FRACTIONS, CHANGES, PAGES, FREE, COOKIE, FORMAT = 16, 18, 21, 24, 28, 32, 40, 44
-ENCODING, USER_VERSION, APPLICATION, VALID_FOR = 56, 60, 68, 92
+PAGE_SIZE, VERSIONS, FRACTIONS, PAGES, COOKIE, FORMAT = 16, 18, 21, 28, 40, 44
+ENCODING, USER_VERSION, APPLICATION = 56, 60, 68
 """Where the fields of the header stand."""
 
 
@@ -119,9 +119,7 @@ def _header(found: bytes, page_count: int) -> bytes:
         pack_into(">I", header, APPLICATION, APPLICATION_ID)
     pack_into(">H", header, PAGE_SIZE, PAGE_BYTES)
     pack_into(">BBB", header, FRACTIONS, 64, 32, 32)
-    pack_into(">II", header, CHANGES, 1, page_count)
-    pack_into(">II", header, FREE, 0, 0)
+    pack_into(">III", header, PAGES, page_count, 0, 0)
     pack_into(">I", header, FORMAT, 4)
     pack_into(">I", header, ENCODING, 1)
-    pack_into(">I", header, VALID_FOR, 1)
     return bytes(header)
