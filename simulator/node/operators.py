@@ -10,7 +10,7 @@ from typing import Any, Final
 import trio
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.formatname import DirectName, Protocol, parse_path_name
+from mqproto.formatname import parse_path_name
 from mqproto.formatname.path import check_computer
 from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
 from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
@@ -211,12 +211,13 @@ class Operators:
         check_computer(wish.name)
         if any(wish.name.casefold() == name.casefold() for name in self._directory.topology.nodes):
             raise UsageError(f"{wish.name} is a node of the topology: choose another name")
-        is_address = address_of(wish.host) is not None
-        if not is_address and ":" in wish.host:
-            raise UsageError(
-                f"{wish.host}: a queue manager is called at port {MSMQ_PORT}, and its names have no port: leave it out"
-            )
-        DirectName(Protocol.TCP if is_address else Protocol.OS, wish.host, "queue")
+        if address_of(wish.host) is None:
+            if ":" in wish.host:
+                raise UsageError(
+                    f"{wish.host}: a queue manager is called at port {MSMQ_PORT}, and its names have no port: "
+                    "leave it out"
+                )
+            check_computer(wish.host)
         manager = Guid(wish.guid) if wish.guid else None
         return self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
 
