@@ -29,7 +29,8 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
 from mqproto.wire.glance import acknowledges, receive_deadline_s
-from simulator.storage import Store
+from simulator.storage import Limits, Store
+from simulator.storage.store import OVERDRAFT
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import STRANGER, End
 from simulator.world.oracle.ledger import Ledger
@@ -60,6 +61,9 @@ def disks_have_what_was_committed(node: WatchedNode, store: Store, state: Stored
         return f"the store of {node.name} has {store.record_count} transactions, not {disk.commit_count}"
     if state.life is not None and LIFE in disk.counters and not node.was_put_back:
         return f"{node.name} takes its store for one that was put back: {store.notices}"
+    if state.life is not None and state.life.is_restored != bool(disk.commit_count):
+        belief = "was" if state.life.is_restored else "was not"
+        return f"{node.name} begins a life, and believes that its store {belief} put back"
     pages: list[ReadPage | ReadExpired] = [
         ReadPage(queue, 0, ALL, ALL, ReadBy.WINDOW) for queue in disk.queues
     ]
@@ -587,6 +591,13 @@ def full_disks_take_nothing_new(node: WatchedNode, room_bytes: int | None, *, ne
     """What an application sends that has to be on disk is refused while the reserve is in use."""
     if room_bytes == 0 and needs_disk:
         return f"{node.name} takes messages though its store has no room for them"
+    return None
+
+
+def logs_are_kept_short(node: WatchedNode, limits: Limits, segment_count: int) -> str | None:
+    """Where the disk has room, a log that is longer than it should be goes to the tables, a slice with each commit."""
+    if segment_count > OVERDRAFT * limits.segments:
+        return f"the log of {node.name} has {segment_count} segments, and it should have {limits.segments}"
     return None
 
 
