@@ -70,5 +70,25 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
         "while following >= 0 and self._body(data, following) is None:",
         "while following >= 1 and self._body(data, following) is None:",
     ): "the search begins behind the header",
+    (
+        "mqproto/neighbours/connections.py",
+        "self.awaited_s = 0",
+        "self.awaited_s = 1",
+    ): "the first second of 1970 is over, too",
+    (
+        "mqproto/manager/outbound.py",
+        "if one.awaited_s > now.utc_s and one.how is not How.CALLED_US:",
+        "if (one.awaited_s >= now.utc_s) and one.how is not How.CALLED_US:",
+    ): "a neighbour whose answers are awaited until now is not called for them any more",
+    (
+        "simulator/storage/store.py",
+        "or self._recent.messages.memory_bytes > OVERDRAFT * limits.memory_bytes",
+        "or (self._recent.messages.memory_bytes >= OVERDRAFT * limits.memory_bytes)",
+    ): "the limit says about how much it is, so a byte is neither here nor there",
+    (
+        "mqproto/neighbours/ping.py",
+        "self._cookie = (self._cookie + 1) % 2**32",
+        "self._cookie = ((self._cookie - 1)) % 2**32",
+    ): "the next number is another one, whichever way they are counted",
 }
 """By the path of the file, the line as it was and as it became: why that change is no fault."""

@@ -211,6 +211,7 @@ def test_what_it_began_and_what_waits_for_it_stands_beside_it() -> None:
         (Figures(size_bytes=FLOOD_BYTES), True),
         (Figures(messages=300, refused=FLOOD_REFUSALS), False),
         (Figures(messages=300, refused=160), True),
+        (Figures(messages=300, refused=150), False),
         (Figures(opened=120, ended=FLOOD_REFUSALS), True),
     ],
 )

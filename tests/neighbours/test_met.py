@@ -10,9 +10,10 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT
-from mqproto.neighbours.met import ASKED_INTERVALS, Acquaintance, How
+from mqproto.neighbours.met import ASKED_INTERVALS, LAST_SEEN_S, Acquaintance, How
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Peer, Routes
+from mqproto.turn.effects import QueueKind
 from mqproto.wire import (
     EstablishConnection,
     Guid,
@@ -307,6 +308,38 @@ def test_with_roaming_it_moves_by_itself_once_nobody_answers_at_the_address_befo
     net.pass_ms(1_000)
     assert presents(net, OFFICE, guid, "10.0.0.9")[1] != still_there
     assert len(facts(net, OFFICE, "guid-moved")) == (not still_there)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_one_that_has_moved_is_called_by_the_name_that_it_had_no_more_unless_an_operator_has_given_it(
+    by_name: bool,
+) -> None:
+    net, _ = moving(replace(QUICK, roaming=True))
+    guid = net.nodes[OFFICE].guid
+    if by_name:
+        net.nodes[SHOP].up.add_peer("office", OFFICE, guid, net.now)
+    before = met(net, SHOP, guid).how
+    net.kill(OFFICE)
+    net.pass_ms(1_000)
+    presents(net, SHOP, guid, "10.0.0.9")
+    net.pass_ms(1_000)
+    assert len(facts(net, SHOP, "guid-moved")) == 1
+    assert (before, met(net, SHOP, guid).how) == (
+        (How.ADDED, How.ADDED) if by_name else (How.WAS_CALLED, How.CALLED_US)
+    )
+
+
+def test_when_one_was_seen_last_is_written_now_and_then_and_not_each_time() -> None:
+    net, guid = moving()
+    store = net.nodes[OFFICE].store
+    written = set()
+    for _ in range(8):
+        net._advance(net.now.uptime_ms + LAST_SEEN_S * 1_000 // 4)
+        presents(net, OFFICE, guid, SHOP)
+        net.send(OFFICE, at(OFFICE), "what has to be on disk", transactional=True)  # The rest goes with it.
+        net.run()
+        written |= {queue.name for queue in store.queues.values() if queue.kind is QueueKind.MET}
+    assert len(written) == 3
 
 
 def test_what_waits_for_one_that_has_moved_leaves_from_where_it_is_now() -> None:

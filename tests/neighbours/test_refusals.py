@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.turn.effects import QueueKind
+from mqproto.turn.effects import QueueKind, Writes
 from mqproto.wire import MessageClass, decode_message
 from tests.pair import Net, at, chain, queue
 
@@ -118,6 +118,43 @@ def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_m
     refuse(net, "c", lambda chunk: False)
     net.pass_ms(60_000)
     assert net.receive("c", "notes") == [b"large" * 100]
+
+
+def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_again() -> None:
+    """What was sent before the trial comes with the resend, and would prove nothing of a session that ends at once."""
+    net = a_net("a", "c")
+    closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
+    for body in ("bad", "one"):
+        net.send("a", at("c"), body, transactional=True)
+    net.pass_ms(10_000)
+    net.send("a", at("c"), "two", transactional=True)
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"one", b"two"]
+    assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_DELETED)]
+    assert len(closings) == 7, "three at first, three alone, and one that proves it"
+
+
+def test_one_that_nobody_can_read_is_named_and_stays_on_disk_out_of_the_way() -> None:
+    """It was spoilt while it waited."""
+    net = a_net("a", "c")
+    net.kill("c")
+    ids = [net.send("a", at("c", 17), body, recoverable=True) for body in ("one", "bad", "two", "six")]
+    net.run()
+    net.kill("a")
+    store = net.nodes["a"].store
+    rows = store.messages
+    [bad] = [row for row in rows.values() if row.message_id == ids[1]]
+    spoilt = bad._replace(key=max(rows) + 1, packet=bytes([bad.packet[0] ^ 0xFF]) + bad.packet[1:])
+    store.commit(Writes(messages=[spoilt], removals=[(bad.key, bad.key)]))
+    net.start("a")
+    net.start("c")
+    for _ in range(3):
+        net.pass_ms(10_000)
+        net.send("a", at("c", 17), "new", recoverable=True)
+    net.pass_ms(60_000)
+    assert sorted(net.receive("c", "notes")) == [b"new", b"new", b"new", b"one", b"six", b"two"]
+    assert noted(net, "a", "message-unreadable") == [ids[1]]
+    assert store.waiting(QueueKind.OUTGOING) == 1
 
 
 @pytest.mark.parametrize("transactional", [False, True])

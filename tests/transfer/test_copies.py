@@ -88,6 +88,21 @@ def test_what_comes_back_from_a_broken_connection_waits_again() -> None:
     assert [body_of(one.packet) for one in queue.take_all()] == ["1", "2"]
 
 
+def test_what_was_forgotten_when_it_had_left_is_known_when_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(copies, "KNOWN", 4)
+    queue = Intermediate()
+    for number in (1, 2):
+        queue.pass_on(number)
+    entries = queue.take_all()
+    for number in (3, 4, 5):
+        queue.pass_on(number)
+    assert len(queue.queue.copies) == 3, "those that have left made room"
+    queue.queue.returned(entries)
+    assert [queue.pass_on(number) for number in (1, 3)] == [False, False]
+
+
 def test_what_was_deleted_or_purged_waits_no_more() -> None:
     queue = Intermediate()
     queue.pass_on(1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from mqproto.wire import Guid, guid_text
 from simulator.client import Client, MessageId, Reject, connect
 from simulator.node.control import Explanation
 from simulator.storage import Store
-from simulator.topology import Topology, parse
+from simulator.topology import QueueDeclaration, Topology, parse
 from simulator.topology.places import store_path
 from tests.simulator.running import running, running_with_client
 
@@ -177,7 +178,9 @@ async def test_a_deleted_queue_is_gone_over_restarts_until_it_is_made_again(
 ) -> None:
     async with running_with_client(topology, "a", tmp_path) as client:
         await client.send(r".\replies", b"1", recoverable=True)
+        assert [queue.name for queue in await client.declared()] == ["replies"]
         assert await client.delete("replies") == 1
+        assert await client.declared() == []
         with pytest.raises(UsageError, match="no queue"):
             await client.peek("replies")
     async with running_with_client(topology, "a", tmp_path) as client:
@@ -190,6 +193,23 @@ async def test_a_deleted_queue_is_gone_over_restarts_until_it_is_made_again(
         await client.send("replies", b"3", transactional=True)
         with pytest.raises(UsageError, match="queue Replies is transactional; send it such messages only"):
             await client.send("replies", b"4")
+
+
+async def test_of_a_queue_that_is_changed_all_else_stays_but_the_bound_of_a_journal_that_is_no_more(
+    alone: Client,
+) -> None:
+    def properties(queue: QueueDeclaration) -> tuple[int | None, bool, int | None, bool]:
+        return queue.quota_kb, queue.journal, queue.journal_quota_kb, queue.strangers
+
+    made = await alone.make("bills", quota_kb=9, journal=True, journal_quota_kb=5)
+    assert properties(made) == (9, True, 5, False)
+    assert properties(await alone.change("bills", strangers=True)) == (9, True, 5, True)
+    assert properties(await alone.change("bills", quota_kb=0, journal=True)) == (None, True, 5, True)
+    assert properties(await alone.change("bills", journal_quota_kb=6)) == (None, True, 6, True)
+    with pytest.raises(UsageError, match="journal_quota_kb bounds no journal"):
+        await alone.change("bills", journal=False, journal_quota_kb=7)
+    assert properties(await alone.change("bills", journal=False)) == (None, False, None, True)
+    assert properties(await alone.change("bills", journal=True)) == (None, True, None, True)
 
 
 async def test_a_queue_that_one_node_has_made_is_reached_by_its_direct_and_its_private_name(
@@ -365,6 +385,22 @@ async def test_a_queue_is_explained_by_what_leads_there_and_by_its_messages(alon
         await alone.explain("order")
 
 
+async def test_who_would_wait_a_second_for_a_message_waits_that_long(alone: Client) -> None:
+    began_s = trio.current_time()
+    assert await alone.receive("replies", timeout_s=1) == []
+    assert trio.current_time() - began_s >= 1
+
+
+async def test_messages_are_explained_in_the_order_in_which_they_leave_be_they_on_disk_or_in_memory(
+    alone: Client,
+) -> None:
+    for queue in (NOTES, r".\replies"):
+        for number in range(5):
+            await alone.send(queue, b"", label=str(number), recoverable=number % 2 == 0)
+        explained = (await alone.explain(queue)).messages
+        assert [one.label for one in explained] == ["0", "1", "2", "3", "4"]
+
+
 async def test_a_message_is_found_by_its_identifier_also_where_only_the_disk_has_it(alone: Client) -> None:
     sent = await alone.send_many(ORDERS, transactional(*[str(number).encode() for number in range(1_500)]))
     express = await alone.send(NOTES, b"", label="express")
@@ -460,4 +496,17 @@ async def test_a_message_that_cannot_be_read_is_named_and_no_question_about_it_e
             [message] = (await client.explain(subject)).messages
             assert (message.source, message.ordinal) == (guid_text(identifier.manager), identifier.ordinal)
             assert not message.is_readable
+        assert (await client.queues()).outgoing[0].waiting == 1
+
+
+async def test_a_question_about_what_was_hurt_on_the_disk_meanwhile_is_answered_and_the_node_goes_on(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with running_with_client(topology, "a", tmp_path) as client:
+        identifier = await client.send(NOTES, b"hurt", recoverable=True)
+    async with running_with_client(topology, "a", tmp_path) as client:
+        with closing(sqlite3.connect(store_path(tmp_path, "a"))) as db, db:
+            db.execute("UPDATE message SET packet = CAST('!' || substr(packet, 2) AS BLOB)")
+        with pytest.raises(UsageError, match=r"^no answer: .*a\.sqlite"):
+            await client.explain(str(identifier))
         assert (await client.queues()).outgoing[0].waiting == 1

@@ -183,11 +183,12 @@ def test_one_that_was_forgotten_is_told_so_and_is_born_again(crashes: bool) -> N
     assert machine.invoke(6) == b"at 6"
 
 
-def test_one_that_came_before_another_that_was_forgotten_is_not_forgotten_with_it() -> None:
+@pytest.mark.parametrize("later_s", [0, 9])
+def test_one_that_came_before_another_that_was_forgotten_is_not_forgotten_with_it(later_s: int) -> None:
     """It has done nothing that was kept; what it asked for when the node crashed, it may ask for again."""
     machine = Machine()
     machine.connect(ONE)
-    machine.now_s += 9
+    machine.now_s += later_s
     machine.perform(1, invoker=OTHER)
     machine.hang_up(OTHER)
     machine.now_s += KEPT_S + LOOK_S + 1

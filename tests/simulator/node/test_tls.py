@@ -590,6 +590,21 @@ async def test_all_arrives_in_order_both_ways_however_slowly_it_is_read(pair: To
     assert (heard.outward, heard.inward) == (outward, inward)
 
 
+async def test_nobody_is_told_that_there_is_something_to_read_where_nothing_is(pair: Topology) -> None:
+    """A node that is, is busy with each silent neighbour."""
+    async with both_ends(pair, *socket.socketpair()) as (ours, theirs):
+        assert ours.read() is None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ours.readable)
+            await trio.testing.wait_all_tasks_blocked()
+            assert nursery.child_tasks
+            theirs.send(b"something")
+        assert bytes(ours.read() or b"") == b"something"
+        ours.close()
+        with pytest.raises(trio.ClosedResourceError):
+            await ours.readable()
+
+
 async def test_what_comes_with_the_end_of_the_handshake_is_read_though_the_system_has_nothing_more(
     pair: Topology,
 ) -> None:

@@ -15,7 +15,7 @@ from mqproto.base.configuration import Settings
 from mqproto.turn.effects import CloseTransport, OpenTransport
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
-from simulator.node.transport import EXHAUSTED_PAUSE_S, Transports, accept, dial
+from simulator.node.transport import CONNECT_TIMEOUT_S, EXHAUSTED_PAUSE_S, Transports, accept, dial
 from simulator.node.turns import Turns
 
 
@@ -38,6 +38,37 @@ async def test_a_host_with_several_addresses_is_called_at_the_first_that_answers
             assert connected.getpeername() == ("127.0.0.1", port)
     with pytest.raises(ConnectionRefusedError):
         await dial("server-b", port, "127.0.0.1")
+
+
+async def test_an_address_that_does_not_answer_takes_its_share_of_the_time_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Its queue of callers is full, so that those who call it hear nothing."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_server(("127.0.0.2", listener.getsockname()[1]), backlog=0) as silent,
+        socket.create_connection(silent.getsockname()),
+    ):
+        addresses = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", each.getsockname()) for each in (silent, listener)
+        ]
+
+        async def two_addresses(*_: Any, **__: Any) -> list[tuple[Any, ...]]:
+            return [*addresses]
+
+        monkeypatch.setattr(trio.socket, "getaddrinfo", two_addresses)
+        with await dial("server-b", 1801, "127.0.0.1") as connected:
+            assert connected.getpeername() == listener.getsockname()
+        assert trio.current_time() == pytest.approx(CONNECT_TIMEOUT_S / 2)
+        addresses.reverse()
+        with await dial("server-b", 1801, "127.0.0.1", avoid="127.0.0.1") as connected:
+            assert connected.getpeername() == listener.getsockname()
+        assert trio.current_time() == pytest.approx(CONNECT_TIMEOUT_S), "the one to avoid was called last"
+        del addresses[1:]
+        addresses[0] = (*addresses[0][:4], silent.getsockname())
+        with pytest.raises(TimeoutError, match=f"no answer within {CONNECT_TIMEOUT_S:.0f} s"):
+            await dial("server-b", 1801, "127.0.0.1")
+        assert trio.current_time() == pytest.approx(2 * CONNECT_TIMEOUT_S)
 
 
 class Troubled(socket.socket):

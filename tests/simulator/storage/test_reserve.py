@@ -26,7 +26,18 @@ from simulator.storage.files import SYSTEM_FILES, SystemFiles
 from simulator.storage.reserve import SHARES, reserve_path
 from simulator.storage.witnesses.life import LifeFile
 from simulator.world.node.files import SimulatedFiles
-from tests.simulator.storage.batches import LOCAL, NODE, QUEUES, TINY, batches, has, messages_in, numbers, one
+from tests.simulator.storage.batches import (
+    EVERYTHING,
+    LOCAL,
+    NODE,
+    QUEUES,
+    TINY,
+    batches,
+    has,
+    messages_in,
+    numbers,
+    one,
+)
 
 PATH: Final = Path("a.sqlite")
 RESERVE: Final = Path("a.sqlite-reserve")
@@ -213,6 +224,24 @@ def test_for_a_large_batch_room_is_made_beforehand_if_the_disk_has_it() -> None:
     store.commit(Writes(messages=[one(1, bytes(50_000))]))
     assert not store.make_room(50_000)
     assert numbers(store) == [1]
+
+
+def test_what_expires_no_more_does_not_expire_after_a_start_that_leaves_the_log_as_it_is() -> None:
+    """A part of the log is in the tables already, which have it as it was first."""
+    files = new_files()
+    store = opened(files, LIMITS._replace(segments=1, slice_messages=1, slice_bytes=1))
+    store.commit(DECLARED)
+    rows = [one(number, BODY, expires_s=number) for number in range(1, 16)]
+    for row in rows:
+        store.commit(Writes(messages=[row]))
+    [(in_tables,)] = store._tables._rows("SELECT count(*) FROM message")
+    assert 0 < in_tables < len(rows)
+    store.commit(Writes(lasting=[row.key for row in rows]))
+    files.room_bytes = files.size_bytes
+    store = killed(files)
+    assert "the log stays as it is" in store.notices[0]
+    assert numbers(store) == [*range(1, 16)]
+    assert store.read(EVERYTHING) == []
 
 
 def test_what_a_reserve_held_when_its_process_died_is_gone_when_it_is_used() -> None:
@@ -411,6 +440,37 @@ def test_tables_that_may_not_grow_take_what_has_room_in_their_pages_and_undo_wha
         tables.let_grow(True)
         with tables.transaction(flushed=True):
             tables.insert([one(2, bytes(500_000))])
+
+
+def test_the_tables_grow_while_something_is_set_aside_and_not_while_the_reserve_is_in_use() -> None:
+    """What a slice of the log brings them then has room in their pages, or waits."""
+    files, fresh = new_files(), count(1)
+    store = opened(files)
+    store.commit(DECLARED)
+
+    def pages() -> int:
+        [(page_count,)] = store._tables._rows("PRAGMA page_count")
+        return int(page_count)
+
+    files.room_bytes = files.size_bytes + 100
+    there, used = list[int](), 0
+    for _ in range(200):
+        before, is_used = pages(), RESERVE.name not in files.names(PATH.parent)
+        if store.room_bytes:
+            there.append(next(fresh))
+            store.commit(Writes(messages=[one(there[-1], BODY)]))
+        else:
+            remove(store, there.pop(0))
+        used += is_used
+        assert not is_used or pages() == before
+    assert used > 50
+    assert numbers(store) == there
+    files.room_bytes = None
+    store.make_room()
+    for _ in range(100):
+        store.commit(Writes(messages=[one(next(fresh), BODY)]))
+        assert store.room_bytes
+    assert pages() > before
 
 
 def test_where_connections_cannot_share_memory_one_alone_opens_the_tables(

@@ -620,6 +620,22 @@ def test_a_message_that_is_lost_under_an_open_store_is_missed_when_its_queue_is_
             numbers(store)
 
 
+def test_a_message_in_the_place_of_another_is_noticed_when_its_queue_is_read(path: Path) -> None:
+    """It is whole, and of this queue, but not what was put there."""
+    other = path.with_name("other.sqlite")
+    with Store(other, NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(2, b"another packet")]))
+    with Store(path, NODE) as store:
+        store.commit(Writes(queues=QUEUES, messages=[one(number) for number in range(1, 4)]))
+        store.load()  # It leaves all in the tables.
+        with closing(sqlite3.connect(path)) as shell:
+            shell.execute("ATTACH ? AS other", (str(other),))
+            shell.execute("REPLACE INTO message SELECT * FROM other.message")
+            shell.commit()
+        with pytest.raises(StoreError, match="queue 1 has 3 messages, and they are not those that it had"):
+            numbers(store)
+
+
 def test_what_is_gone_and_expires_no_more_is_counted_out_as_it_was(path: Path) -> None:
     """It leaves the tables in slices, and its row has another checksum once it expires no more."""
     rows = [one(number, b"old", expires_s=number) for number in range(1, 41)]
