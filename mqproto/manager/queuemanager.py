@@ -322,6 +322,7 @@ class QueueManager:
         self._room_bytes = room_bytes
         limit_bytes = None if room_bytes is None else self._stored_bytes + room_bytes
         self._arrivals.limit_bytes = self._sending.limit_bytes = limit_bytes
+        self._writes.has_room(room_bytes != 0)
 
     def loaded(self, page: ReadPage | ReadExpired, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """The answer to one of a batch's reads; rows as it says."""

@@ -9,7 +9,8 @@ before is called. If the GUID is there, there are two, and whoever came second g
 operator says that it has moved, or the setting `roaming` does.
 
 This lasts over restarts: each is a row of the store's queues, of a kind of its own. Whoever presents many GUIDs takes
-the places of his own, as of all that may be forgotten those of the host with the most go first.
+the places of his own, as of all that may be forgotten those of the host with the most go first. While the disk is full
+nothing of this is written but what operators say, so that no stranger uses up what was set aside for that.
 """
 
 from __future__ import annotations
@@ -456,7 +457,7 @@ class Met:
             del self._by_manager[found.manager]
             self._news[found.manager] = None
         self._free.append(found.row)
-        (self._writes.urgent() if urgent else self._writes.later).queues.append(found.as_row(in_use=False))
+        self._writes.put_row(found.as_row(in_use=False), urgent=urgent)
 
     def _index(self, found: Acquaintance) -> None:
         self._all[found.row] = found
@@ -478,7 +479,7 @@ class Met:
 
     def _write(self, found: Acquaintance, *, urgent: bool = False) -> None:
         found.written_s = found.last_s
-        (self._writes.urgent() if urgent else self._writes.later).queues.append(found.as_row())
+        self._writes.put_row(found.as_row(), urgent=urgent)
 
 
 def _last_seen(one: Acquaintance) -> int:

@@ -7,7 +7,15 @@ from typing import Final, Protocol
 
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
-from mqproto.turn.effects import POSITION_BITS, IncomingRow, MessageRow, OutcomeRow, OutgoingRow, Writes
+from mqproto.turn.effects import (
+    POSITION_BITS,
+    IncomingRow,
+    MessageRow,
+    OutcomeRow,
+    OutgoingRow,
+    QueueRow,
+    Writes,
+)
 from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
@@ -32,6 +40,9 @@ class PendingWrites:
         self._writes = Writes()
         self._changed: dict[HasRow, None] = {}
         self._is_urgent = False
+        self._has_room = True
+        self._held_back: dict[int, QueueRow] = {}
+        """By their numbers, the rows that strangers have caused since the disk is full."""
         self._timers = timers
         self._waypoints = waypoints
 
@@ -44,6 +55,25 @@ class PendingWrites:
     def later(self) -> Writes:
         """Where to put what may wait for the next commit."""
         return self._writes
+
+    def has_room(self, has_room: bool) -> None:
+        """Whether the disk has room for more than what was set aside for what makes some."""
+        self._has_room = has_room
+        if has_room and self._held_back:
+            self._writes.queues += self._held_back.values()
+            self._held_back.clear()
+
+    def put_row(self, row: QueueRow, *, urgent: bool) -> None:
+        """Keep a row that a stranger may cause, and as often as he likes.
+
+        On a full disk it waits in memory, unless it is urgent: what was set aside is not for him to use up.
+        """
+        self._is_urgent = self._is_urgent or urgent
+        self._held_back.pop(row.queue, None)
+        if urgent or self._has_room:
+            self._writes.queues.append(row)
+        else:
+            self._held_back[row.queue] = row
 
     def put(self, message: MessageRow, queue: str) -> None:
         """Keep a message; `queue` is the name of where."""

@@ -377,6 +377,21 @@ def test_who_was_met_is_known_after_a_restart() -> None:
     assert not presents(net, OFFICE, guid, "10.0.0.9")[1]
 
 
+def test_who_is_met_while_the_disk_is_full_has_his_answer_and_is_kept_when_there_is_room() -> None:
+    net = two_strangers()
+    office = net.nodes[OFFICE]
+    office.up.has_room(0)
+    presents(net, OFFICE, net.nodes[SHOP].guid, SHOP)
+    net.pass_ms(2_000)
+    assert met(net, OFFICE, net.nodes[SHOP].guid).address == SHOP
+    assert [row for row in office.store.queues.values() if row.kind is QueueKind.MET] == []
+    office.up.has_room(None)
+    net.pass_ms(2_000)
+    net.kill(OFFICE)
+    net.start(OFFICE)
+    assert met(net, OFFICE, net.nodes[SHOP].guid).address == SHOP
+
+
 def test_who_presents_many_guids_takes_the_places_of_his_own() -> None:
     net = two_strangers(replace(QUICK, peers_remembered=8))
     others = {f"10.0.1.{number}": guid_of(f"other {number}") for number in range(4)}

@@ -161,3 +161,35 @@ def test_a_transaction_with_anything_in_it_counts_as_one(change: object) -> None
     assert callable(change)
     change(writes)
     assert writes
+
+
+def test_what_strangers_cause_waits_while_the_disk_is_full_and_of_each_row_the_last_is_written_then() -> None:
+    writes, timers = pending()
+    writes.has_room(False)
+    for name in ("one", "the same later"):
+        writes.put_row(QueueRow(7, QueueKind.MET, name), urgent=False)
+    writes.put_row(QueueRow(8, QueueKind.MET, "another"), urgent=False)
+    writes.force()
+    assert writes.take(NOW) is None
+    assert not timers.runs(Timer.LAZY_WRITES, None)
+    writes.has_room(True)
+    writes.force()
+    taken = writes.take(NOW)
+    assert taken is not None
+    assert [row.name for row in taken.queues] == ["the same later", "another"]
+    writes.has_room(True)
+    writes.force()
+    assert writes.take(NOW) is None
+
+
+def test_what_an_operator_says_is_written_though_the_disk_is_full_and_nothing_older_after_it() -> None:
+    writes, _ = pending()
+    writes.has_room(False)
+    writes.put_row(QueueRow(7, QueueKind.MET, "met"), urgent=False)
+    writes.put_row(QueueRow(7, QueueKind.MET, "named by an operator"), urgent=True)
+    taken = writes.take(NOW)
+    assert taken is not None
+    assert [row.name for row in taken.queues] == ["named by an operator"]
+    writes.has_room(True)
+    writes.force()
+    assert writes.take(NOW) is None

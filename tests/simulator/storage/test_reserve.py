@@ -16,8 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.manager.queuemanager import QueueManager
+from mqproto.routing import Routes
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, Writes, message_key
+from mqproto.wire import Guid, encode_packet, establish_connection
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
 from simulator.storage import Limits, Store
@@ -108,6 +113,26 @@ def test_on_a_full_disk_the_log_goes_on_in_the_reserve_for_what_makes_room_and_f
     for number in range(1, taken + 1):
         remove(store, number)
     assert (numbers(store), store.size_bytes, store.room_bytes) == ([], 0, 0)
+
+
+def test_strangers_use_up_nothing_of_what_was_set_aside_under_whatever_names_they_call() -> None:
+    files = new_files()
+    store, _ = filled(files, first=Writes(queues=QUEUES[:1]))
+    now = Moment(uptime_ms=0, utc_s=1_700_000_000)
+    core = QueueManager(NODE, (), Routes(), Settings(peers_remembered=50), store.load(), now)
+    core.has_room(store.room_bytes)
+    for number in range(1, 201):
+        now = Moment(now.uptime_ms + 1_000, now.utc_s + 1)
+        session = core.accepted(f"10.0.0.{number}", now)
+        stranger = Guid(number.to_bytes(16, "big"))
+        request = establish_connection(client=stranger, server=NODE, time_stamp_ms=0)
+        core.receive(session, encode_packet(request), now)
+        core.tick(now)
+        if (writes := core.take(now).writes) is not None:
+            store.commit(writes)
+        assert core.inspect().met.get(stranger) is not None
+        core.lost(session, "he has gone", now)
+    assert store.room_bytes == 0
 
 
 def test_it_starts_on_a_full_disk_after_any_number_of_kills_and_goes_on_where_it_was() -> None:
