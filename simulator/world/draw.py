@@ -21,10 +21,12 @@ from simulator.world.faults.readings import draw_readings
 from simulator.world.faults.table import DETOUR_MS, FAULTS
 from simulator.world.node.files import DEATHS
 from simulator.world.scenarios.scenario import Burst, Consumer, Counters, Fault, Link, Scenario
-from simulator.world.scenarios.traffic import KINDS
+from simulator.world.scenarios.traffic import KINDS, by_its_guid, to_a_stranger
 from simulator.world.scenarios.ways import steps_between
 
 NAMES: Final = "abcdefg"
+CALLER, CALLED = STRANGERS = ("a", "b")
+"""The nodes of a world in which none knows another; in half of these worlds nobody can call the first."""
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
@@ -59,6 +61,10 @@ LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 def draw(seed: int) -> Scenario:
     """The scenario of a seed, always the same."""
     nodes, pairs = _topology(chance(seed, "topology"))
+    unmet = chance(seed, "met").randrange(10) == 3  # Few of the seeds that tests name.
+    uncalled = CALLER if unmet and chance(seed, "uncalled").randrange(2) else ""
+    if unmet:
+        nodes, pairs = STRANGERS, [STRANGERS]
     links = tuple(_link(chance(seed, "link of", f"{one}-{other}"), one, other) for one, other in pairs)
     storm_ms = chance(seed, "length").choice((5_000, 20_000, 60_000, 180_000))
     times = Times(chance(seed, "rush"), storm_ms)
@@ -71,6 +77,8 @@ def draw(seed: int) -> Scenario:
     bursts = tuple(_hurried(chance(seed, "hurry"), bursts))
     overdue, absent = _overdue(chance(seed, "overdue"), bursts, storm_ms)
     bursts += overdue
+    if unmet:
+        bursts = tuple(_between_strangers(bursts, uncalled))
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
@@ -91,7 +99,7 @@ def draw(seed: int) -> Scenario:
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
-    attacks = tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
+    attacks = () if unmet else tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
     put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
     readings = tuple(draw_readings(chance(seed, "readings"), nodes))
     if put_back or (counters is not None and counters.sequence):
@@ -119,7 +127,9 @@ def draw(seed: int) -> Scenario:
         costs=_costs(chance(seed, "costs"), nodes, links),
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
         askers=askers,
-        strangers=bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0,
+        unmet=unmet,
+        uncalled=uncalled,
+        strangers=unmet or (bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0),
         quota_bytes=chance(seed, "quota").choice((0,) * 8 + (3_000, 10_000)),
         storm_ms=storm_ms,
         counters=counters,
@@ -208,6 +218,20 @@ def _sizes(dice: random.Random) -> tuple[int, ...]:
     if dice.randrange(200) == 0:
         sizes_bytes.append(LARGEST_BODY_BYTES)
     return tuple(sizes_bytes)
+
+
+def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst]:
+    """The same bursts between two nodes of which each is told an address of the other and nothing else.
+
+    One that nobody can call calls the other first, and again for as long as it awaits an answer to that. What the other
+    has for it goes by its GUID.
+    """
+    if uncalled:
+        yield Burst(at_ms=0, source=CALLER, target=CALLED, kind=to_a_stranger("final ack"))
+    for burst in bursts:
+        target = CALLED if burst.source == CALLER else CALLER
+        kind = to_a_stranger(burst.kind) if target != uncalled else by_its_guid(burst.kind)
+        yield replace(burst, target=target, kind=kind)
 
 
 def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:

@@ -17,7 +17,7 @@ from simulator.world.network.trace import Trace
 from simulator.world.node.files import DiedError
 from simulator.world.oracle import intime, invariants
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
-from simulator.world.scenarios.traffic import KINDS, Message, body_of
+from simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
 from simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
 
 UNTIMELY: Final = frozenset({"jump clock", "slow disk", "full disk"})
@@ -153,18 +153,27 @@ def _send_once_more(world: World) -> int:
     """Where an operator has deleted what was sent, or put a store back, one more message of each sequence follows.
 
     A copy that the destination holds behind one that was lost and then deleted stays there until it comes. So it must
-    not be refused for want of room: nodes that were full have more by then. Returns when it is sent.
+    not be refused for want of room: nodes that were full have more by then.
+
+    A node that nobody can call sends one in any case, and calls for the answer to it: by its clock it may be too late
+    for an answer to those before.
+
+    Returns:
+        When they are sent.
     """
     at_ms = world.events.now_ms + ROOMY_AFTER_MS
     streams = {
-        (burst.source, target, KINDS[burst.kind].direct)
+        (burst.source, target, _plain(KINDS[burst.kind]))
         for burst in world.scenario.bursts
         for target in burst.targets
         if KINDS[burst.kind].transactional
-        and (world.machines[burst.source].has_purged or world.ledger.has_gone_back)
+        and (
+            world.machines[burst.source].has_purged
+            or world.ledger.has_gone_back
+            or burst.source == world.scenario.uncalled
+        )
     }
-    for number, (source, target, direct) in enumerate(sorted(streams), len(world.scenario.bursts)):
-        kind = "direct" if direct else "transactional"
+    for number, (source, target, kind) in enumerate(sorted(streams), len(world.scenario.bursts)):
         burst = Burst(at_ms=at_ms, source=source, target=target, kind=kind)
         world.events.at(at_ms, world.machines[source].submit, burst, number)
     return at_ms if streams else 0
@@ -188,11 +197,20 @@ def _follow(world: World, number: int, left: int) -> None:
         at_ms=now_ms,
         source=refused.source,
         target=refused.target,
-        kind="direct" if kind.direct else "transactional" if kind.transactional else "recoverable",
+        kind=_plain(kind),
         size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
     )
     world.machines[refused.source].submit(burst, FIRST_FOLLOWING + left)
     world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, number, left - 1)
+
+
+def _plain(kind: Kind) -> str:
+    """The kind without deadlines and letters that takes the same way."""
+    if kind.unmet:
+        return to_a_stranger("final ack" if kind.transactional else "recoverable")
+    if kind.direct:
+        return "direct"
+    return "transactional" if kind.transactional else "recoverable"
 
 
 def _has_ended(message: Message) -> bool:

@@ -74,7 +74,7 @@ class World:
         if capture is not None:
             self.sniffer = Sniffer(capture, scenario.nodes, self.events, segment_bytes=segment_bytes)
         self.trace = Trace(wanted=traced)
-        self.ledger = Ledger(_common_endings(scenario), strangers=scenario.strangers)
+        self.ledger = Ledger(_common_endings(scenario), strangers=scenario.strangers, unmet=scenario.unmet)
         self.oracle = Oracle(self.ledger, self._breach)
         self.maxima: dict[str, int] = {}
         self.route_choices = dict(scenario.routes)
@@ -122,6 +122,8 @@ class World:
 
     def routes_of(self, name: str) -> Routes:
         """The shortest ways from a node to all others, or the cheapest; that of its choice first."""
+        if self.scenario.unmet:
+            return Routes()
         choice = self.route_choices.get(name, 0)
         router = None if self._enterprise is None else Router(self._enterprise, name)
         managers = {}

@@ -301,8 +301,10 @@ class Machine(WatchedNode):
             self._ends_by(error)  # Nobody has heard that anything was accepted.
             return
         except UsageError as error:
-            # For want of room, or as the queue that was meant is one of its own that it does not have.
+            # For want of room, or as the queue that was meant is one of its own that it does not have, or that of a
+            # queue manager which it has not met.
             is_nowhere = self.name in targets and (kind.undeliverable or bool(self.deleted))
+            is_nowhere |= self._world.scenario.unmet and not kind.direct and not self.has_met
             if not (isinstance(error, QuotaExceeded) or is_nowhere):
                 raise
             self.ledger.tally["refused at once"] += burst.count * len(goals)
@@ -476,7 +478,7 @@ class Machine(WatchedNode):
             self.ledger.forgotten(undecided.submissions)
         copy, disk, left = (None, Disk(), {}) if is_lost or self._copy is None else self._copy
         self.files.put_back(copy)
-        self.was_put_back = True
+        self.was_put_back, self.has_met = True, False
         self.disk, self.queues_left = deepcopy(disk), dict(left)
         return True
 
@@ -824,7 +826,7 @@ class Machine(WatchedNode):
     def _connect(self, session: int, host: str) -> None:
         line = self.lines.get(host)
         self.trace.add(self.now_ms, self.name, "connect", session, host)
-        if line is None:
+        if line is None or host == self._world.scenario.uncalled:
             self.later(1, self.lost_session, session, "no route to host")
         else:
             line.connect(self, session, self._world.machines[host])

@@ -636,8 +636,10 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
         if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure:
             continue
         if kind.dead_lettered:
-            # What comes without a transaction to where no queue is, is disregarded.
-            is_disregarded = not kind.transactional and BAD_DST_Q in message.refusals
+            # What comes without a transaction to where no queue is, is disregarded. Of a stranger's nothing is kept.
+            is_disregarded = not kind.transactional and (
+                BAD_DST_Q in message.refusals or (ledger.unmet and bool(message.refusals or message.gone))
+            )
             if not message.letters and not is_disregarded:
                 return f"{message} was accepted, was not received and is no dead letter"
         elif message.deleted or message.letters:

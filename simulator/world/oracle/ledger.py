@@ -46,10 +46,14 @@ class Ledger:
     Args:
         common_endings: the classes with which any message of this world may end unreceived.
         strangers: whether strangers may send to its queues.
+        unmet: whether each node is a stranger to all others.
     """
 
-    def __init__(self, common_endings: frozenset[int], *, strangers: bool = False) -> None:
+    def __init__(
+        self, common_endings: frozenset[int], *, strangers: bool = False, unmet: bool = False
+    ) -> None:
         self.strangers = strangers
+        self.unmet = unmet
         self.tally: Counter[str] = Counter()
         self.messages: dict[bytes, Message] = {}
         self.sequences: dict[SequenceName, Sequence] = {}
@@ -179,6 +183,7 @@ class Ledger:
 
     def arrived(self, node: WatchedNode, message: Message) -> None:
         """A message was put into the queue that it is for."""
+        node.has_met |= message.kind.promise is not Promise.NOTHING
         message.arrivals += 1
         if message.arrivals > 1 and message.was_forgotten:
             self.tally["came again when it was forgotten"] += 1

@@ -98,6 +98,8 @@ class WatchedNode:
         """Whether it may announce a window of one, having paused something, at least until its next turn is over."""
         self.may_wait_in_vain = False
         """Whether what it has to hear of may be lost, with a store that was put back as it was earlier."""
+        self.has_met = False
+        """Whether its store has had a message for it, and with that who sent it."""
         self.was_put_back = False
         self.queues_left: dict[str, bool] = {}
         """What is on disk of its queues that operators have deleted, or made again: whether one is there."""

@@ -12,6 +12,7 @@ from mqproto.manager.identifiers import Histories
 from mqproto.manager.outbound import Outbound
 from mqproto.neighbours import door
 from mqproto.neighbours.door import Door
+from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.routing import Routes
 from mqproto.rules.admission import ADMISSIONS, MISSING
@@ -195,3 +196,24 @@ def hold_what_strangers_send_early(sound: Any) -> Any:
         sound(self, queue, arrival._replace(remote=arrival.remote._replace(is_proven=True)), now)
 
     return arrived
+
+
+# Who was met
+
+
+@plant(Met, "seen", "what_was_lost_is_sent_again", "nothing_is_retained")
+def believe_nobody_who_was_not_declared(sound: Any) -> Any:
+    """A GUID that nobody has declared is not where it was met, wherever it comes from."""
+    return lambda *arguments, **called: False
+
+
+@plant(Met, "expect_answers", "replies_are_complete", "nothing_is_retained")
+def never_call_again_for_answers(sound: Any) -> Any:
+    """It is not kept who was asked for an answer, so nobody is called for that after a restart."""
+    return lambda *arguments: None
+
+
+@plant(Met, "hop_to", "what_was_lost_is_sent_again", "nothing_is_retained")
+def have_no_way_to_those_who_were_met(sound: Any) -> Any:
+    """What is for the GUID of one that nobody has declared never leaves."""
+    return lambda self, manager: ()

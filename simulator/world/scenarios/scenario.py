@@ -71,6 +71,12 @@ class Burst:
         """All nodes that each of its messages goes to."""
         return self.target, *self.also
 
+    @property
+    def bodies_bytes(self) -> int:
+        """What the bodies of its messages have together."""
+        sizes_bytes = self.sizes_bytes or (self.size_bytes,)
+        return sum(sizes_bytes[index % len(sizes_bytes)] for index in range(self.count))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
@@ -159,6 +165,10 @@ class Scenario:
     """What each application's queue may hold; 0 is any amount."""
     strangers: bool = False
     """Whether strangers may send to the applications' queues."""
+    unmet: bool = False
+    """Whether no node is told of any other: they meet by direct format names."""
+    uncalled: str = ""
+    """A node whom nobody can call, as if behind a firewall that lets only out; empty for none."""
     storm_ms: int = 10_000
     counters: Counters | None = None
     """Where counters begin that begin at nought elsewhere."""
@@ -175,6 +185,10 @@ class Scenario:
                 (max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts), default=0
             )
             reserve_bytes = SHARES * (largest_bytes + RESERVE_BYTES)
+            if self.unmet:
+                # Nearly all messages may be of one node. Each is written anew when it waits for its FinalAck, and when
+                # it is kept.
+                reserve_bytes += 2 * sum(burst.bodies_bytes for burst in self.bursts)
         if not self.log_bytes:
             return LIMITS._replace(
                 segment_bytes=SEGMENT_BYTES,

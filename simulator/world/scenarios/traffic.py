@@ -6,7 +6,7 @@ A kind is a row of `KINDS`. To have one more, add a row; simulator/world/draw.py
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ class Kind:
     queue: the identifier of the destination queue.
     draft: how the message is sent, beside its body.
     direct: whether it goes by a direct format name, to a neighbour only.
+    unmet: whether that name is all that its source is told of its destination.
     endings: the classes with which it may end unreceived by its nature.
     undeliverable: whether it can end in no other way.
     acknowledged: whether the source's administration queue hears of it.
@@ -59,6 +60,7 @@ class Kind:
     queue: int
     draft: Mapping[str, Any] = field(default_factory=dict)
     direct: bool = False
+    unmet: bool = False
     endings: frozenset[int] = frozenset()
     undeliverable: bool = False
     acknowledged: bool = False
@@ -83,7 +85,7 @@ def _transactional(**draft: Any) -> dict[str, Any]:
     return {"transactional": True, **draft}
 
 
-KINDS: Final[Mapping[str, Kind]] = {
+_KNOWN: Final[Mapping[str, Kind]] = {
     "transactional": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional()),
     "final ack": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional(final_ack=True)),
     "direct": Kind(Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional(), direct=True),
@@ -142,6 +144,30 @@ KINDS: Final[Mapping[str, Kind]] = {
     "express to receive": Kind(Promise.NOTHING, NOTES.identifier, {"time_to_be_received_s": 3}, endings=LATE),
 }
 
+UNMET: Final = " to a stranger"
+"""So ends the name of a kind that goes to one of whom only an address is known.
+
+There is none that cannot be delivered: a stranger is not told that he was refused.
+"""
+KINDS: Final[Mapping[str, Kind]] = {
+    **_KNOWN,
+    **{
+        name + UNMET: replace(kind, direct=True, unmet=True)
+        for name, kind in _KNOWN.items()
+        if not (kind.undeliverable or kind.direct)
+    },
+}
+
+
+def to_a_stranger(kind: str) -> str:
+    """The kind that is most like one, for a destination of which its source knows an address and nothing else."""
+    return kind + UNMET if kind + UNMET in KINDS else "transactional" + UNMET
+
+
+def by_its_guid(kind: str) -> str:
+    """The kind that is most like one, for a destination that can call, and not be called."""
+    return kind if kind + UNMET in KINDS else "transactional"
+
 
 def destination(target: str, kind: Kind) -> Destination:
     """How an application names the queue that messages of a kind go to."""
@@ -149,7 +175,7 @@ def destination(target: str, kind: Kind) -> Destination:
     if kind.direct:
         name = next(queue.name for queue in QUEUES if queue.identifier == kind.queue)
         path = rf"TCP:{target}\private$\{name}"
-        return Destination(f"DIRECT={path}", manager, path, target)
+        return Destination(f"DIRECT={path}", None if kind.unmet else manager, path, target)
     name = rf"PRIVATE={guid_text(manager)}\{kind.queue:08X}"
     return Destination(name, manager, kind.queue)
 

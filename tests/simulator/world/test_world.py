@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from simulator.world import Consumer, Fault, Link, Scenario, draw, simulate
+from simulator.world import Burst, Consumer, Fault, Link, Scenario, draw, simulate
 from simulator.world.faults.table import FAULTS
 from simulator.world.run import run
-from simulator.world.scenarios.traffic import KINDS
+from simulator.world.scenarios.traffic import KINDS, to_a_stranger
 from simulator.world.world import World
 from tests.conformance import ROOT
 from tests.simulator.world.worlds import a_burst, a_chain
@@ -86,6 +86,67 @@ def test_each_way_to_consume_ends_with_all_received_or_rejected(consumer: dict[s
     assert result.breach is None
     assert result.tally["received"] + result.tally["ended in its queue"] == 20
     assert bool(result.tally["rejected"]) == ("rejects_every" in consumer)
+
+
+def two_strangers(*bursts: Burst, **fields: Any) -> Scenario:
+    """`a` and `b`, of which each knows an address of the other at most."""
+    common: dict[str, Any] = {"nodes": ("a", "b"), "links": (Link(one="a", other="b"),)}
+    return a_chain(*bursts, **common, unmet=True, strangers=True, **fields)
+
+
+def to_b(kind: str = "final ack", **fields: Any) -> Burst:
+    return a_burst(target="b", kind=to_a_stranger(kind), **fields)
+
+
+def from_b(kind: str, **fields: Any) -> Burst:
+    return a_burst(**{"at_ms": 1_000, "source": "b", "target": "a", "kind": kind, **fields})
+
+
+def test_two_that_know_nothing_of_each_other_meet_by_direct_names() -> None:
+    result = simulate(two_strangers(to_b(count=5), to_b("acknowledged"), from_b(to_a_stranger("journaled"))))
+    assert result.breach is None
+    counts = [result.tally[name] for name in ("received", "administration acknowledgment", "journaled")]
+    assert counts == [7, 2, 1]
+
+
+def test_what_is_for_one_that_nobody_can_call_goes_by_its_guid_once_it_has_called() -> None:
+    answers = from_b("transactional", count=3), from_b("acknowledged"), from_b("journaled")
+    early = from_b("transactional", at_ms=0, count=2)
+    result = simulate(two_strangers(to_b(at_ms=100), early, *answers, uncalled="a"))
+    assert result.breach is None
+    assert result.tally["refused at once"] == 2, "they had not met"
+    assert result.tally["accepted transactional"] == 3
+    assert {str(message) for message in result.messages if not message.receipts} == set()
+
+
+def test_what_is_for_a_direct_name_of_one_that_nobody_can_call_would_wait_for_ever() -> None:
+    result = simulate(two_strangers(to_b(), from_b(to_a_stranger("recoverable")), uncalled="a"))
+    assert result.breach is not None
+    assert result.breach.invariant == "nothing_is_retained"
+
+
+def test_nothing_is_kept_for_a_stranger_and_everything_for_a_neighbour() -> None:
+    rejecting = (Consumer(node="b", queue="notes", limit=1, rejects_every=1),)
+    kind = "recoverable to reach"
+    for burst, scenario in ((a_burst(target="b", kind=kind), a_chain), (to_b(kind), two_strangers)):
+        result = simulate(scenario(burst, consumers=rejecting))
+        assert result.breach is None
+        [message] = result.messages
+        assert message.gone
+        assert bool(message.letters) == (scenario is a_chain)
+
+
+def test_a_full_disk_has_room_set_aside_for_all_that_two_strangers_may_have_to_write_anew() -> None:
+    """With the reserve that other worlds have, these dead letters use it up."""
+    bursts = [
+        to_b("to reach", at_ms=at_ms, count=4, size_bytes=40_000, together=True)
+        for at_ms in range(500, 900, 100)
+    ]
+    full = Fault(at_ms=1_000, kind="full disk", where="a", for_ms=30_000, value=0)
+    away = Fault(at_ms=0, kind="kill", where="b", for_ms=6_000)
+    result = simulate(two_strangers(*bursts, faults=(away, full), storm_ms=20_000, log_bytes=2_000))
+    assert result.breach is None
+    assert result.tally["dead letter"] == 16
 
 
 def test_the_same_scenario_has_the_same_trace() -> None:
