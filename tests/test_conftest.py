@@ -76,8 +76,10 @@ def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_o
     assert result.parseoutcomes() == {"passed": 1 + 9, "xfailed": 1, "failed": 1, "errors": 1, "skipped": 1}
     result.stdout.fnmatch_lines("conformance.toml*")
     told = {line.removeprefix("process of ") for line in result.outlines if line.startswith("process of ")}
-    [a, b, c] = [line.split()[1] for line in sorted(told)]
-    assert a == c != b
+    [a, _, c] = [line.split()[1] for line in sorted(told)]
+    assert a == c
+    # Which of them takes what is left depends on who is done first.
+    assert {line.split()[0] for line in result.outlines if line.startswith("[gw")} == {"[gw0]", "[gw1]"}
 
 
 def test_all_tests_that_ask_for_spark_are_in_one_process() -> None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from simulator.storage.files import NO_FILE, FileIdentity, Lock
-from simulator.storage.segments import HEADER, SALT_BYTES
 
 SECTOR_BYTES: Final = 512
 FILLERS: Final = (b"\0", b"\xa5")
@@ -283,11 +282,6 @@ class SimulatedFiles:
     def size_bytes(self) -> int:
         """What the files of the log take."""
         return sum(len(file.data) for file in self._files.values())
-
-    def segment_count(self, store: Path) -> int:
-        """How many segments of the log of a store have a record; one may be made for a batch that does not come."""
-        segments = (file for name, file in self._files.items() if name.startswith(f"{store.name}-log-"))
-        return sum(any(file.data[HEADER.size : HEADER.size + SALT_BYTES]) for file in segments)
 
     def room_for(self) -> int | None:
         """How many bytes more can be written; None for any number."""

@@ -678,11 +678,6 @@ class Machine(WatchedNode):
         if self._turns % LOOKS_EVERY == 0:
             self.oracle.check("memory_is_bounded", invariants.memory_is_bounded(self))
             self.oracle.check("quotas_are_kept", invariants.quotas_are_kept(self))
-            if self.files.room_bytes is None:
-                reason = invariants.logs_are_kept_short(
-                    self, self._world.scenario.limits, self.files.segment_count(STORE)
-                )
-                self.oracle.check("logs_are_kept_short", reason)
         if self._restarts_at_ms is not None:
             self._world.events.at(self._restarts_at_ms, self._world.restart, self, self.life + 1)
             self._restarts_at_ms = None

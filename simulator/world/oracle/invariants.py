@@ -29,8 +29,7 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
 from mqproto.wire.glance import acknowledges, receive_deadline_s
-from simulator.storage import Limits, Store
-from simulator.storage.store import OVERDRAFT
+from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import STRANGER, End
 from simulator.world.oracle.ledger import Ledger
@@ -591,13 +590,6 @@ def full_disks_take_nothing_new(node: WatchedNode, room_bytes: int | None, *, ne
     """What an application sends that has to be on disk is refused while the reserve is in use."""
     if room_bytes == 0 and needs_disk:
         return f"{node.name} takes messages though its store has no room for them"
-    return None
-
-
-def logs_are_kept_short(node: WatchedNode, limits: Limits, segment_count: int) -> str | None:
-    """Where the disk has room, a log that is longer than it should be goes to the tables, a slice with each commit."""
-    if segment_count > OVERDRAFT * limits.segments:
-        return f"the log of {node.name} has {segment_count} segments, and it should have {limits.segments}"
     return None
 
 
