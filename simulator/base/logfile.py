@@ -44,17 +44,21 @@ class LogFile(io.TextIOBase):
     A line that cannot be written, as on a full disk, ends nobody: it is counted, and told of when there is room.
     """
 
+    _handler: _Rotating | None = None
+
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self._handler = _Rotating(path, limit_bytes)
 
     def write(self, text: str) -> int:
         """One line or several, with their ends."""
+        assert self._handler is not None
         self._handler.emit(logging.makeLogRecord({"msg": text.removesuffix("\n")}))
         return len(text)
 
     def close(self) -> None:
-        """Nothing more comes."""
-        self._handler.close()
+        """Nothing more comes. One whose file could not be had is closed as well when it goes."""
+        if self._handler is not None:
+            self._handler.close()
         super().close()
 
 
