@@ -93,8 +93,11 @@ class Summary:
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """The table: what sort of thing, which, and how many."""
-        for kind in KINDS:
-            yield "messages", kind, f"{self.tally[f'accepted {kind}']:,}"
+        for name, kind in KINDS.items():
+            if not kind.unmet:
+                yield "messages", name, f"{self.tally[f'accepted {name}']:,}"
+        to_strangers = sum(self.tally[f"accepted {name}"] for name, kind in KINDS.items() if kind.unmet)
+        yield "messages", "to a stranger, of any kind", f"{to_strangers:,}"
         for name in FAULTS:
             yield "faults", name, f"{self.tally[f'fault {name}']:,}"
         for name, words in EVENTS.items():
