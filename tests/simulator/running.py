@@ -30,6 +30,12 @@ serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
 """
 
 
+async def until_sent(client: Client) -> None:
+    """Nothing waits at its node to be sent, or to be confirmed."""
+    while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
+        await trio.sleep(0.02)  # Nobody tells; one has to ask.
+
+
 class Log(io.StringIO):
     """A node's log, to be looked at and waited for."""
 

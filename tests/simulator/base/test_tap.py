@@ -34,7 +34,7 @@ from simulator.faults.supervisor import capture_of, supervised
 from simulator.node.node import run_node
 from simulator.topology import Topology, load
 from tests.examples import a_ping
-from tests.simulator.running import DESTINATION, Log, running
+from tests.simulator.running import DESTINATION, Log, running, until_sent
 
 LAST = b"all that was sent before this has been seen"
 Ends: TypeAlias = tuple[Endpoint, Endpoint]
@@ -75,8 +75,7 @@ def by_stream_of(packets: Iterable[SeenPacket], host: str) -> dict[Ends, list[Se
 async def until_all_is_acknowledged(topology: Topology, directory: Path) -> None:
     """Return when the sender has heard of all that it has sent."""
     async with connect(topology, "sender", directory) as client:
-        while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
-            await trio.sleep(0.05)  # Nobody tells; one has to ask.
+        await until_sent(client)
 
 
 async def exchange(topology: Topology, directory: Path, count: int) -> None:

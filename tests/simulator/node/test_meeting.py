@@ -28,7 +28,7 @@ from simulator.command.explain import Explainer
 from simulator.node.control import RolledBack
 from simulator.topology import Topology, parse
 from simulator.topology.views import as_toml
-from tests.simulator.running import NodeProcess, running
+from tests.simulator.running import NodeProcess, running, until_sent
 from tests.simulator.typed import Done, in_process
 
 SHOP_HOST, OFFICE_HOST, ELSEWHERE = "127.0.0.41", "127.0.0.42", "127.0.0.43"
@@ -91,14 +91,6 @@ async def strangers(folder: Path, office: Topology = OFFICE) -> AsyncIterator[Pa
             for node in (pair.shop, pair.office):
                 if node.process is not None:
                     await node.end(signal.SIGKILL)
-
-
-async def until_sent(client: Client) -> None:
-    """Nothing waits to be sent, or to be confirmed."""
-    while True:
-        if not any(queue.waiting for queue in (await client.queues()).outgoing):
-            return
-        await trio.sleep(0.02)
 
 
 async def received(client: Client, queue: str, count: int) -> list[Any]:

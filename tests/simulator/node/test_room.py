@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trio
 
 from mqproto.base.errors import QuotaExceeded
 from mqproto.turn.effects import Writes
@@ -14,7 +13,7 @@ from simulator.client import connect
 from simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
 from simulator.storage import LIMITS, Store
 from simulator.topology import load
-from tests.simulator.running import DESTINATION, Log, running
+from tests.simulator.running import DESTINATION, Log, running, until_sent
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:
@@ -114,7 +113,6 @@ async def test_what_a_node_without_room_has_not_taken_in_arrives_when_there_is_s
             await client.send(DESTINATION, b"an order", transactional=True)
             await log.line("session-closed")
             room_bytes = None
-            while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
-                await trio.sleep(0.01)
+            await until_sent(client)
         async with connect(topology, "destination", tmp_path) as client:
             assert [message.body for message in await client.peek("orders")] == [b"an order"]

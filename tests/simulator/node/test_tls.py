@@ -53,7 +53,7 @@ from simulator.topology import Action, Tls, Topology, load
 from simulator.topology.ports import reserved_address
 from tests.examples import a_transaction_header, a_user_message
 from tests.simulator.certificates import AUTHORITY, EXPIRED, issue, over_tls, signed_by_itself, write_key
-from tests.simulator.running import DESTINATION, Log, running
+from tests.simulator.running import DESTINATION, Log, running, until_sent
 from tests.test_readme import section_blocks
 
 STRANGER = Guid(b"a stranger's guid"[:16])
@@ -753,8 +753,7 @@ async def test_a_capture_has_the_messages_that_cross_inside_at_both_ends(
         ):
             pass
         async with connect(pair, "sender", tmp_path) as client:
-            while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
-                await trio.sleep(0.05)  # Nobody tells; one has to ask.
+            await until_sent(client)
     at = {
         name: [(seen.source, seen.destination, seen.data) for seen in read_packets(path)]
         for name, path in paths.items()
