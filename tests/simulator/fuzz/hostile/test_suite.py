@@ -59,7 +59,7 @@ async def test_harm_is_found_where_an_address_proves_who_one_is(
     monkeypatch.setattr(plans, "PLAIN_FORMS", plans.TLS_FORMS)
     plan = Plan(
         seed=9,
-        seconds=3,  # Time for some cases on a busy machine, too: not each of them blocks.
+        seconds=3,  # Time for some cases on a busy machine, too.
         only=("a sequence beyond a neighbour's",),
         with_tls=False,
         timed=False,
@@ -67,7 +67,6 @@ async def test_harm_is_found_where_an_address_proves_who_one_is(
         directory=tmp_path,
     )
     report = await run_strangers(plan)
-    assert any("blocked" in wrong for wrong in report.broken), report.broken
     assert any("never sent" in wrong for wrong in report.broken), report.broken
     assert all("--seed 9 --only" in wrong for wrong in report.broken)
     assert len(entries_of(tmp_path)) == 1
