@@ -25,6 +25,9 @@ SLOWNESS: Final = 4
 """While a case is made smaller, what a peer owes is waited for no longer than this many times what it took at most to
 acknowledge a message of the canary, and not less than QUICK_S; at the end the whole patience is waited for."""
 
+NAMES: Final = 8
+"""How many names the smallest case is told under, with the whole patience, until one shows the fault again."""
+
 OWN: Final = (Oracle.HANGS, Oracle.WRONG)
 """Faults that a case sees itself. The others are of the whole peer, and any case may have caused them."""
 ONCE: Final = "seen once, and not again when the case was sent alone"
@@ -82,20 +85,21 @@ class Investigation:
         if not suspects or (fault.oracle in OWN and self.knows(fault, suspects[0])):
             return
         for case in (variant for suspect in suspects for variant in (calm(suspect), suspect)):
-            seen = await self.tried(case)
+            told = self._renewed(case)
+            seen = await self._shown(told)
             if seen is None:
                 continue
             if not await self._is_back():
-                self._keep_last(seen, [case])
+                self._keep_last(seen, [told])
                 return
-            if not self.knows(seen, case):
-                await self._keep_smallest(seen, case)
+            if not self.knows(seen, told):
+                await self._keep_smallest(seen, told)
             # A peer that hangs keeps others waiting: what they saw was not what happened.
             if self.is_gone or alike(seen, fault) or fault.oracle is Oracle.HANGS:
                 return
         if fault.oracle not in OWN and len(suspects) > 1:
-            together = joined(suspects)
-            seen = await self.tried(together)
+            together = self._renewed(joined(suspects))
+            seen = await self._shown(together)
             if seen is not None and alike(seen, fault):
                 await self._keep_smallest(seen, together)
                 return
@@ -104,8 +108,10 @@ class Investigation:
 
     async def tried(self, case: Case) -> Fault | None:
         """What a case leads to when it is sent alone, by somebody whom the peer has never met."""
-        renewed = self._renewed(case)
-        return await Attack(self._place, self._canary.check).carry_out(renewed) or await self._canary.check()
+        return await self._shown(self._renewed(case))
+
+    async def _shown(self, case: Case) -> Fault | None:
+        return await Attack(self._place, self._canary.check).carry_out(case) or await self._canary.check()
 
     def keep(self, fault: Fault, case: Case, remark: str = "") -> None:
         """Make a finding of it."""
@@ -119,7 +125,10 @@ class Investigation:
         self._findings.add(Finding(group, detail, case.data, how))
 
     async def _keep_smallest(self, fault: Fault, case: Case) -> None:
-        """Make it smaller for as long as it shows the same, and keep that."""
+        """Make it smaller for as long as it shows the same, and keep that, byte for byte as it was seen to.
+
+        A mutation may move whoever tells the case into a field that counts. Then only some names show the fault.
+        """
         patience_s = self._place.patience_s
 
         async def still(candidate: Case) -> bool:
@@ -136,11 +145,14 @@ class Investigation:
         if not await self._is_back():
             self._keep_last(fault, [less])
             return
-        seen = await self.tried(less)
-        if seen is not None and alike(seen, fault):
-            fault, case = seen, less
+        for _ in range(NAMES):
+            told = self._renewed(less)
+            seen = await self._shown(told)
+            if seen is not None and alike(seen, fault):
+                fault, case = seen, told
+                break
         if not self.knows(fault, case):
-            self.keep(fault, self._renewed(case))
+            self.keep(fault, case)
 
     def _keep_last(self, fault: Fault, suspects: Sequence[Case]) -> None:
         """The peer does not come back: all that can be kept is what it was told last."""

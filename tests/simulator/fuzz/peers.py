@@ -263,14 +263,22 @@ class CrashesOn(Peer):
         self._buffers: dict[int, PacketBuffer] = {}
 
     async def received(self, session: Session, data: bytes) -> bytes:
+        """Packet by packet: whether one is deadly does not depend on how TCP cuts the stream."""
         buffer = self._buffers.setdefault(session.key, PacketBuffer())
+        begun_bytes = buffer.pending_bytes
+        packets: list[bytes] = []
         with suppress(WireFormatError):
-            for packet in buffer.feed(data):
-                if session.is_open and self.is_deadly(
-                    {field.name: field.value for field in inspect_packet(packet).fields}
-                ):
-                    raise CrashedError
-        return await super().received(session, data)
+            packets = buffer.feed(data)
+        answers = b""
+        for packet in packets:
+            if session.is_open and self.is_deadly(
+                {field.name: field.value for field in inspect_packet(packet).fields}
+            ):
+                raise CrashedError
+            new_bytes = len(packet) - begun_bytes
+            answers += await super().received(session, data[:new_bytes])
+            data, begun_bytes = data[new_bytes:], 0
+        return answers + await super().received(session, data)
 
     def lost(self, session: Session) -> None:
         self._buffers.pop(session.key, None)
@@ -301,3 +309,9 @@ def more_elements_than_bytes(fields: dict[str, Any]) -> bool:
     names = ("destination", "administration", "response")
     counts = [fields.get(f"multi_queue_format.{name}.element_count", 0) for name in names]
     return bool(max(counts) > 100_000)
+
+
+def named_so(fields: dict[str, Any]) -> bool:
+    """A bit of a field into which a mutation moved whoever sends: of their names half have it."""
+    source = fields.get("user.source_queue_manager", bytes(16))
+    return more_elements_than_bytes(fields) and bool(source[0] & 1)
