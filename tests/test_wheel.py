@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,6 +51,16 @@ def test_a_missing_module_is_told_with_what_brings_it(module: str, arguments: li
 @pytest.mark.parametrize("module", [None, "_sqlite3", "simulator.missing", "captures"])
 def test_no_extra_brings_a_part_of_python_or_of_ours(module: str | None) -> None:
     assert to_install(ModuleNotFoundError(name=module), ["demo"]) is None
+
+
+def test_type_checkers_see_a_wheel_and_an_editable_install(installed: Installed, tmp_path: Path) -> None:
+    """An import hook, as setuptools makes them for editable installs unless it is told otherwise, they do not see."""
+    use = tmp_path / "use.py"
+    use.write_text("import mqproto\nreveal_type(mqproto.QueueManager.take)\n")
+    for python in (installed.python, sys.executable):
+        mypy = [sys.executable, "-m", "mypy", "--strict", f"--python-executable={python}", "use.py"]
+        said = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        assert "-> mqproto.turn.effects.Batch" in said
 
 
 def test_python_m_mqproto_is_the_command(

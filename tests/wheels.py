@@ -119,6 +119,11 @@ class Installed:
         run(sys.executable, "-m", "venv", "--without-pip", str(self._place))
 
     @property
+    def python(self) -> str:
+        """Its Python."""
+        return str(self._place / "bin" / "python")
+
+    @property
     def packages(self) -> Path:
         """Where packages are."""
         [found] = self._place.glob("lib/python*/site-packages")
@@ -126,9 +131,8 @@ class Installed:
 
     def install(self, *arguments: str) -> None:
         """What pip may be told to install."""
-        python = str(self._place / "bin" / "python")
         run(
-            *(sys.executable, "-m", "pip", "--python", python, "install", "--quiet"),
+            *(sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet"),
             *("--disable-pip-version-check", *arguments),
         )
 
