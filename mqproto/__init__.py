@@ -1,6 +1,7 @@
 """The binary protocol of Microsoft Message Queuing, [MS-MQQB]: no sockets, no clock, no disk.
 
-`QueueManager` is the core of a node: it is fed what happened, and `take` gives back one `Batch` of what is to be done.
+`QueueManager` is the core of a node: it is fed what happened, and `take` gives back one `Batch` of what is to be done,
+which `carry_out` has your `Hands` do, in the order that keeps the promise.
 `mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
 """
 
@@ -9,11 +10,12 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError, WireF
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
+from mqproto.manager.carry import Hands, carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.routing import NextHop, Routes
+from mqproto.routing import NextHop, Peer, Routes
 from mqproto.session import Session
 from mqproto.turn.effects import Batch, StoredState, Writes
 from mqproto.wire import PacketBuffer, decode_packet, encode_packet, inspect_packet
@@ -23,10 +25,12 @@ __all__ = [
     "Destination",
     "Draft",
     "FormatNameError",
+    "Hands",
     "Moment",
     "MqprotoError",
     "NextHop",
     "PacketBuffer",
+    "Peer",
     "QueueDeclaration",
     "QueueManager",
     "Routes",
@@ -37,6 +41,7 @@ __all__ = [
     "UsageError",
     "WireFormatError",
     "Writes",
+    "carry_out",
     "decode_packet",
     "encode_packet",
     "inspect_packet",
