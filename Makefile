@@ -19,7 +19,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ meeting: $(DEV)  ## two nodes that know nothing of each other, one of which may 
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/edges/gateway/test_run.py -k killed $(ARGS)
+
+programs: $(DEV)  ## the three programs of the client's README, each killed 100 times; some minutes
+	@MQPROTO_PROGRAM_KILLS=100 $(VENV)/bin/python -m pytest -n 0 tests/simulator/client/test_programs.py $(ARGS)
 
 validate: $(DEMO)  ## a producer, a gateway, nodes, a trigger, and a consumer that fails on cue: each stage counted
 	@$(VENV)/bin/mqproto validate $(ARGS)

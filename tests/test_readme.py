@@ -56,6 +56,8 @@ ELSEWHERE: Final[dict[str, str]] = {
     "test_of_stores_that_are_hurt_no_message_is_altered_lost_or_doubled_without_a_word",
     "make meeting": "tests/simulator/node/test_meeting.py::"
     "test_whoever_is_killed_nothing_is_lost_doubled_or_out_of_order_and_each_order_has_its_answer",
+    "make programs": "tests/simulator/client/test_programs.py::"
+    "test_a_program_that_is_killed_again_and_again_sends_and_answers_each_order_once",
     "make powerloss": "tests/simulator/storage/test_powerloss.py::"
     "test_after_a_power_loss_all_that_was_committed_is_there_and_nothing_by_half",
     **dict.fromkeys(

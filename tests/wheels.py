@@ -43,6 +43,7 @@ def lacks(command: str, module: str, extra: str) -> Check:
 
 
 SAMPLE: Final = str(ROOT / "captures" / "samples" / "three-hop.pcapng")
+OUTSIDE: Final = str(ROOT / "tests" / "simulator" / "testing" / "test_outside.py")
 COMMAND: Final = (
     Check("mqproto --version", 0, "mqproto 0."),
     Check("python -m mqproto --version", 0, "mqproto 0."),
@@ -95,6 +96,11 @@ CHECKS: Final = {
         ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
         lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),
+    ),
+    "testing": (
+        *COMMAND,
+        # Beside the repository, so that no conftest.py of ours is found.
+        Check(f"cp {OUTSIDE} . && python -m pytest -q test_outside.py", 0, "1 passed"),
     ),
     "spark": (
         *COMMAND,

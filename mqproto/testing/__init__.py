@@ -6,7 +6,7 @@
     @given(nearly_valid_packets())
     def test_my_parser_survives(data: bytes) -> None: ...
 
-They need `pip install '.[testing]'`; nothing else in mqproto imports this package.
+They need `pip install 'mqproto[strategies]'`; nothing else in mqproto imports this package.
 """
 
 from mqproto.testing.conversations import Turn, conversations, nearly_valid_conversations

@@ -1,10 +1,13 @@
 """An application's end of the connection to a node on its machine.
 
-client.py is what applications use, as in its example. exchange.py has requests and answers over one connection after
-another, journal.py what outlives the process, submission.py a known amount that is sent or received in as many starts
-as it takes, imported.py what was exported from a store. simulator/node/control.py is the language that both ends speak.
+README.md is for those who write applications. client.py is what those of trio use, aio.py those of asyncio, blocking.py
+those of plain threads; portal.py carries from these to a thread with trio. exchange.py has requests and answers over
+one connection after another, journal.py what outlives the process, submission.py a known amount that is sent or
+received in as many starts as it takes, imported.py what was exported from a store. simulator/node/control.py is the
+language that both ends speak.
 """
 
+from mqproto.base.errors import UsageError
 from simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
 from simulator.client.exchange import NodeUnreachable
 from simulator.node.control import InDoubt, RolledBack
@@ -20,6 +23,7 @@ __all__ = [
     "Reject",
     "RolledBack",
     "Taken",
+    "UsageError",
     "connect",
     "connect_to",
 ]

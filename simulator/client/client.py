@@ -1,9 +1,9 @@
 r"""Send to and receive from a node on this machine.
 
-async with connect(load("three-node"), "sender") as client:
+async with connect("three-node", "sender") as client:
     await client.send(r"destination\private$\orders", b"one", transactional=True)
 
-async with connect(load("three-node"), "destination") as client:
+async with connect("three-node", "destination") as client:
     async with client.transaction("orders", limit=10) as messages:
         ...   # committed at the end, rolled back on an exception
 
@@ -32,7 +32,7 @@ from simulator.client.journal import Journal, opened
 from simulator.node import control
 from simulator.node.control import Explanation, InDoubt, Operation, RolledBack, Settlement
 from simulator.node.received import MessageId, ReceivedMessage, received
-from simulator.topology import QueueDeclaration, Topology, places
+from simulator.topology import QueueDeclaration, Topology, load, places
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long a cancelled task waits for the node to say what became of its messages."""
@@ -86,8 +86,8 @@ class MadeOptions(ChangedOptions, total=False):
 
 @asynccontextmanager
 async def connect(
-    topology: Topology,
-    name: str,
+    topology: Topology | str,
+    name: str = "",
     directory: Path | None = None,
     *,
     journal: Path | None = None,
@@ -97,6 +97,8 @@ async def connect(
     asked for is carried out once.
 
     Args:
+        topology: which, or what `--topology` takes: a shipped one, a .toml file, or a node alone.
+        name: of the node; that of a node alone need not be said.
         directory: where the node's store lies, if not in the usual place.
         journal: a file that keeps what is asked for, so that it is carried out once even if this process dies: with
             the same journal, the next one learns what became of it before anything else. See `Client.journal`.
@@ -104,11 +106,15 @@ async def connect(
 
     Raises:
         NodeUnreachable: the node does not run, or does not answer.
-        TopologyError: there is no such node.
+        TopologyError: there is no such topology or node.
         StoreError: the journal cannot be had.
-        UsageError: it belongs to a client of another node.
+        UsageError: it belongs to a client of another node; the node speaks another version; or which node is not said.
     """
-    node = topology.node_named(name)
+    if isinstance(topology, str):
+        topology = load(topology, directory)
+    if not name and len(topology.nodes) > 1:
+        raise UsageError(f"{topology.name} has several nodes; name one: {', '.join(topology.nodes)}")
+    node = topology.node_named(name or next(iter(topology.nodes)))
     path = places.socket_path(directory or places.default_directory(topology), node.name)
     command = places.start_command(topology, node.name, directory)
     async with connect_to(path, command, node.name, journal=journal, patience_s=patience_s) as client:
@@ -164,6 +170,22 @@ class Taken(list[ReceivedMessage]):
         if not self:
             raise UsageError("the transaction received nothing, so it will not commit: send by itself")
         self.drafts.append((destination, draft))
+
+    def reply(
+        self, message: ReceivedMessage, body: bytes, label: str = "", **options: Unpack[DraftOptions]
+    ) -> None:
+        """Answer one of them together with the commit, at the queue that it names, as what is correlated to it.
+
+        Args:
+            options: see `mqproto.messages.drafts.Draft`.
+
+        Raises:
+            UsageError: it names no queue for an answer.
+        """
+        if not message.response_queue:
+            raise UsageError(f"message {message.id} names no queue for an answer (ResponseQueue)")
+        correlated: DraftOptions = {"transactional": True, "correlation_id": message.id.correlation_id}
+        self.send(message.response_queue, Draft(body=body, label=label, **correlated | options))
 
 
 class Client:

@@ -15,6 +15,7 @@ from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, res
 from mqproto.wire import (
     Guid,
     MessageClass,
+    MessageIdentifier,
     UserMessage,
     decode_message,
     guid_from_text,
@@ -32,6 +33,11 @@ class MessageId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{guid_text(self.manager)}\\{self.ordinal}"
+
+    @property
+    def correlation_id(self) -> bytes:
+        """What the CorrelationID of a message about it is: 20 bytes."""
+        return message_identifier.encode(MessageIdentifier(self.manager, self.ordinal))
 
     @classmethod
     def parse(cls, text: str) -> MessageId | None:
@@ -75,6 +81,16 @@ class ReceivedMessage:
     def extension(self) -> bytes:
         """Opaque bytes."""
         return self.record.properties.extension_data
+
+    @property
+    def body_type(self) -> int:
+        """What the body is, as a VARENUM number; 0 for what its application knows.  [MS-MQMQ] 2.2.12"""
+        return self.record.properties.body_type
+
+    @property
+    def application_tag(self) -> int:
+        """A number that means something to its applications (COM: AppSpecific)."""
+        return self.record.properties.application_tag
 
     @property
     def id(self) -> MessageId:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase, find, given, settings
 
-from simulator.testing import nearly_valid_topologies, topologies
+from simulator.testing.topologies import nearly_valid_topologies, topologies
 from simulator.topology import Topology, TopologyError
 from simulator.topology.file import parse
 from simulator.topology.views import as_toml

@@ -1,13 +1,10 @@
 """Hypothesis strategies for topologies: who there is, who may connect to whom, and what goes wrong.
 
-    from hypothesis import given
-    from simulator.testing import topologies
+from hypothesis import given
+from simulator.testing.topologies import topologies
 
-    @given(topologies())
-    def test_every_node_finds_a_way_to_every_other(topology: Topology) -> None: ...
-
-They need `pip install '.[simulator,testing]'`; nothing else in simulator imports this module. Strategies for
-packets and sessions are in `mqproto.testing`.
+@given(topologies())
+def test_every_node_finds_a_way_to_every_other(topology: Topology) -> None: ...
 """
 
 from __future__ import annotations

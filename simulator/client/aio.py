@@ -1,0 +1,135 @@
+r"""The client for programs that run asyncio. Every method is what its namesake of `Client` is.
+
+async with connect("three-node", "destination") as client:
+    async with client.transaction("orders", limit=10) as messages:
+        ...   # committed at the end, rolled back on an exception
+
+Any number of tasks may use one client. Where one is cancelled, what it asked for has ended when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from mqproto.base.errors import UsageError
+from mqproto.wire import Guid
+from simulator.client import client as trio_client
+from simulator.client.client import Client, Reject, Taken
+from simulator.client.exchange import PATIENCE_S, NodeUnreachable
+from simulator.client.journal import Journal
+from simulator.client.portal import Held
+from simulator.node.control import InDoubt, RolledBack
+from simulator.node.received import MessageId, ReceivedMessage
+from simulator.topology import Topology
+
+__all__ = [
+    "AsyncioClient",
+    "InDoubt",
+    "MessageId",
+    "NodeUnreachable",
+    "ReceivedMessage",
+    "Reject",
+    "RolledBack",
+    "Taken",
+    "UsageError",
+    "connect",
+]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connect(
+    topology: Topology | str,
+    name: str = "",
+    directory: Path | None = None,
+    *,
+    journal: Path | None = None,
+    patience_s: float = PATIENCE_S,
+) -> AsyncIterator[AsyncioClient]:
+    """A client of one node, as `simulator.client.connect` has it; a thread of its own speaks to the node.
+
+    Args:
+        topology, name, directory, journal, patience_s: as there, which says what is raised as well.
+    """
+    with start_blocking_portal("trio", name=f"client of {name or topology}") as portal:
+        connecting = trio_client.connect(topology, name, directory, journal=journal, patience_s=patience_s)
+        async with _held(portal, connecting) as client:
+            yield AsyncioClient(portal, client)
+
+
+@asynccontextmanager
+async def _held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+    held = Held(portal, manager)
+    value = await portal.call_async(held.enter)
+    try:
+        yield value
+    except BaseException as failure:
+        if not await portal.call_async(held.leave, failure):
+            raise
+    else:
+        await portal.call_async(held.leave, None)
+
+
+def _asynchronous(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AsyncioClient, P], Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def call(self: AsyncioClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._portal.call_async(partial(method, self._client, *args, **kwargs))
+
+    return call
+
+
+class AsyncioClient:
+    """A connection to one node; `connect` makes it."""
+
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        self._portal = portal
+        self._client = client
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+        return self._client.node
+
+    @property
+    def manager(self) -> Guid:
+        """The node's GUID."""
+        return self._client.manager
+
+    @property
+    def journal(self) -> Journal | None:
+        """What was asked for with a tag, and what came of it, in this process and in those before it."""
+        return self._client.journal
+
+    @asynccontextmanager
+    async def transaction(
+        self, queue: str, limit: int = 1, timeout_s: float | None = None
+    ) -> AsyncIterator[Taken]:
+        """As `Client.transaction`."""
+        async with _held(self._portal, self._client.transaction(queue, limit, timeout_s)) as taken:
+            yield taken
+
+    send = _asynchronous(Client.send)
+    send_many = _asynchronous(Client.send_many)
+    send_together = _asynchronous(Client.send_together)
+    submit = _asynchronous(Client.submit)
+    receive = _asynchronous(Client.receive)
+    peek = _asynchronous(Client.peek)
+    queues = _asynchronous(Client.queues)
+    declared = _asynchronous(Client.declared)
+    make = _asynchronous(Client.make)
+    change = _asynchronous(Client.change)
+    delete = _asynchronous(Client.delete)
+    purge = _asynchronous(Client.purge)
+    send_back = _asynchronous(Client.send_back)
+    explain = _asynchronous(Client.explain)
+    pause = _asynchronous(Client.pause)
+    resume = _asynchronous(Client.resume)

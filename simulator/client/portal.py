@@ -1,0 +1,82 @@
+"""For programs that do not run trio: a thread that does, and what becomes of a block there.
+
+anyio's portal carries calls into the thread and brings their answers back. A context manager that is entered and left
+from elsewhere is `Held`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, TypeVar
+
+import trio
+from anyio.from_thread import BlockingPortal
+
+from mqproto.base.errors import MqprotoError
+
+T = TypeVar("T")
+GONE = "the client was closed within the block: what was not committed goes back to its queue"
+
+
+class _LeftError(Exception):
+    """The block was left by what ends its own thread or task alone, such as KeyboardInterrupt."""
+
+
+class Held(Generic[T]):
+    """A context manager of trio's, entered and left by one task in the portal, as trio asks for it.
+
+    The portal calls `enter` and `leave`, each once.
+    """
+
+    def __init__(self, portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> None:
+        self._manager = manager
+        self._values: list[T] = []
+        self._failure: Exception | None = None
+        self._raised: Exception | None = None
+        self._entered, self._left, self._ended = trio.Event(), trio.Event(), trio.Event()
+        self._scope = trio.CancelScope()
+        portal.start_task_soon(self._hold)
+
+    async def _hold(self) -> None:
+        try:
+            with self._scope:
+                async with self._manager as value:
+                    self._values.append(value)
+                    self._entered.set()
+                    await self._left.wait()
+                    if self._failure is not None:
+                        raise self._failure
+        except Exception as error:
+            self._raised = error
+        except trio.Cancelled:
+            self._raised = MqprotoError(GONE)
+            raise
+        finally:
+            self._entered.set()
+            self._ended.set()
+
+    async def enter(self) -> T:
+        """What the context manager gives. Where this is cancelled, it was never entered."""
+        await self._until(self._entered)
+        if self._values:
+            return self._values[0]
+        assert self._raised is not None, "it gives something, or raises"
+        raise self._raised
+
+    async def leave(self, failure: BaseException | None) -> bool:
+        """Leave it as the caller's block was left; whether what that raised goes no further."""
+        self._failure = failure if failure is None or isinstance(failure, Exception) else _LeftError()
+        self._left.set()
+        await self._until(self._ended)
+        if self._raised is not None and self._raised is not self._failure:
+            raise self._raised
+        return self._raised is None
+
+    async def _until(self, event: trio.Event) -> None:
+        try:
+            await event.wait()
+        except trio.Cancelled:
+            self._scope.cancel()
+            with trio.CancelScope(shield=True):
+                await self._ended.wait()
+            raise

@@ -1,0 +1,90 @@
+"""The client of plain threads: what is interrupted is given back, and errors leave as themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Timer
+
+import pytest
+
+from simulator.client.blocking import BlockingClient, Reject, UsageError
+from simulator.testing.managers import started
+
+ORDERS = r".\private$\orders"
+
+
+@pytest.fixture(scope="module")
+def node_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingClient]:
+    with started(tmp_path_factory.mktemp("node"), 1) as managers, managers.connect("qm1") as client:
+        yield client
+
+
+@pytest.fixture
+def client(node_client: BlockingClient) -> BlockingClient:
+    """Of a node whose queues are empty."""
+    assert node_client.receive("orders", timeout_s=0) == []
+    return node_client
+
+
+def sent(client: BlockingClient, *bodies: bytes) -> None:
+    for body in bodies:
+        client.send(ORDERS, body, transactional=True)
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt, SystemExit])
+def test_whatever_ends_a_transaction_early_gives_its_messages_back(
+    failure: type[BaseException], client: BlockingClient
+) -> None:
+    sent(client, b"one")
+    with pytest.raises(failure), client.transaction("orders", timeout_s=60):
+        raise failure
+    [message] = client.receive("orders", timeout_s=60)
+    assert (message.body, message.delivery_count) == (b"one", 2)
+
+
+def test_what_is_rejected_goes_and_the_program_goes_on(client: BlockingClient) -> None:
+    sent(client, b"one")
+    with client.transaction("orders", timeout_s=60):
+        raise Reject
+
+
+def test_what_was_wrong_is_raised_as_itself_and_the_messages_stay(client: BlockingClient) -> None:
+    sent(client, b"one")
+    with (
+        pytest.raises(UsageError, match="names no queue for an answer"),
+        client.transaction("orders", timeout_s=60) as messages,
+    ):
+        messages.reply(messages[0], b"an answer")
+    with pytest.raises(UsageError, match="no queue 'nothing'"):
+        client.receive("nothing")
+    assert [message.body for message in client.receive("orders", timeout_s=60)] == [b"one"]
+
+
+def test_a_wait_that_is_interrupted_takes_nothing_that_comes_later(client: BlockingClient) -> None:
+    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        client.receive("orders")
+    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), client.transaction("orders"):
+        raise AssertionError("nothing has come")
+    sent(client, b"one")
+    assert [message.body for message in client.receive("orders", timeout_s=60)] == [b"one"]
+
+
+def test_threads_share_a_client_and_each_message_goes_to_one_of_them(client: BlockingClient) -> None:
+    bodies = [b"%d" % number for number in range(20)]
+
+    def five(_: int) -> list[bytes]:
+        taken = []
+        for _ in range(5):
+            with client.transaction("orders", timeout_s=60) as [message]:
+                taken.append(message.body)
+        return taken
+
+    with ThreadPoolExecutor(4) as threads:
+        takers = threads.map(five, range(4))
+        sent(client, *bodies)
+        assert sorted(body for taken in takers for body in taken) == sorted(bodies)

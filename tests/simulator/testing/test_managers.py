@@ -1,0 +1,86 @@
+"""The fixture `queue_managers`: in a test, and in somebody else's tests, of which it has to leave nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mqproto.base.errors import UsageError
+from simulator.base.processes import PROC
+from simulator.testing.managers import Starting
+
+
+@pytest.mark.parametrize(
+    ("topology", "queues", "why"),
+    [(0, (), "start one at least"), (1, ("orders:fast",), "write NAME, or NAME:transactional")],
+)
+def test_what_cannot_be_is_refused(
+    topology: int, queues: tuple[str, ...], why: str, queue_managers: Starting
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        queue_managers(topology, queues=queues)
+
+
+def test_what_is_not_there_is_not_cut_killed_or_started_again(queue_managers: Starting) -> None:
+    managers = queue_managers(1)
+    with pytest.raises(UsageError, match="no link joins qm1 and qm2; there is none"):
+        managers.cut("qm1", "qm2")
+    with pytest.raises(UsageError, match="qm1 runs"):
+        managers.start("qm1")
+    managers.kill("qm1")
+    with pytest.raises(UsageError, match="qm1 does not run"):
+        managers.kill("qm1")
+
+
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("number", range(2))
+def test_that_fails(queue_managers, number):
+    managers = queue_managers(1)
+    print("node", managers.directory)
+    with managers.connect("qm1") as client, client.transaction("orders", timeout_s=0):
+        assert number > 2
+"""
+
+
+def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
+    """In a suite that is not ours, in two processes of pytest-xdist."""
+    (tmp_path / "test_somebody.py").write_text(SUITE)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "2",
+            "-p",
+            "no:cacheprovider",
+            "--basetemp",
+            tmp_path / "temp",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"CI": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 failed" in done.stdout, done.stdout + done.stderr
+    folders = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("node ")]
+    assert len(set(folders)) == 2
+    assert [each for each in running_commands() if str(tmp_path) in each] == []
+
+
+def running_commands() -> list[str]:
+    """The command lines of all processes of the machine that can be seen."""
+    found = []
+    for path in PROC.glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue  # It has ended meanwhile.
+    return found
