@@ -24,7 +24,6 @@ from mqproto.turn.effects import (
     ReadExpired,
     ReadPage,
     StoredQueue,
-    Waiting,
     Writes,
     message_key,
 )
@@ -276,12 +275,12 @@ class Carrier(Alone):
         self.commit()
         return self.queue.last_position
 
-    def take(self) -> InFlight | Waiting:
+    def take(self) -> InFlight | Ending:
         """The next message leaves for the neighbour, or is over."""
         entries, over = self.take_run(1, 1)
         return entries[0] if entries else over[0]
 
-    def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Waiting]]:
+    def take_run(self, limit: int, limit_bytes: int) -> tuple[list[InFlight], list[Ending]]:
         """The next messages leave for the neighbour, as many as fit, or are over."""
         taken = self.queue.take(limit, limit_bytes, self.now, self.writes)
         self.commit()
@@ -309,14 +308,14 @@ class Carrier(Alone):
 
     def expire(self) -> list[str]:
         """What is over in memory and on disk leaves, as at the expiration timer: the bodies."""
-        packets = self.queue.expired(self.now, self.writes)
+        endings = self.queue.expired(self.now, self.writes)
         self.commit_all()
         low = message_key(QUEUE, 0)
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
-            if self.queue.expired_on_disk(key - low, packet, self.now, self.writes):
-                packets.append(packet)
+            ending = self.queue.expired_on_disk(key - low, packet, self.now, self.writes)
+            endings += [ending] if ending is not None else []
         self.commit_all()
-        return [body_of(packet) for packet in packets]
+        return [body_of(ending.packet) for ending in endings]
 
 
 class Sender(Alone):
@@ -368,12 +367,12 @@ class Sender(Alone):
         self.commit()
         return identifier, number
 
-    def take_next(self) -> InFlight | Waiting:
+    def take_next(self) -> InFlight | Ending:
         """The next message leaves for the neighbour, or is over."""
         entries, over = self.take_run(1)
         return entries[0] if entries else over[0]
 
-    def take_run(self, count: int) -> tuple[list[InFlight], list[Waiting]]:
+    def take_run(self, count: int) -> tuple[list[InFlight], list[Ending]]:
         """The next messages leave, `count` at most, or are over."""
         assert self.sequence.has_next
         taken = self.sequence.take(count, 10**6, self.now, self.writes)
@@ -417,15 +416,15 @@ class Sender(Alone):
 
     def expire(self) -> list[tuple[TxSequenceId, int]]:
         """What is over in memory and on disk leaves, as at the expiration timer: identifiers and numbers."""
-        packets = self.sequence.expired(self.now, self.writes)
+        endings = self.sequence.expired(self.now, self.writes)
         self.writes.force()
         super().commit()  # The store answers before pages bring anything new into memory.
         low = message_key(QUEUE, 0)
         for key, packet, _ in self.store.read(ReadExpired(1_000, 2**40)):
-            if self.sequence.expired_on_disk(key - low, packet, self.now, self.writes):
-                packets.append(packet)
+            ending = self.sequence.expired_on_disk(key - low, packet, self.now, self.writes)
+            endings += [ending] if ending is not None else []
         self.commit_all()
-        return [key_of(packet) for packet in packets]
+        return [key_of(ending.packet) for ending in endings]
 
     def kept_on_disk(self) -> list[int]:
         """The positions of the sequence's messages on disk."""

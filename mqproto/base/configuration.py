@@ -17,6 +17,8 @@ WINDOWS_REMEMBERED: Final = 4
 """How many windows of one neighbour are remembered at least: two of express and two of recoverable messages."""
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
+KEEP: Final = "keep"
+FIGURE_9: Final = "figure-9"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,11 @@ class Settings:
     resend_timeouts_medium_s: float = 300
     resend_timeouts_long_s: float = 1_800
     resend_timeouts_final_s: float = 21_600
+
+    expire_sent: str = KEEP
+    """What becomes of a transactional message whose TimeToReachQueue is over when it was sent and its OrderAck is
+    awaited. KEEP: it waits for its destination's word. FIGURE_9: it is a dead letter, in doubt, until that word comes.
+    [MS-MQQB] 3.1.1.1.1.7"""
 
     waypoints: bool = False
     """Whether each step of each message is a line of the log: mqproto/turn/waypoints.py."""
@@ -107,9 +114,11 @@ class Settings:
             raise UsageError(f"window_size = {self.window_size}: must be 1 to 32767")
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if setting.type != "bool" and value is not None and value <= 0:
+            if setting.type not in ("bool", "str") and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
 
+        if self.expire_sent not in (KEEP, FIGURE_9):
+            raise UsageError(f"expire_sent = {self.expire_sent}: must be {KEEP} or {FIGURE_9}")
         if self.strangers_share_percent > 100:
             raise UsageError(f"strangers_share_percent = {self.strangers_share_percent}: must be 1 to 100")
         if self.session_cleanup_timeout_ms <= self.resend_timer_table_ms[0]:

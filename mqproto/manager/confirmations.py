@@ -8,6 +8,7 @@ from typing import Final
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
+from mqproto.transfer.doubts import Doubt, Doubts
 from mqproto.transfer.readings import may_be_ours, meant_by, number_in
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.spellings import IncomingSequences
@@ -24,6 +25,7 @@ from mqproto.turn.effects import (
     message_key,
 )
 from mqproto.turn.endings import Ending, Place
+from mqproto.turn.waypoints import class_name
 from mqproto.wire import (
     FinalAckBody,
     MessageClass,
@@ -32,11 +34,13 @@ from mqproto.wire import (
     UserMessage,
     acknowledgment_in,
     decode_message,
+    with_message_class,
     without_session_header,
 )
 from mqproto.wire.guid import Guid, guid_text
 
 ORDER_QUEUE_NAME: Final = "order_queue$"
+ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)
 
 
 class Confirmations:
@@ -45,10 +49,18 @@ class Confirmations:
     A message that had its OrderAck waits for its FinalAck on disk, in the AwaitingFinalACKTable, and is read when that
     comes. Until its outcome is on disk, so is the FinalAck, in the order queue: its sender may forget it as soon
     as we have acknowledged it.
+
+    Of a message in doubt the dead letter is read in the same way. After an OrderAck the message waits for its FinalAck
+    as any other; after a FinalAck it ends as that says.
     """
 
     def __init__(
-        self, desk: Desk, outbound: Outbound, incoming: IncomingSequences, state: StoredState
+        self,
+        desk: Desk,
+        outbound: Outbound,
+        incoming: IncomingSequences,
+        doubts: Doubts,
+        state: StoredState,
     ) -> None:
         self._identity = desk.identity
         self._writes = desk.writes
@@ -56,11 +68,13 @@ class Confirmations:
         self._endings = desk.endings
         self._outbound = outbound
         self._incoming = incoming
+        self._doubts = doubts
         self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
         self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
-        """By final queue and MessageID: position in the order queue, message class."""
-        known = next((row for row in state.queues if row.kind is QueueKind.ORDER), None)
+        """By final queue and MessageID, or by the lane of dead letters and the position there: position in the order
+        queue, message class. An OrderAck is in no queue, and says that the message reached its own."""
+        known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
         self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
             if key // message_key(1, 0) == self._queue:
@@ -110,7 +124,10 @@ class Confirmations:
             return
         head = succession.head
         succession.by_name = True
-        if identifier == head.identifier and (number == 0 or head.was_sent(number)):
+        is_current = identifier == head.identifier and (number == 0 or head.was_sent(number))
+        first = head.first_proven(number) if is_current else number
+        were_in_doubt = self._arrived_in_doubt(identifier, first, number)
+        if is_current:
             if self._arrived_through(head, number, now):
                 self._outbound.wake(head)
         elif succession.speaking_of(identifier).name != head.name:
@@ -119,8 +136,15 @@ class Confirmations:
             head.see_it_behind(0)
         elif head.resends_in_vain and identifier.ordinal <= LAST_ORDINAL:
             self._destination_is_ahead(succession, identifier, number, now)
-        else:
+        elif not were_in_doubt:
             self._note_stray("OrderAck", body, source, remote)
+
+    def _arrived_in_doubt(self, identifier: TxSequenceId, first: int, last: int) -> bool:
+        """Messages of ours with numbers from one to another arrived, as far as they are in doubt; whether any is."""
+        doubts = list(self._doubts.between(identifier, first, last))
+        for doubt in doubts:
+            self._decide(self._doubts.lane, doubt.letter, 0, MessageClass.ACK_REACH_QUEUE)
+        return bool(doubts)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
         """Whether a TimeStamp can be none of ours, or is the one under which its queue manager sends itself."""
@@ -136,6 +160,7 @@ class Confirmations:
         theirs, number = self._outbound.towards_source(source, remote), number_in(body)
         meant = meant_by(number, theirs)
         if meant is not None:
+            self._arrived_in_doubt(meant.identifier, meant.first_proven(number), number)
             self._arrived_through(meant, number, now, named=False)
             self._outbound.wake(meant)
             return
@@ -217,13 +242,13 @@ class Confirmations:
         if message_class != MessageClass.ACK_RECEIVE:
             facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
             self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
+        self._keep(sequence, body, message_class, message, packet)
         if current and message_class == MessageClass.ACK_RECEIVE:
+            self._arrived_in_doubt(identifier, sequence.first_proven(number), number)
             self._arrived_through(sequence, number, now, named=False)
         elif current:
             sequence.withdraw(number, self._writes)
         self._writes.force()
-        if sequence.final_queue:
-            self._keep(sequence, body.message_id, message_class, message, packet)
         self._outbound.wake(sequence)
 
     def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid, remote: Remote) -> None:
@@ -240,7 +265,7 @@ class Confirmations:
     def _keep(
         self,
         sequence: OutgoingSequence,
-        message_id: int,
+        body: FinalAckBody,
         message_class: int,
         message: UserMessage,
         packet: bytes,
@@ -249,7 +274,8 @@ class Confirmations:
 
         Copies of a message that were refused together are answered together; the first word holds.
         """
-        if (sequence.final_queue, message_id) in self._undecided:
+        place = self._place_of(sequence, body)
+        if not place[0] or self._undecided.get(place, (0, 0))[0]:
             return
         if not self._queue:
             self._queue = self._outbound.next_queue()
@@ -260,7 +286,14 @@ class Confirmations:
             MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),
             ORDER_QUEUE_NAME,
         )
-        self._decide(sequence.final_queue, message_id, self._last, message_class)
+        self._decide(*place, self._last, message_class)
+
+    def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
+        """Where the message waits that a FinalAck decides: its queue and its position; no queue if none can."""
+        doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
+        if doubt is not None and doubt.message_id == body.message_id:
+            return self._doubts.lane, doubt.letter
+        return sequence.final_queue, body.message_id
 
     def _resume(self, position: int, packet: bytes) -> None:
         """A FinalAck was not acted upon when the node stopped."""
@@ -270,11 +303,14 @@ class Confirmations:
         succession = self._outbound.succession(body.tx_sequence_id.time_stamp)
         assert succession is not None, "it was kept for a sequence"
         sequence = succession.speaking_of(body.tx_sequence_id)
-        self._decide(sequence.final_queue, body.message_id, position, message.properties.message_class)
+        self._decide(*self._place_of(sequence, body), position, message.properties.message_class)
 
-    def _decide(self, final_queue: int, message_id: int, position: int, message_class: int) -> None:
-        self._undecided[final_queue, message_id] = (position, message_class)
-        self._reads.append(ReadPage(final_queue, message_id - 1, 1, 1, ReadBy.OUTCOME))
+    def _decide(self, queue: int, place: int, position: int, message_class: int) -> None:
+        if (queue, place) not in self._undecided:
+            self._reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
+        elif not position:
+            return  # The FinalAck says more.
+        self._undecided[queue, place] = (position, message_class)
 
     def pages(self) -> list[ReadPage]:
         """The messages to read now: one page for each."""
@@ -282,11 +318,39 @@ class Confirmations:
         return reads
 
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
-        """The message that a FinalAck decides, if it is there."""
+        """The message that an acknowledgment decides, if it is there."""
         message_id = page.after + 1
         position, message_class = self._undecided.pop((page.queue, message_id))
-        self._writes.urgent().remove(self._queue, position, position)
+        if position:
+            self._writes.urgent().remove(self._queue, position, position)
+        if page.queue == self._doubts.lane:
+            doubt = self._doubts.of_letter(message_id)
+            if doubt is not None:
+                self._doubt_is_over(doubt, message_class, [row[1] for row in rows if row[0] == message_id])
+            return
         # Where the message is not there, it asked for no FinalAck, or its outcome was known before.
         if rows and rows[0][0] == message_id:
             self._writes.urgent().remove(page.queue, message_id, message_id)
             self._endings.append(Ending(rows[0][1], message_class, Place.ELSEWHERE))
+
+    def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
+        """A destination has told what became of a message in doubt: its dead letter, if it is still there, leaves.
+
+        An application that has the letter, and has not settled it, finds nothing to settle.
+        """
+        self._doubts.forget(doubt)
+        facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
+        recalled = letters and self._doubts.letters.recall(doubt.letter, letters[0], self._writes)
+        self._notes.append(Note("doubt-is-over", {**facts, "letter": "left" if recalled else "was gone"}))
+        if not recalled:
+            return
+        packet = with_message_class(letters[0], MessageClass.NORMAL)
+        self._waypoints.recalled(packet, self._doubts.letters.name, message_class)
+        if message_class != MessageClass.ACK_REACH_QUEUE:
+            self._endings.append(Ending(packet, message_class, Place.ELSEWHERE))
+            return
+        succession = self._outbound.succession(doubt.identifier.time_stamp)
+        assert succession is not None, "its OrderAck was for one of them"
+        sequence = succession.speaking_of(doubt.identifier)
+        key = message_key(self._outbound.final_queue_of(sequence), doubt.message_id)
+        self._writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from mqproto.base.configuration import FIGURE_9
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.transfer.outgoing import OutgoingQueue
+from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
-from mqproto.turn.effects import POSITION_BITS, ReadExpired
-from mqproto.turn.endings import Ending, Place
-from mqproto.wire import MessageClass
+from mqproto.turn.effects import POSITION_BITS, SENT_EXPIRES, ReadBy, ReadExpired, ReadPage, StoredState
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
@@ -25,9 +27,12 @@ class Expiration:
     """One timer for all messages: at the earliest deadline known, whatever is over is let go.
 
     Messages are looked at again before they are sent or handed out, so the timer may be late without harm.
+
+    Where `expire_sent` was another when the node ran last, the store names no message that was sent and whose time was
+    over then: all that is kept is looked through once.
     """
 
-    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues) -> None:
+    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues, state: StoredState) -> None:
         self._timers = desk.timers
         self._writes = desk.writes
         self._endings = desk.endings
@@ -37,6 +42,16 @@ class Expiration:
         self._deadline_s: int | None = None
         self._read = True
         """Whether the store is to be asked. It is at the start, for what expired while the node was down."""
+        self._overlooked: list[ReadPage] = []
+        """By sequence, the page with which the search for what the store does not name goes on."""
+        expires = desk.settings.expire_sent == FIGURE_9
+        if expires != bool(state.counters.get(SENT_EXPIRES)):
+            if expires:
+                sequences = (one for one in outbound if isinstance(one, OutgoingSequence) and one.count)
+                self._overlooked = [
+                    ReadPage(one.queue, 0, *desk.settings.page_limits, ReadBy.EXPIRY) for one in sequences
+                ]
+            self._expires_sent(expires and not self._overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
         """A message joined that is over after this second, UTC; None never is."""
@@ -61,8 +76,7 @@ class Expiration:
                 for message in lane.window:
                     self.expect(queue.deadline_s(message.position, message.packet), now)
         for outgoing in self._outbound:
-            for packet in outgoing.expired(now, self._writes):
-                self._end(packet)
+            self._endings += outgoing.expired(now, self._writes)
             for message in outgoing.window:
                 self.expect(outgoing.deadline_s(message.position, message.packet), now)
             self._outbound.wake(outgoing)
@@ -72,13 +86,37 @@ class Expiration:
             # What consumers or neighbours have now may come back.
             self._timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
 
-    def _end(self, packet: bytes) -> None:
-        self._endings.append(Ending(packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY))
+    def _expires_sent(self, expires: bool) -> None:
+        """The store names what was sent and is over from now on, or may not do so."""
+        self._writes.urgent().counters[SENT_EXPIRES] = int(expires)
 
-    def pages(self) -> list[ReadExpired]:
+    def pages(self) -> Sequence[ReadPage | ReadExpired]:
         """What to ask the store; it goes after all other pages, for it is answered by what these leave on disk."""
+        if self._overlooked:
+            return self._overlooked[:1]
         read, self._read = self._read, False
         return [self._page] if read else []
+
+    def looked_through(self, page: ReadPage, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
+        """Messages of a sequence, whether their time is over or not."""
+        sequence = self._outbound.queue(page.queue)
+        assert sequence is not None, "it was there when the search began"
+        for position, packet, _ in rows:
+            self._end_on_disk(sequence, position, packet, now)
+        self._outbound.wake(sequence)
+        if rows:
+            self._overlooked[0] = page._replace(after=rows[-1][0])
+            return
+        del self._overlooked[0]
+        if not self._overlooked:
+            self._expires_sent(True)
+
+    def _end_on_disk(self, queue: OutgoingQueue, position: int, packet: bytes, now: Moment) -> bool:
+        """A message that the store has ends if its time is over and the queue can let go of it; whether it does."""
+        ending = queue.expired_on_disk(position, packet, now, self._writes)
+        if ending is not None:
+            self._endings.append(ending)
+        return ending is not None
 
     def loaded(self, rows: list[tuple[int, bytes, bool]], now: Moment) -> None:
         """The messages in the store with the earliest deadlines."""
@@ -94,9 +132,7 @@ class Expiration:
                 queue, lane = local
                 gone = queue.let_go_on_disk(lane, position, packet, now, self._writes, self._endings)
             else:
-                gone = outgoing is not None and outgoing.expired_on_disk(position, packet, now, self._writes)
-                if gone:
-                    self._end(packet)
+                gone = outgoing is not None and self._end_on_disk(outgoing, position, packet, now)
             if not gone:
                 # It is in memory, or it comes back there from a consumer or the next hop, and is looked at there; or
                 # only its destination can tell. The store need not name it again.

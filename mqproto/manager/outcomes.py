@@ -9,6 +9,8 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
   it was sent, another where it ended; one that the next hop refuses is kept here in any case;
 - one with JP set that arrived is kept in the journal where it was sent;
 - what an application received from a queue with a journal is kept in that.
+
+Of a message in doubt the dead letter is remembered: what its destination says later decides (doubts.py).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.routing import Routes
 from mqproto.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.spellings import IncomingSequences
@@ -79,6 +82,7 @@ class Outcomes:
         routes: Routes,
         outbound: Outbound,
         queues: LocalQueues,
+        doubts: Doubts,
     ) -> None:
         self._identity = desk.identity
         self._routes = routes
@@ -87,6 +91,7 @@ class Outcomes:
         self._notes = desk.notes
         self._outbound = outbound
         self._queues = queues
+        self._doubts = doubts
         self._sequences = sequences
         self._waypoints = desk.waypoints
         self.expired_count = 0
@@ -122,26 +127,27 @@ class Outcomes:
                 self._keep(self._queues.named(consequence.kept), ending.packet, message, message_class)
         elif ending.is_set_aside or (consequence.kept is not None and user.journal_negative):
             letter = with_message_class(ending.packet, message_class)
-            self._keep(
-                self._queues.named(consequence.kept or SystemQueue.DEADXACT), letter, message, message_class
-            )
+            queue = self._queues.named(consequence.kept or SystemQueue.DEADXACT)
+            if self._keep(queue, letter, message, message_class) and ending.in_doubt:
+                self._doubts.add(message, queue.lane(0).last_position, now)
 
     def _is_strangers(self, message: UserMessage) -> bool:
         """Whether a queue manager has sent a message that nobody has declared."""
         source = message.user.source_queue_manager
         return source != self._identity and source not in self._routes.peers
 
-    def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> None:
-        """Put a message into a journal or a dead-letter queue; without room there it is gone."""
+    def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> bool:
+        """Put a message into a journal or a dead-letter queue; without room there it is gone. Whether it is kept."""
         if not queue.has_room(len(packet)):
             facts: dict[str, str | int] = {"queue": queue.name, "message_id": message.user.message_id}
             self._notes.append(Note("no-room-to-keep", facts))
             self._waypoints.not_kept(packet, queue.name)
-            return
+            return False
         self._waypoints.kept(packet, queue.name, message_class)
         kept = Joining(packet, message.user.message_id, message.user.recoverable)
         queue.insert(kept, self._writes, priority=message.base.priority)
         self._queues.stir(queue)
+        return True
 
     def _send_final_ack(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         """Tell the sender's queue manager how its transactional message ended.  3.1.7.2.2, 3.1.7.17"""

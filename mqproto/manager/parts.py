@@ -15,6 +15,7 @@ from mqproto.neighbours.blocks import Blocks
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.routing import Routes
+from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 
@@ -35,6 +36,7 @@ class Parts(NamedTuple):
     outcomes: Outcomes
     sending: Sending
     expiration: Expiration
+    doubts: Doubts
     blocks: Blocks
     met: Met
     routes: Routes

@@ -64,8 +64,9 @@ from mqproto.neighbours.hosts import BLOCKED
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.neighbours.peerstatus import FloodStatus, MetStatus, describe_met, floods
-from mqproto.queues.localqueue import Consumer, QueueDeclaration
+from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
 from mqproto.routing import Routes
+from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.spellings import IncomingSequences
@@ -147,10 +148,12 @@ class QueueManager:
                 unstored=known,
             ),
         )
-        self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues)
+        letters = self._queues.named(SystemQueue.DEADXACT)
+        self._doubts = Doubts(desk, letters, self._outbound.next_queue, state)
+        self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues, self._doubts)
         self._tracing = Tracing(self._outcomes)
-        self._expiration = Expiration(desk, self._outbound, self._queues)
-        self._confirmations = Confirmations(desk, self._outbound, incoming, state)
+        self._expiration = Expiration(desk, self._outbound, self._queues, state)
+        self._confirmations = Confirmations(desk, self._outbound, incoming, self._doubts, state)
         self._arrivals = Arrivals(
             desk,
             incoming,
@@ -179,6 +182,7 @@ class QueueManager:
             self._outcomes,
             self._sending,
             self._expiration,
+            self._doubts,
             self._blocks,
             self._met,
             routes,
@@ -330,6 +334,8 @@ class QueueManager:
             self._expiration.loaded(rows, now)
         elif page.reader is ReadBy.OUTCOME:
             self._confirmations.loaded(page, rows)
+        elif page.reader is ReadBy.EXPIRY:
+            self._expiration.looked_through(page, rows, now)
         elif page.reader is ReadBy.PURGE:
             self._purges.loaded(page, rows)
         else:

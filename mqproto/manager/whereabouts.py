@@ -50,12 +50,14 @@ class Found(NamedTuple):
 
     queue: the name of the local queue that it is in or held for, or of the outgoing one.
     key: the store's, which orders the messages of one priority.
+    in_doubt: whether it is a dead letter, and may have arrived.
     """
 
     spot: Spot
     queue: str
     key: int
     packet: bytes
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class MessageStatus:
     sent_s: when it was sent first; reach_by_s and receive_by_s are the last second at which it may still be on its
         way, and be received. All are UTC.
     copies: how many there are of it in its queue, as far as that was looked through; a resend makes more of them.
+    in_doubt: of a dead letter, whether it was sent and may have arrived: its destination has not said.
     is_readable: whether its packet makes sense; if not, the rest from `destination` on says nothing.
     """
 
@@ -87,6 +90,7 @@ class MessageStatus:
     reach_by_s: int | None = None
     receive_by_s: int | None = None
     copies: int = 1
+    in_doubt: bool = False
     is_readable: bool = True
 
 
@@ -115,6 +119,7 @@ def describe_message(found: Found) -> MessageStatus:
         sent_s=user.sent_time_s,
         reach_by_s=reach_deadline_s(found.packet),
         receive_by_s=receive_deadline_s(found.packet),
+        in_doubt=found.in_doubt,
     )
 
 
@@ -125,6 +130,7 @@ class Whereabouts:
         self._in_flight = parts.neighbours.in_flight()
         self._outbound = parts.outbound
         self._queues = parts.queues
+        self._doubts = parts.doubts
         self._incoming = parts.incoming
         self._writes = parts.desk.writes
 
@@ -154,7 +160,8 @@ class Whereabouts:
         if local is not None:
             queue, lane = local
             spot = self._local_spot(queue, lane, position)
-            return None if spot is None else Found(spot, queue.name, key, packet)
+            in_doubt = number == self._doubts.lane and self._doubts.of_letter(position) is not None
+            return None if spot is None else Found(spot, queue.name, key, packet, in_doubt)
         for sequence in self._incoming:
             if sequence.held_queue == number:
                 names = {queue.queue: queue.name for queue in self._queues}

@@ -497,11 +497,9 @@ class Neighbours:
         self._touched[session] = None
 
     def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
-        """The next messages of a queue; those whose time is over end.  3.1.7.1"""
+        """The next messages of a queue; those whose time is over have ended.  3.1.7.1"""
         entries, over = queue.take(limit, session.room_bytes, now, self._writes)
-        for message in over:
-            ending = Ending(message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
-            self._endings.append(ending)
+        self._endings += over
         return entries
 
     def _send(self, entries: list[InFlight], session: Session, now: Moment) -> None:

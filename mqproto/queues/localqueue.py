@@ -347,6 +347,30 @@ class LocalQueue:
                     return message.packet
         return None
 
+    def recall(self, position: int, packet: bytes, writes: PendingWrites) -> bool:
+        """A message of lane 0 leaves the queue, also if it is on disk alone, or an application has it that has not
+        settled; whether it was there."""
+        lane = self.lane(0)
+        window = lane.window
+        message = window.forget(position)
+        if message is None and window.read_through < position <= window.last:
+            window.forget_on_disk(position)
+            message = Waiting(position, packet, final_ack=False, stored=True)
+        if message is None:
+            message = self._taken_back(lane, position)
+        if message is None:
+            return False
+        self._left([Handed(lane, message)], writes)
+        return True
+
+    def _taken_back(self, lane: Lane, position: int) -> Waiting | None:
+        for handed in self.unsettled.values():
+            for one in handed:
+                if one.lane is lane and one.message.position == position:
+                    handed.remove(one)
+                    return one.message
+        return None
+
     def let_go(self, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
         """The messages in memory that were purged or whose time is over leave."""
         for lane in self._lanes.values():

@@ -22,7 +22,9 @@ from mqproto.turn.effects import (
     StoredQueue,
     Waiting,
 )
+from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
+from mqproto.wire import MessageClass
 from mqproto.wire.glance import is_recoverable, is_transactional, reach_deadline_s
 
 ORDER_SUFFIX: Final = "\\order_queue$"
@@ -72,16 +74,15 @@ class OutgoingQueue(Lane):
 
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
-    ) -> tuple[list[InFlight], list[Waiting]]:
-        """The next messages, as many as fit both limits but at least one: those to send; and, as they lie here, those
-        whose time is over, which have left the queue.  3.1.7.1.2"""
+    ) -> tuple[list[InFlight], list[Ending]]:
+        """The next messages, as many as fit both limits but at least one: those to send; and the ends of those whose
+        time is over, which have left the queue.  3.1.7.1.2"""
         entries: list[InFlight] = []
-        over: list[Waiting] = []
+        over: list[Ending] = []
         while self.window and len(entries) + len(over) < limit and (limit_bytes > 0 or not entries):
             message = self.window.pop()
             if message.expires_s is not None and self.is_over(message, now):
-                self.remove(message, writes)
-                over.append(message)
+                over.append(self._let_go(message, writes))
             else:
                 entries.append(self._in_flight(message))
                 limit_bytes -= len(message.packet)
@@ -105,6 +106,18 @@ class OutgoingQueue(Lane):
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
 
+    def may_have_arrived(self, position: int) -> bool:
+        """Whether a message of our own that is kept was sent, so that its destination may have it."""
+        return False
+
+    def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
+        """A message whose time is over leaves the queue."""
+        in_doubt = self.may_have_arrived(message.position)
+        self.remove(message, writes)
+        return Ending(
+            message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY, in_doubt=in_doubt
+        )
+
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         """A message that was never sent leaves the queue."""
         self.count -= 1
@@ -113,23 +126,24 @@ class OutgoingQueue(Lane):
         if message.stored:
             writes.urgent().remove(self.queue, message.position, message.position)
 
-    def expired(self, now: Moment, writes: PendingWrites) -> list[bytes]:
-        """Those in memory whose time is over leave; their packets."""
+    def expired(self, now: Moment, writes: PendingWrites) -> list[Ending]:
+        """Those in memory whose time is over leave; their ends."""
         over = [message for message in self.window if self.is_over(message, now)]
         for message in over:
             self.window.forget(message.position)
-            self.remove(message, writes)
-        return [message.packet for message in over]
+        return [self._let_go(message, writes) for message in over]
 
-    def expired_on_disk(self, position: int, packet: bytes, now: Moment, writes: PendingWrites) -> bool:
-        """Whether a message that only the store has is over; it has left the queue then."""
-        if position <= self.window.read_through or position > self.window.last:
-            return False
+    def expired_on_disk(
+        self, position: int, packet: bytes, now: Moment, writes: PendingWrites
+    ) -> Ending | None:
+        """The end of a message that the store has, if its time is over and memory has not got it: it has left then."""
+        if not self._may_expire_on_disk(position):
+            return None
         message = Waiting(position, packet, final_ack=False, stored=True)
-        if not self.is_over(message, now):
-            return False
-        self.remove(message, writes)
-        return True
+        return self._let_go(message, writes) if self.is_over(message, now) else None
+
+    def _may_expire_on_disk(self, position: int) -> bool:
+        return self.window.read_through < position <= self.window.last
 
     def delete(self, position: int, writes: PendingWrites) -> bool:
         """A message leaves unsent, if it is here; whether it was. One that the neighbour may have is not."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mqproto.base.configuration import Settings
+from mqproto.base.configuration import FIGURE_9, Settings
 from mqproto.base.moment import Moment
 from mqproto.base.ranges import Ranges
 from mqproto.base.timers import Timer, Timers
@@ -25,6 +25,7 @@ from mqproto.turn.effects import (
     Waiting,
     message_key,
 )
+from mqproto.turn.endings import Ending
 from mqproto.turn.pending import PendingWrites
 from mqproto.wire import TxSequenceId, with_place, with_previous_number
 from mqproto.wire.glance import reach_deadline_s
@@ -98,6 +99,9 @@ class OutgoingSequence(OutgoingQueue):
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
         self._of_others = Ranges()
         """Those of them that this sequence passed over, as others may have given them."""
+        self._bridged_through = 0
+        """The highest number that a message which was sent has passed over."""
+        self._expires_sent = settings.expire_sent == FIGURE_9
         self._settings = settings
         self._timers = timers
         self._resends: deque[Waiting] = deque()
@@ -232,9 +236,9 @@ class OutgoingSequence(OutgoingQueue):
 
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
-    ) -> tuple[list[InFlight], list[Waiting]]:
+    ) -> tuple[list[InFlight], list[Ending]]:
         if self._resends:
-            return self._take_resends(limit, limit_bytes, now), []
+            return self._take_resends(limit, limit_bytes, now, writes)
         entries, over = super().take(limit, limit_bytes, now, writes)
         if entries:
             self._see_to_timer(now)
@@ -242,7 +246,13 @@ class OutgoingSequence(OutgoingQueue):
                 writes.changed(self, urgent=True)
         return entries, over
 
-    def _take_resends(self, limit: int, limit_bytes: int, now: Moment) -> list[InFlight]:
+    def _take_resends(
+        self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
+    ) -> tuple[list[InFlight], list[Ending]]:
+        over = [one for one in self._resends if self.is_over(one, now)] if self._expires_sent else []
+        endings = [self._let_go(message, writes) for message in over]
+        if not self._resends:
+            return [], endings
         self._see_to_timer(now)
         entries: list[InFlight] = []
         while self._resends and len(entries) < limit and (limit_bytes > 0 or not entries):
@@ -252,7 +262,7 @@ class OutgoingSequence(OutgoingQueue):
             limit_bytes -= len(entry.packet)
         self.cursors.resent_through = entries[-1].position
         self.resend_count += len(entries)
-        return entries
+        return entries, endings
 
     def _in_flight(self, message: Waiting) -> InFlight:
         position, packet, final_ack, _, expires_s = message
@@ -267,13 +277,25 @@ class OutgoingSequence(OutgoingQueue):
         previous = self._holes.before(number)
         if self.behind is not None and previous <= self.last_ack:
             previous = self.behind
+        if previous < number - 1:
+            self._bridged_through = max(self._bridged_through, number - 1)
         if position <= self.renumbered_through:
             return with_place(packet, self.identifier, number, previous)
         return with_previous_number(packet, previous)
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
-        """As above, if it was never sent. Else its destination may have it, and must say."""
-        return None if position <= self.cursors.sent_ceiling else reach_deadline_s(packet)
+        """As above, if it was never sent. Else its destination may have it, and must say, unless the setting is that it
+        expires in doubt.  3.1.1.1.1.7"""
+        return reach_deadline_s(packet) if self._expires_sent or not self.may_have_arrived(position) else None
+
+    def may_have_arrived(self, position: int) -> bool:
+        return position <= self.cursors.sent_ceiling
+
+    def _may_expire_on_disk(self, position: int) -> bool:
+        # What was sent is in no window, and the session that sent it needs it no more.
+        if self._expires_sent:
+            return position <= self._last and self.is_kept(position)
+        return super()._may_expire_on_disk(position)
 
     def remove(self, message: Waiting, writes: PendingWrites) -> None:
         self.withdraw(message.position - self.base, writes, decided=True)
@@ -314,6 +336,13 @@ class OutgoingSequence(OutgoingQueue):
     def _await_order_ack(self, now: Moment) -> None:
         """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
+
+    def first_proven(self, number: int) -> int:
+        """From which number on an OrderAck with this one proves of messages that are not kept that they arrived.
+
+        Its own arrived. Those before it did as far as none that was sent after them has passed over them.
+        """
+        return min(number, max(self.last_ack, self._bridged_through) + 1)
 
     def order_ack(self, number: int, now: Moment, writes: PendingWrites, *, named: bool = True) -> bool:
         """The destination has all messages up to a number; false if that says nothing new.  3.1.5.6
@@ -377,6 +406,7 @@ class OutgoingSequence(OutgoingQueue):
         self._holes = holes
         self._of_others.clear()
         self.cursors.base = self.cursors.acknowledged
+        self._bridged_through = 0
         self.identifier = identifier
         self.renumbered_through = self._last
         self.behind = None
@@ -421,6 +451,7 @@ class OutgoingSequence(OutgoingQueue):
         self.cursors.begin(self._last)
         self._holes.clear()
         self._of_others.clear()
+        self._bridged_through = 0
         self._forget_what_was_sent()
 
     def _rest_if_empty(self, writes: PendingWrites) -> None:
@@ -540,6 +571,7 @@ class OutgoingSequence(OutgoingQueue):
         self.identifier = TxSequenceId(ordinal=row.ordinal, time_stamp=row.time_stamp)
         self.renumbered_through = row.renumbered_through
         self._last = row.base + row.next_number - 1
+        self._bridged_through = row.next_number - 1  # What was passed over before is not known.
         self.cursors.restore(
             row.base, row.base + row.last_ack, row.saved_through, row.sent_ceiling, self._last
         )

@@ -126,6 +126,9 @@ from which on none was given."""
 SEQUENCE_ORDINAL_FIRST: Final = "sequence_ordinal_first"
 """The Ordinal from which on those of this life are."""
 
+SENT_EXPIRES: Final = "sent_expires"
+"""1 if what was sent expired when the queue manager ran last (`expire_sent`), and all of it was looked through."""
+
 QUEUE_IDENTIFIER: Final = "queue_identifier"
 """The identifier from which on no queue that operators make was given one."""
 
@@ -301,7 +304,9 @@ class ReadBy(Enum):
     RESEND = auto()
     """A sequence that sends messages again."""
     OUTCOME = auto()
-    """A FinalAck, for the one message that it decides."""
+    """A FinalAck or an OrderAck, for the one message that it decides."""
+    EXPIRY = auto()
+    """Who looks for messages whose time is over and that have no `expires_s`."""
     PURGE = auto()
 
 

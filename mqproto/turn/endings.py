@@ -39,6 +39,7 @@ class Ending(NamedTuple):
     queue: the number in the store of the local queue that it was in, or else 0.
     reply_to: where a FinalAck would go, if it is transactional and another's.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
+    in_doubt: whether it is our own, was sent, and may have arrived.
     """
 
     packet: bytes
@@ -47,3 +48,4 @@ class Ending(NamedTuple):
     queue: int = 0
     reply_to: ReplyTo | None = None
     is_set_aside: bool = False
+    in_doubt: bool = False

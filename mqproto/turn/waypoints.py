@@ -49,12 +49,20 @@ class Waypoint(Word):
     REJECTED = "rejected", "the application refused it for good"
     EXPIRED = "expired", "its time was over"
     PURGED = "purged", "an operator deleted it, or its queue"
+    RECALLED = (
+        "recalled",
+        "its destination has said what became of it: its dead letter, in doubt, left the queue",
+    )
     DEAD_LETTERED = "dead-lettered", "it was put into a dead-letter queue; the class says why"
     JOURNALED = "journaled", "a copy was put into a journal"
     NOT_KEPT = "not-kept", "the journal or dead-letter queue had no room for it"
 
 
 _AT_REST: Final = frozenset({Waypoint.DELIVERED, Waypoint.EXPIRED, Waypoint.PURGED})
+_KEPT: Final = _AT_REST | {Waypoint.RECALLED}
+_TOLD: Final = frozenset(
+    {Waypoint.SESSION_ACKNOWLEDGED, Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED}
+)
 _AWAY: Final = frozenset(
     {
         Waypoint.SENT,
@@ -82,11 +90,11 @@ NEXT_WAYPOINTS: Final[Mapping[Waypoint, frozenset[Waypoint]]] = {
     Waypoint.QUEUED: _AT_REST,
     Waypoint.DELIVERED: frozenset({Waypoint.COMMITTED, Waypoint.ROLLED_BACK, Waypoint.REJECTED, *_AT_REST}),
     Waypoint.ROLLED_BACK: _AT_REST,
-    # One that was deleted after it was sent may have arrived: the next hop and its destination say so.
-    Waypoint.PURGED: frozenset(
-        {Waypoint.SESSION_ACKNOWLEDGED, Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED}
-    ),
-    Waypoint.DEAD_LETTERED: _AT_REST,
+    # One that was deleted after it was sent, or has expired, may have arrived: the next hop and its destination say so.
+    Waypoint.PURGED: _TOLD,
+    Waypoint.EXPIRED: _TOLD,
+    Waypoint.DEAD_LETTERED: _KEPT,
+    Waypoint.RECALLED: frozenset({Waypoint.DEAD_LETTERED}),
     Waypoint.JOURNALED: _AT_REST,
 }
 """What may happen next to a message at one queue manager; to what is not here, nothing more happens.
@@ -229,6 +237,9 @@ class Waypoints:
     def not_kept(self, packet: bytes, queue: str) -> None:
         """There is no room for it there."""
 
+    def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
+        """It was a dead letter in doubt, and its destination has said otherwise, or more."""
+
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         """Messages go to a consumer."""
 
@@ -356,6 +367,9 @@ class WaypointNotes(Waypoints):
 
     def not_kept(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.NOT_KEPT, packet, queue=queue)
+
+    def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
+        self._note(Waypoint.RECALLED, packet, queue=queue, **{"class": class_name(message_class)})
 
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         for message in messages:

@@ -332,7 +332,9 @@ def _kept_because(message: MessageStatus, destination: str) -> str:
         return f"a copy of a message to {destination}"
     if number not in REFUSALS:
         return f"a dead letter to {destination}, class {number:#06x}"
-    return f"a dead letter to {destination}: {REFUSALS[MessageClass(number)]} ({MessageClass(number).name})"
+    why = f"{REFUSALS[MessageClass(number)]} ({MessageClass(number).name})"
+    doubt = ", in doubt: it was sent and may have arrived, and leaves this queue if its destination says so"
+    return f"a dead letter to {destination}: {why}" + doubt * message.in_doubt
 
 
 def _outgoing_summary(queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:

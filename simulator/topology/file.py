@@ -360,6 +360,11 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
                     raise TopologyError(f"{where}.{key}: {value!r} is neither true nor false")
                 values[key] = value
                 continue
+            if known[key].type == "str":
+                if not isinstance(value, str):
+                    raise TopologyError(f"{where}.{key}: {value!r} is no text; write it in quotes")
+                values[key] = value
+                continue
             # A bool is an int to Python and never meant as one.
             if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
                 raise TopologyError(f"{where}.{key}: {value!r} is no {'whole ' if whole else ''}number")

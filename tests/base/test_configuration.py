@@ -28,6 +28,7 @@ def test_the_defaults_are_those_of_windows() -> None:
     assert settings.remove_duplicate_size == 131_072
     assert settings.remove_duplicate_cleanup_ms == 30 * 60 * 1_000
     assert settings.send_insecure_nacks is False
+    assert settings.expire_sent == "keep"
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.3.1")
@@ -55,6 +56,7 @@ def test_no_entry_of_the_resend_table_is_so_short_that_time_would_stand_still() 
         ("quota_bytes", 0),
         ("journal_quota_bytes", 0),
         ("maximum_sequences", 0),
+        ("expire_sent", "figure 9"),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name_and_value(name: str, value: Any) -> None:

@@ -97,6 +97,11 @@ def test_the_administration_queue_hears_what_each_of_four_bits_asks_for(
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.8")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.4")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.6")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.8")
 @pytest.mark.parametrize(("way", "transactional"), CASES)
 def test_journals_dead_letters_and_final_acks_follow_from_three_bits(way: Way, transactional: bool) -> None:
     """Eight messages, one for each combination of JN, JP and FinalAck."""

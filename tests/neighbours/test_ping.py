@@ -157,6 +157,7 @@ def test_a_neighbour_is_pinged_at_its_own_port_and_called_at_its_other(
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.9")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.9")
 def test_a_good_response_opens_the_transport_once_and_stops_the_timer() -> None:
     net, core, ping = asking()
     for _ in range(3):
@@ -167,6 +168,7 @@ def test_a_good_response_opens_the_transport_once_and_stops_the_timer() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.2.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.9")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.9")
 def test_a_refusal_is_a_failed_attempt_with_its_reason() -> None:
     net, core, ping = asking()
     core.ping_answered(ping.session, a_response(ping, refused=True))
@@ -180,6 +182,7 @@ def test_a_refusal_is_a_failed_attempt_with_its_reason() -> None:
 
 @pytest.mark.spec("[MS-MQQB] 3.1.2.9")
 @pytest.mark.spec("[MS-MQQB] 3.1.6.8")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.9")
 def test_silence_for_a_second_is_a_failed_attempt() -> None:
     net, core, _ = asking()
     net.pass_ms(PING_RESPONSE_MS - 1)

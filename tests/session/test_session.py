@@ -96,6 +96,8 @@ CLOSED          UserMessage                 CLOSED 3.1.5.9
 @pytest.mark.spec("[MS-MQQB] 3.1.5.4")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.5")
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.1")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.2")
 def test_every_state_crossed_with_every_packet() -> None:
     """A snapshot: a change of a rule shows here what else changed."""
     lines = []

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.session import InFlight
-from mqproto.turn.effects import QueueKind, QueueRow, Waiting, Writes, message_key
+from mqproto.turn.effects import QueueKind, QueueRow, Writes, message_key
+from mqproto.turn.endings import Ending
 from mqproto.wire import INFINITE, TransactionHeader
 from tests.windows import (
     QUEUE,
@@ -96,7 +97,7 @@ def test_a_message_may_be_on_its_way_through_the_last_second_of_either_time(chan
     assert carrier.expire() == []
     carrier.pass_s(1)
     over = carrier.take()
-    assert isinstance(over, Waiting)
+    assert isinstance(over, Ending)
     assert body_of(over.packet) == "1"
     carrier.commit()
     assert carrier.queue.count == len(carrier.store.messages) == 1
@@ -107,7 +108,7 @@ def test_an_express_message_that_expires_in_memory_does_not_touch_the_disk() -> 
     for number in range(2):
         carrier.put(number, recoverable=False, time_to_reach_queue_s=5)
     carrier.pass_s(6)
-    assert isinstance(carrier.take(), Waiting)
+    assert isinstance(carrier.take(), Ending)
     assert carrier.expire() == ["1"]
     assert (carrier.queue.count, carrier.store.commit_count) == (0, 0)
 

@@ -13,7 +13,8 @@ from mqproto.session import InFlight
 from mqproto.transfer import cursors
 from mqproto.transfer.cursors import CEILING_BLOCK
 from mqproto.transfer.incoming import IncomingSequence, Verdict
-from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Waiting, Writes, message_key
+from mqproto.turn.effects import ReadBy, ReadExpired, ReadPage, Writes, message_key
+from mqproto.turn.endings import Ending
 from mqproto.wire import INFINITE, TxSequenceId
 from tests.pair import guid_of
 from tests.windows import (
@@ -444,8 +445,9 @@ def test_a_message_that_is_over_when_its_turn_comes_is_not_sent_and_the_next_one
     sender.take(1)
     sender.pass_s(6)
     over = sender.take_next()
-    assert isinstance(over, Waiting)
-    assert over.position == 2
+    assert isinstance(over, Ending)
+    assert key_of(over.packet)[1] == 2
+    assert not over.in_doubt
     [entry] = sender.take()
     header = header_of(entry.packet)
     assert (header.tx_sequence_number, header.previous_tx_sequence_number) == (3, 1)
@@ -464,7 +466,7 @@ def test_a_gap_is_on_disk_before_the_message_that_bridges_it_is_on_the_wire() ->
         sender.put(time_to_reach_queue_s=seconds)
     sender.take()
     sender.pass_s(6)
-    assert isinstance(sender.take_next(), Waiting)
+    assert isinstance(sender.take_next(), Ending)
     sender.take()
     sender.restart()
     assert sender.kept_on_disk() == [1, 3]

@@ -302,6 +302,16 @@ def test_a_node_that_does_not_run_is_a_reason_too() -> None:
             {"spot": Spot.IN_QUEUE, "queue": SystemQueue.DEADLETTER, "message_class": 0x1234},
             r"a dead letter to destination\orders, class 0x1234",
         ),
+        (
+            {
+                "spot": Spot.IN_QUEUE,
+                "queue": SystemQueue.DEADXACT,
+                "message_class": MessageClass.NACK_REACH_QUEUE_TIMEOUT,
+                "in_doubt": True,
+            },
+            "(NACK_REACH_QUEUE_TIMEOUT), in doubt: it was sent and may have arrived, and leaves this queue if its "
+            "destination says so",
+        ),
     ],
 )
 def test_a_message_says_where_it_is_and_when_that_ends(changes: dict[str, Any], end: str) -> None:

@@ -324,6 +324,11 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         ),
         (f"{SMALL}[settings]\nwindow_size = true", "settings.window_size: True is no whole number"),
         (f"{SMALL}[settings]\nanswer_pings = 1", "settings.answer_pings: 1 is neither true nor false"),
+        (f"{SMALL}[settings]\nexpire_sent = 9", "settings.expire_sent: 9 is no text; write it in quotes"),
+        (
+            f"{SMALL}[settings]\nexpire_sent = 'figure 9'",
+            "settings: expire_sent = figure 9: must be keep or figure-9",
+        ),
         (
             f"{SMALL}[settings]\nping = true",
             "settings: unknown setting 'ping'; write answer_pings or require_pings",

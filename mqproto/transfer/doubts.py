@@ -1,0 +1,134 @@
+"""Dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
+
+With `expire_sent = figure-9` a transactional message expires also where it was sent and its OrderAck is awaited. What
+has become of it nobody here knows: it is in doubt. Its dead letter is told from others by a row in a queue of the
+store, at the letter's own position, so that a word that comes after a restart finds it as well. The row is the
+FinalAck that this queue manager would have sent of its own message: it tells which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from mqproto.base.moment import Moment
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
+from mqproto.turn.endings import ReplyTo
+from mqproto.wire import (
+    FinalAckBody,
+    MessageClass,
+    TxSequenceId,
+    UserMessage,
+    acknowledgment_in,
+    decode_message,
+    encode_packet,
+)
+
+IN_DOUBT_NAME: Final = "in_doubt$"
+"""The name of the queue in the store; it is of the kind of the order queue, and what is in it stays in memory."""
+DOUBTS: Final = 65_536
+"""How many messages in doubt are remembered, at some 500 bytes each. For one more the oldest stays a dead letter."""
+
+
+class Doubt(NamedTuple):
+    """One message in doubt.
+
+    letter: the position of its dead letter.
+    """
+
+    identifier: TxSequenceId
+    number: int
+    message_id: int
+    letter: int
+
+
+class Doubts:
+    """All messages in doubt, by their places in their sequences and by their letters."""
+
+    def __init__(
+        self, desk: Desk, letters: LocalQueue, next_queue: Callable[[], int], state: StoredState
+    ) -> None:
+        self._identity = desk.identity
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._next_queue = next_queue
+        self._by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
+        self._by_letter: dict[int, Doubt] = {}
+        """The oldest first."""
+        self.letters = letters
+        """The queue of the dead letters; all that are in doubt are in one lane of it, as they are transactional."""
+        known = (row for row in state.queues if (row.kind, row.name) == (QueueKind.ORDER, IN_DOUBT_NAME))
+        self._queue = next((row.queue for row in known), 0)
+        for key, packet in state.resident if self._queue else ():
+            if key // message_key(1, 0) == self._queue:
+                body = acknowledgment_in(decode_message(packet))
+                assert isinstance(body, FinalAckBody), "add has put it there"
+                self._remember(_doubt_of(body, key - message_key(self._queue, 0)))
+
+    def __len__(self) -> int:
+        return len(self._by_letter)
+
+    @property
+    def lane(self) -> int:
+        """The number in the store of the lane that the letters are in."""
+        return self.letters.queue
+
+    def add(self, message: UserMessage, letter: int, now: Moment) -> None:
+        """A message is a dead letter at a position, and may have arrived."""
+        if not self._queue:
+            self._queue = self._next_queue()
+            self._writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, IN_DOUBT_NAME))
+        if len(self) >= DOUBTS:
+            oldest = self._by_letter[next(iter(self._by_letter))]
+            self.forget(oldest)
+            self._notes.append(Note("stays-in-doubt", {"message_id": oldest.message_id}))
+        user = message.user
+        ack = make_final_ack(
+            message,
+            MessageClass.NACK_REACH_QUEUE_TIMEOUT,
+            ReplyTo(self._identity, None),
+            self._identity,
+            user.message_id,
+            now,
+        )
+        key = message_key(self._queue, letter)
+        self._writes.put(MessageRow(key, encode_packet(ack), user.message_id, final_ack=False), IN_DOUBT_NAME)
+        body = acknowledgment_in(ack)
+        assert isinstance(body, FinalAckBody), "it is one"
+        self._remember(_doubt_of(body, letter))
+        facts: dict[str, str | int] = {"message_id": user.message_id, "number": body.tx_sequence_number}
+        self._notes.append(Note("message-in-doubt", facts))
+
+    def _remember(self, doubt: Doubt) -> None:
+        self._by_letter[doubt.letter] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
+
+    def at(self, identifier: TxSequenceId, number: int) -> Doubt | None:
+        """The message in doubt that has a place in a sequence."""
+        return self._by_place.get(identifier, {}).get(number)
+
+    def between(self, identifier: TxSequenceId, first: int, last: int) -> Iterator[Doubt]:
+        """Those with numbers from one to another, both included."""
+        of_sequence = self._by_place.get(identifier, {})
+        if last - first < len(of_sequence):
+            yield from (of_sequence[number] for number in range(first, last + 1) if number in of_sequence)
+        else:
+            yield from (doubt for number, doubt in sorted(of_sequence.items()) if first <= number <= last)
+
+    def of_letter(self, letter: int) -> Doubt | None:
+        """That of the dead letter at a position."""
+        return self._by_letter.get(letter)
+
+    def forget(self, doubt: Doubt) -> None:
+        """It is decided, or nobody will ask."""
+        of_sequence = self._by_place[doubt.identifier]
+        del self._by_letter[doubt.letter], of_sequence[doubt.number]
+        if not of_sequence:
+            del self._by_place[doubt.identifier]
+        self._writes.urgent().remove(self._queue, doubt.letter, doubt.letter)
+
+
+def _doubt_of(body: FinalAckBody, letter: int) -> Doubt:
+    return Doubt(body.tx_sequence_id, body.tx_sequence_number, body.message_id, letter)
