@@ -17,6 +17,7 @@ from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from simulator.base.randomness import chance
 from simulator.world.faults.attacks import draw_attacks
+from simulator.world.faults.doubts import draw_doubters, draw_late_words
 from simulator.world.faults.readings import draw_readings
 from simulator.world.faults.table import DETOUR_MS, FAULTS
 from simulator.world.node.files import DEATHS
@@ -77,6 +78,9 @@ def draw(seed: int) -> Scenario:
     bursts = tuple(_hurried(chance(seed, "hurry"), bursts))
     overdue, absent = _overdue(chance(seed, "overdue"), bursts, storm_ms)
     bursts += overdue
+    doubters = draw_doubters(chance(seed, "doubters"), nodes)
+    doubted, late_words = draw_late_words(chance(seed, "late words"), doubters, links, bursts, storm_ms)
+    bursts += doubted
     if unmet:
         bursts = tuple(_between_strangers(bursts, uncalled))
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
@@ -116,6 +120,7 @@ def draw(seed: int) -> Scenario:
         faults=(
             *draw_faults(seed, nodes, links, bursts, times),
             *gap_faults,
+            *late_words,
             *_cut(seed, nodes, links, bursts, storm_ms),
             *_barred(seed, nodes, links, bursts, storm_ms),
             *put_back,
@@ -127,6 +132,7 @@ def draw(seed: int) -> Scenario:
         costs=_costs(chance(seed, "costs"), nodes, links),
         windows={name: 2 for name in nodes if chance(seed, "window", name).randrange(8) == 0},
         askers=askers,
+        doubters=doubters,
         unmet=unmet,
         uncalled=uncalled,
         strangers=unmet or (bool(attacks) and chance(seed, "open to strangers").randrange(2) == 0),

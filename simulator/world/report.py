@@ -37,6 +37,8 @@ EVENTS: Final[dict[str, str]] = {
     "left an outgoing queue that was purged": "left an outgoing queue that was ever purged",
     "core expired": "expired",
     "dead letter": "dead letters",
+    "dead letter in doubt": "dead letters of messages that may have arrived",
+    "dead letter recalled": "dead letters that left when the destination's word came late",
     "journaled": "journaled",
     "ended in its queue": "ended in their queue, unreceived",
     "refused at once": "refused to the application that sends",
@@ -132,6 +134,8 @@ def describe(scenario: Scenario) -> Iterator[str]:
         yield "settings " + ", ".join(f"{name} = {value}" for name, value in scenario.settings.items())
     if scenario.askers:
         yield f"asked first by a Ping: who is called by {', '.join(scenario.askers)}"
+    if scenario.doubters:
+        yield f"let go of what was sent when its time is over: {', '.join(scenario.doubters)}"
     parts = [(burst.at_ms, _fields(burst)) for burst in scenario.bursts]
     parts += [(fault.at_ms, _fields(fault)) for fault in scenario.faults]
     for at_ms, words in sorted(parts):

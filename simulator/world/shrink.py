@@ -133,6 +133,8 @@ def fewer_settings(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, counters=None)
     if scenario.askers:
         yield replace(scenario, askers=())
+    if scenario.doubters:
+        yield replace(scenario, doubters=())
     for name in scenario.settings:
         others = {key: value for key, value in scenario.settings.items() if key != name}
         if name == "window_size":

@@ -12,10 +12,12 @@ from typing import Final
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import LocalStatus, OutgoingStatus
 from mqproto.manager.whereabouts import Found, Spot, Whereabouts
+from mqproto.queues.localqueue import SystemQueue
 from mqproto.transfer.incoming import key_of_held
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire.glance import is_recoverable
 from simulator.world.network.glimpse import identity_of, place_in_sequence
+from simulator.world.oracle.doubts import is_list_of_doubts
 from simulator.world.oracle.invariants import is_systems
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
@@ -178,6 +180,8 @@ def _misplaced(
     has_left: bool,
 ) -> str | None:
     """Why the place that is told of a message in a queue of the store is wrong, if it is."""
+    if is_list_of_doubts(queue):
+        return None if found is None else "it is no message"
     if queue.kind in OUT:
         if found is None and queue.queue in _leaving(node):  # It is purged, say.
             return None
@@ -192,6 +196,8 @@ def _misplaced(
         return None if found.spot is Spot.HELD else "it is held"
     if found.queue != queue.name:
         return f"in {found.queue}: it is in {queue.name}"
+    if queue.name == SystemQueue.DEADXACT and message is not None and message.in_doubt:
+        return None if found.in_doubt or message.refusals or message.is_unsure else "it is in doubt"
     is_watched = message is not None and message.kind.transactional and not is_systems(queue.name)
     if message is None or not is_watched or message.was_forgotten:
         return None

@@ -32,6 +32,7 @@ from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import STRANGER, End
+from simulator.world.oracle.doubts import is_in_doubt, is_list_of_doubts, letter_is_true
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Consumer, guid_of
@@ -135,6 +136,8 @@ def received_once(node: WatchedNode, messages: Iterable[Message]) -> str | None:
             return f"{message} was received {message.receipts} times at {node.name}"
         # A copy of one that was refused while its queue was deleted may come when that is there again.
         classes = {message_class for _, message_class in message.letters} - {DELETED, BAD_DST_Q}
+        if message.in_doubt:
+            classes.discard(MessageClass.NACK_REACH_QUEUE_TIMEOUT)
         if (classes or message.gone) and message.kind.transactional:
             return f"{message} was received at {node.name}, and had ended before"
     return None
@@ -158,7 +161,7 @@ def endings_have_reasons(
         return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
     if message.kind.transactional and message.body not in ledger.refused:
         # That there was no queue is told while a copy of it may come to one that is made meanwhile.
-        could_arrive = message_class in (DELETED, BAD_DST_Q)
+        could_arrive = message_class in (DELETED, BAD_DST_Q) or is_in_doubt(node, message, message_class)
         if (message.receipts and not could_arrive) or len(message.letters) > 1:
             return f"{message} is a dead letter at {node.name}, and was received or is one already"
         if node.name != message.burst.source:
@@ -681,7 +684,9 @@ def retained_by(node: WatchedNode) -> str | None:
         count = node.disk.count(queue.queue)
         if queue.kind is QueueKind.FINAL and node.may_wait_in_vain:
             continue
-        if count and not (queue.kind is QueueKind.LOCAL and is_systems(queue.name)):
+        if count and not (
+            is_list_of_doubts(queue) or (queue.kind is QueueKind.LOCAL and is_systems(queue.name))
+        ):
             return f"{node.name} keeps {count} messages in {queue.kind} queue {queue.name}"
     for outgoing in core.inspect().outbound:
         if outgoing.count:
@@ -695,8 +700,14 @@ def retained_by(node: WatchedNode) -> str | None:
     return None
 
 
+def letters_are_true(ledger: Ledger) -> str | None:
+    """What was in doubt is in doubt no more where its destination has said what became of it."""
+    return next((reason for message in ledger.accepted if (reason := letter_is_true(message))), None)
+
+
 AT_REST: Final[tuple[Callable[[Ledger], str | None], ...]] = (
     all_is_accounted_for,
+    letters_are_true,
     journals_are_complete,
     replies_are_complete,
 )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from mqproto.base.configuration import FIGURE_9
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
@@ -31,7 +32,7 @@ from simulator.world.network.glimpse import (
     previous_number_of,
 )
 from simulator.world.network.links import STRANGER, End
-from simulator.world.oracle import intime, invariants
+from simulator.world.oracle import doubts, intime, invariants
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import guid_of
@@ -92,6 +93,8 @@ class Oracle:
         if writes.queues:
             queues = queues | {queue.queue: queue for queue in writes.queues}
         self._turned_away.clear()
+        if node.settings.expire_sent == FIGURE_9:
+            self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
         """By key, what is put into local queues, or held for them."""
         for row in writes.messages:
@@ -156,11 +159,26 @@ class Oracle:
         for packet in replies:
             self._reply(node, packet)
 
+    def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
+        """Dead letters leave their queue, as no application receives there; the last word counts."""
+        for first, last in writes.removals:
+            if queues[first >> POSITION_BITS].name != SystemQueue.DEADXACT:
+                continue
+            for row in node.disk.between(first, last):
+                message = self.ledger.message_in(row.packet)
+                if message is not None:
+                    message.letters.pop()
+                    self.ledger.tally["dead letter recalled"] += 1
+                    self.check("recalled_for_a_reason", doubts.recalled_for_a_reason(node, message))
+
     def _is_dead_letter(self, node: WatchedNode, message: Message, packet: bytes) -> None:
         decoded = decode_message(packet)
         message_class = decoded.properties.message_class
         message.letters.append((node.name, message_class))
         self.ledger.tally["dead letter"] += 1
+        if doubts.is_in_doubt(node, message, message_class):
+            message.in_doubt = True
+            self.ledger.tally["dead letter in doubt"] += 1
         self.check(
             "endings_have_reasons", invariants.endings_have_reasons(self.ledger, node, message, message_class)
         )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mqproto.base.configuration import Settings
+from mqproto.base.configuration import FIGURE_9, Settings
 from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 from simulator.storage import LIMITS, Limits
@@ -157,6 +157,8 @@ class Scenario:
     """The window_size of a node that has one of its own."""
     askers: tuple[str, ...] = ()
     """The nodes that ask first by a Ping, as Windows did up to Server 2003, and call who answers; all nodes answer."""
+    doubters: tuple[str, ...] = ()
+    """The nodes that let go of what was sent when its time is over, as figure 9 of [MS-MQQB] has it."""
     routes: dict[str, int] = field(default_factory=dict)
     """Which of the shortest ways a node takes where there are several; the first if it does not say."""
     costs: dict[str, int] = field(default_factory=dict)
@@ -215,6 +217,8 @@ class Scenario:
             settings["window_size"] = self.windows[name]
         if name in self.askers:
             settings["require_pings"] = True
+        if name in self.doubters:
+            settings["expire_sent"] = FIGURE_9
         return Settings(**settings)
 
 

@@ -106,6 +106,12 @@ _KNOWN: Final[Mapping[str, Kind]] = {
         _transactional(time_to_be_received_s=4, journal_negative=True),
         endings=LATE,
     ),
+    "to reach, journaled": Kind(
+        Promise.ONCE_IN_ORDER,
+        ORDERS.identifier,
+        _transactional(time_to_reach_queue_s=2, journal_negative=True, journal_positive=True),
+        endings=LATE,
+    ),
     "to reach, no letter": Kind(
         Promise.ONCE_IN_ORDER, ORDERS.identifier, _transactional(time_to_reach_queue_s=1), endings=LATE
     ),
@@ -237,6 +243,8 @@ class Message:
     """The classes of the negative acknowledgments that were sent for it."""
     letters: list[tuple[str, int]] = field(default_factory=list)
     """Where it was put into a dead-letter queue, and with which class."""
+    in_doubt: bool = False
+    """Whether it was put into a dead-letter queue when it might have arrived."""
     journaled: int = 0
     """How often it was put into its source's journal."""
     told: list[int] = field(default_factory=list)

@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 from mqproto.session import Session
 from simulator import world as worlds
 from simulator.world import draw, simulate
-from simulator.world.oracle import answers, intime, invariants
+from simulator.world.oracle import answers, doubts, intime, invariants
 from simulator.world.plants import PLANTS, core, planted, shell
 from simulator.world.plants.table import SEEDS, first_found, main
 from simulator.world.shrink import shrink
@@ -101,6 +101,11 @@ QUICK: Final = {
     "begin-numbers-again-whatever-was-said": 279,
     "give-every-sequence-the-same-numbers": 9,
     "take-all-numbers-for-ones-own-after-a-restart": 306,
+    "take-any-later-number-for-a-proof": 27,
+    "forget-what-is-in-doubt-after-a-restart": 27,
+    "leave-the-letter-where-it-is": 3,
+    "look-for-late-words-among-what-had-its-order-ack": 3,
+    "recall-nothing-that-expired-on-disk": 3,
     "believe-nobody-who-was-not-declared": 22,
     "never-call-again-for-answers": 198,
     "have-no-way-to-those-who-were-met": 22,
@@ -165,7 +170,9 @@ def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one()
         *(invariant.__name__ for invariant in invariants.AT_REST),
     }
     assert named == {*asked, "no_error_of_our_own"}
-    assert all(any(hasattr(module, name) for module in (answers, intime, invariants)) for name in asked)
+    assert all(
+        any(hasattr(module, name) for module in (answers, doubts, intime, invariants)) for name in asked
+    )
 
 
 def test_shell_and_store_have_plants_as_the_core_has() -> None:
@@ -180,7 +187,7 @@ def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
         "simulator.world.node.files",
         *(
             f"simulator.world.oracle.{name}"
-            for name in ("answers", "intime", "invariants", "ledger", "oracle", "watched")
+            for name in ("answers", "doubts", "intime", "invariants", "ledger", "oracle", "watched")
         ),
     }
     for plant in PLANTS.values():

@@ -65,7 +65,10 @@ def test_each_message_takes_a_legal_path_and_the_waypoints_are_the_truth(seed: i
             assert counted[name, Waypoint.QUEUED, target] == message.arrivals, message
             assert sum(counted[name, end, f"{target} queue"] for end in ENDS) == message.gone, message
         assert counted[name, Waypoint.JOURNALED, message.burst.source] == message.journaled, message
-        letters = sum(counted[name, Waypoint.DEAD_LETTERED, node] for node in world.scenario.nodes)
+        letters = sum(
+            counted[name, Waypoint.DEAD_LETTERED, node] - counted[name, Waypoint.RECALLED, node]
+            for node in world.scenario.nodes
+        )
         assert letters == len(message.letters), message
 
 
@@ -75,7 +78,7 @@ def count(world: World) -> Counter[tuple[str, Waypoint, str]]:
     counted: Counter[tuple[str, Waypoint, str]] = Counter()
     for node, note in world.ledger.waypoints:
         waypoint, queue = Waypoint(note.name), note.facts.get("queue")
-        kept = (Waypoint.JOURNALED, Waypoint.DEAD_LETTERED)
+        kept = (Waypoint.JOURNALED, Waypoint.DEAD_LETTERED, Waypoint.RECALLED)
         if queue not in set(SystemQueue) or waypoint in kept:
             name = str(note.facts.get("message", ""))
             counted[name, waypoint, node] += 1

@@ -1,0 +1,87 @@
+"""Worlds in which messages expire that were sent already: their dead letters are in doubt until a late word comes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from simulator.world.scenarios.scenario import Burst, Fault, Link
+from simulator.world.scenarios.traffic import KINDS
+
+LATE_MS = (2_500, 4_000, 6_000)
+"""How long what acknowledges is late: TimeToReachQueue is 2 s in these worlds."""
+SENT = ("to reach", "to reach", "to reach, journaled", "transactional", "to receive")
+"""What is sent then: some of it will be over, and some not."""
+
+
+def draw_doubters(dice: random.Random, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """In one world of five all nodes, or one in two, let go of what was sent when its time is over."""
+    if dice.randrange(5):
+        return ()
+    return nodes if dice.randrange(2) else tuple(name for name in nodes if dice.randrange(2))
+
+
+def draw_late_words(
+    dice: random.Random,
+    doubters: tuple[str, ...],
+    links: tuple[Link, ...],
+    bursts: Iterable[Burst],
+    storm_ms: int,
+) -> tuple[tuple[Burst, ...], tuple[Fault, ...]]:
+    """What a doubter sends, and what keeps the acknowledgments from it until it is over.
+
+    Its neighbours can send it nothing for a while, or the connections of one link break when some of it has crossed;
+    and now and then it dies in between.
+    """
+    ends = [
+        (burst.source, burst.target)
+        for burst in bursts
+        if burst.source in doubters
+        and burst.source != burst.target
+        and KINDS[burst.kind].transactional
+        and not KINDS[burst.kind].direct
+    ]
+    if not ends:
+        return (), ()
+    source, target = dice.choice(ends)
+    at_ms = dice.randrange(storm_ms // 2)
+    sent = tuple(
+        Burst(
+            at_ms=at_ms + number * dice.choice((1, 20, 400)),
+            source=source,
+            target=target,
+            kind=dice.choice(SENT),
+            count=dice.choice((1, 2, 5)),
+            together=dice.randrange(2) == 0,
+        )
+        for number in range(dice.choice((2, 4, 6)))
+    )
+    near = [link for link in links if source in (link.one, link.other)]
+    faults: list[Fault] = []
+    for_ms = dice.choice(LATE_MS)
+    if dice.randrange(3):
+        faults += (
+            Fault(
+                at_ms=at_ms + 1,
+                kind="stall",
+                where=link.name,
+                for_ms=for_ms,
+                value=1 if link.other == source else 2,
+            )
+            for link in near
+        )
+    else:
+        at_ms += dice.choice((5, 50, 300))
+        faults += (Fault(at_ms=at_ms, kind="refuse", where=link.name, for_ms=for_ms) for link in near)
+    if dice.randrange(3) == 0:
+        kind = dice.choice(("kill", "power loss", "jump clock"))
+        faults.append(
+            Fault(
+                at_ms=at_ms + dice.randrange(for_ms + 1_000),
+                kind=kind,
+                where=source,
+                for_ms=1,
+                value=dice.choice((0, 1, 3)),
+            )
+        )
+    return sent, tuple(faults)

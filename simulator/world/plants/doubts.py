@@ -1,0 +1,59 @@
+"""Faults of what becomes of a message that was sent and is over: is its dead letter the truth in the end?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.manager.confirmations import Confirmations
+from mqproto.manager.expiration import Expiration
+from mqproto.queues.localqueue import LocalQueue
+from mqproto.transfer.doubts import Doubts
+from mqproto.transfer.sequence import OutgoingSequence
+from mqproto.turn.effects import StoredState
+from mqproto.turn.pending import PendingWrites
+from simulator.world.plants.planting import plant
+
+
+@plant(OutgoingSequence, "first_proven", "recalled_for_a_reason")
+def take_any_later_number_for_a_proof(sound: Any) -> Any:
+    """An OrderAck proves all that has lower numbers, also what was passed over by what it is for."""
+    return lambda self, number: 1
+
+
+@plant(Doubts, "__init__", "letters_are_true", "whereabouts_tell_the_truth")
+def forget_what_is_in_doubt_after_a_restart(sound: Any) -> Any:
+    """What a process before has given up is a dead letter for good."""
+
+    def restored(self: Doubts, desk: Any, letters: LocalQueue, next_queue: Any, state: StoredState) -> None:
+        sound(self, desk, letters, next_queue, StoredState(queues=state.queues))
+
+    return restored
+
+
+@plant(LocalQueue, "recall", "letters_are_true", "endings_have_reasons", "whereabouts_tell_the_truth")
+def leave_the_letter_where_it_is(sound: Any) -> Any:
+    """A late word is noted, and the dead letter stays beside the message that has arrived."""
+
+    def recall(self: LocalQueue, position: int, packet: bytes, writes: PendingWrites) -> bool:
+        return any(message.position == position for message in self.lane(0).window)
+
+    return recall
+
+
+@plant(Confirmations, "_place_of", "letters_are_true", "nothing_is_retained")
+def look_for_late_words_among_what_had_its_order_ack(sound: Any) -> Any:
+    """A FinalAck finds no dead letter."""
+    return lambda self, sequence, body: (sequence.final_queue, body.message_id)
+
+
+@plant(Expiration, "_end_on_disk", "letters_are_true", "whereabouts_tell_the_truth")
+def recall_nothing_that_expired_on_disk(sound: Any) -> Any:
+    """What the store alone had is a dead letter for good."""
+
+    def end_on_disk(self: Expiration, *arguments: Any) -> bool:
+        gone: bool = sound(self, *arguments)
+        if gone:
+            self._endings[-1] = self._endings[-1]._replace(in_doubt=False)
+        return gone
+
+    return end_on_disk
