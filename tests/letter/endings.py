@@ -28,6 +28,8 @@ def private(guid: UUID, number: int) -> str:
 OUR_ORDERS, OUR_NOTES = private(OURS, QUEUES["orders"]), private(OURS, QUEUES["notes"])
 TO_ORDERS, TO_FEW = private(LETTER, QUEUES["orders"]), private(LETTER, QUEUES["few"])
 DEAD = ("--transactional", "--dead-letter")
+NINE = {"expire_sent": "figure-9"}
+NEVER = 1e9
 
 
 @dataclass
@@ -86,12 +88,12 @@ class Endings:
             return
         self.faults.append(f"{what}: {len(peer.waiting())} wait, dead letters {bodies(peer.dead_letters)}")
 
-    async def settled(self, what: str, dead: int) -> None:
-        """Until nothing waits at ours, and it has so many dead letters."""
+    async def settled(self, what: str, dead: int, waits: int = 0) -> None:
+        """Until so many wait at ours, none by default, and it has so many dead letters."""
         end = trio.current_time() + PATIENCE_S
         while True:
             waiting, queues = await self.node.state()
-            if (waiting, queues["system$;deadxact"]) == (0, dead):
+            if (waiting, queues["system$;deadxact"]) == (waits, dead):
                 return
             if trio.current_time() > end:
                 break
@@ -172,3 +174,32 @@ class Endings:
             await self.settled("to-letter: forgotten", 6)
             if (came := had + bodies(peer.queues[0].messages)) != [b"%d" % n for n in range(8)]:
                 self.faults.append(f"to-letter: forgotten: {came}")
+
+
+@dataclass
+class InDoubt(Endings):
+    """Ours with `expire_sent = figure-9`: something is over before the peer has said a word, which comes late."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.node = Node(self.folder, self.address, self.peer_address, {**SETTINGS, **NINE})
+
+    async def run(self) -> None:
+        begun = trio.current_time()
+        self.node.write_topology()
+        peer = self.peer(self.file)
+        orders = next(queue for queue in peer.queues if queue.name == "orders")
+        peer.timers = replace(TIMERS, order_ack=NEVER)
+        async with self.node.running(), running(peer):
+            await self.node.send(TO_ORDERS, [b"late"], *DEAD, "--time-to-reach-queue", "1")
+            await self.settled("to-letter: in doubt", 1)
+            await self.node.send(TO_ORDERS, [b"next"], "--transactional")
+            await self.wait("to-letter: behind it", peer, lambda: len(orders.messages) == 2)
+            places = [(it.number, it.previous) for one in orders.messages if (it := one.transaction)]
+            if bodies(orders.messages) != [b"late", b"next"] or places != [(1, 0), (2, 0)]:
+                self.faults.append(f"to-letter: {bodies(orders.messages)} came, with {places}")
+            peer.receive("orders")
+            await self.settled("to-letter: received after all", 0, waits=1)
+            self.sessions += len(peer.closings)
+        self.seconds = trio.current_time() - begun
+        self.faults += audit(OURS, self.heard)

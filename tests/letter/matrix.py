@@ -20,7 +20,7 @@ from typing import Final
 import trio
 
 from .cell import TO_LETTER, TO_OURS, Cell, Midst
-from .endings import Endings
+from .endings import Endings, InDoubt
 from .peer.peer import Peer
 from .peer.session import State
 from .peer.switches import QUESTIONS, Switches
@@ -125,6 +125,7 @@ def cases() -> Iterator[Case]:
         yield Case(name, "pauses", pauses)
     for name in (NONE, "full_refuses_acks"):
         yield Case(name, "full at times", fills)
+    yield Case(NONE, "in doubt")
     yield Case(NONE, "all together", also=TOGETHER)
     yield Case(NONE, "wraps")
 
@@ -145,6 +146,8 @@ def cell(case: Case, folder: Path, messages: int, cuts: int, seed: int) -> Cell 
     switches, (ours, theirs) = Switches(**dict.fromkeys(on, True)), next(ADDRESSES)
     if case.story == "endings":
         return Endings(folder, ours, theirs, switches)
+    if case.story == "in doubt":
+        return InDoubt(folder, ours, theirs, switches)
     settings: dict[str, object] = (
         {"require_pings": True} if any(name.startswith("ping") for name in on) else {}
     )

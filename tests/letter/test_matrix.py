@@ -26,6 +26,13 @@ def test_our_node_lives_with_a_switch(name: str, tmp_path: Path) -> None:
     assert verdict(case.label, it.faults) == "ok", it.faults
 
 
+def test_what_our_node_gave_up_and_the_peer_had_is_no_dead_letter_in_the_end(tmp_path: Path) -> None:
+    [case] = [case for case in cases() if case.story == "in doubt"]
+    it = cell(case, tmp_path, messages=0, cuts=0, seed=0)
+    trio.run(it.run)
+    assert it.faults == []
+
+
 def test_what_cannot_live_with_ours_is_a_case_of_the_matrix() -> None:
     assert CANNOT.keys() <= {case.label for case in cases()}
 
