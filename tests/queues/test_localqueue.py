@@ -459,6 +459,22 @@ def test_a_message_in_memory_is_taken_out_by_its_key_and_only_once() -> None:
     assert hosted.store.messages == {}
 
 
+def test_a_message_is_recalled_wherever_it_is_and_only_once() -> None:
+    """The first consumer has the first two, memory the next, and the disk the rest."""
+    hosted = a_queue(9, SMALL)
+    hosted.ask(1, 2, transactional=True)
+    assert hosted.hand_out() == {1: ["1", "2"]}
+    packets = {key: row.packet for key, row in hosted.store.messages.items()}
+    first = min(packets)
+    for position in (1, 3, 9, 3, 1):
+        hosted.queue.recall(position, packets[first + position - 1], hosted.writes)
+    hosted.commit_all()
+    assert hosted.queue.count == len(hosted.store.messages) == 6
+    assert not hosted.queue.recall(10, b"", hosted.writes)
+    hosted.queue.roll_back(1)
+    assert hosted.receive() == ["2", "4", "5", "6", "7", "8"]
+
+
 def test_a_message_on_disk_alone_and_a_key_of_another_queue_are_not_taken_out() -> None:
     hosted = Hosted()
     keys = [hosted.insert(number) for number in range(SMALL.resident_messages + 1)]

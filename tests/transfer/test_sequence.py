@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mqproto.base.configuration import Settings
+from mqproto.base.configuration import FIGURE_9, Settings
 from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
 from mqproto.transfer import cursors
@@ -21,6 +23,7 @@ from tests.windows import (
     FINAL,
     NOW,
     QUEUE,
+    SMALL,
     Sender,
     header_of,
     key_of,
@@ -433,6 +436,52 @@ def test_what_was_never_sent_expires_in_memory_and_on_disk_and_what_was_sent_doe
     assert [header.tx_sequence_number for header in headers] == [1, 2]
     sender.order_ack(2)
     assert sender.take_numbers() == [9]
+
+
+NINE = replace(SMALL, expire_sent=FIGURE_9)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
+@pytest.mark.usefixtures("no_margin")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -> None:
+    sender = Sender(NINE)
+    for seconds in (5, 5, INFINITE, 5):
+        sender.put(time_to_reach_queue_s=seconds)
+    sender.take(2)
+    if restarted:
+        sender.restart()
+    sender.pass_s(5)
+    assert sender.expire() == []
+    sender.pass_s(1)
+    assert sorted(numbers(sender.expire())) == [1, 2, 4]
+    assert sender.kept_on_disk() == [3]
+    assert sender.expire() == []
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_a_resend_passes_over_what_is_over_and_a_later_number_proves_it_no_more() -> None:
+    sender = Sender(replace(NINE, resident_messages=8))
+    for seconds in (5, 5, INFINITE):
+        sender.put(time_to_reach_queue_s=seconds)
+    sender.take(3)
+    assert [sender.sequence.first_proven(number) for number in (1, 2, 3)] == [1, 1, 1]
+    sender.time_out()
+    sender.pass_s(6)
+    entries, over = sender.take_run(10)
+    assert [(key_of(ending.packet)[1], ending.in_doubt) for ending in over] == [(1, True), (2, True)]
+    assert not entries
+    [entry] = sender.take()
+    assert header_of(entry.packet).previous_tx_sequence_number == 0
+    assert [sender.sequence.first_proven(number) for number in (1, 2, 3)] == [1, 2, 3]
+    sender.order_ack(3)
+    sender.put(time_to_reach_queue_s=5)
+    sender.take(1)
+    sender.time_out()
+    sender.pass_s(6)
+    entries, over = sender.take_run(10)
+    assert (len(entries), len(over), sender.sequence.count) == (0, 1, 0)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")
