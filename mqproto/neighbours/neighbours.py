@@ -481,7 +481,7 @@ class Neighbours:
         """The neighbour refuses something: the next message goes when none is on its way."""
         while session.room and not session.lost():
             passing = trial.lets_pass(neighbour.index)
-            entry = None if passing else self._refusals.next(neighbour, now)
+            entry = self._refusals.next(neighbour, now)
             if entry is None and (queue := neighbour.next_queue()) is not None:
                 entries = trial.without_suspects(self._take(queue, session, 1, now))
                 if passing and trial.passes_over(self._settings.in_flight_bytes):

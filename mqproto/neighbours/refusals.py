@@ -33,10 +33,10 @@ class Refusals:
             return lost
         if neighbour.trial is None:
             neighbour.trial = Trial()
-        back, suspect = neighbour.trial.ended(neighbour.index, lost)
-        if suspect is not None:
+        back, held = neighbour.trial.ended(neighbour.index, lost)
+        for suspect in held:
             self._hold_back(neighbour, suspect)
-        elif back is not lost:
+        if back is not lost:
             for entry in back:
                 queue_of(entry).release(entry.position)
         return back
@@ -52,13 +52,13 @@ class Refusals:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
-        """The suspect that goes now, alone; None if there is none that may.
+        """The message that goes now, alone, of those that are held back; None if there is none that may.
 
         last: whether nothing else can go now. What was sent before and comes again still goes first.
         """
         trial = neighbour.trial
         assert trial is not None
-        for suspect in list(trial.suspects):
+        for suspect in list(trial.suspects) if last else trial.candidates(neighbour.index):
             entry = suspect.entry
             queue = queue_of(entry)
             if not queue.awaits(entry.position):  # It was deleted, or its destination has it.
@@ -81,11 +81,11 @@ class Refusals:
         assert neighbour.trial is not None
         neighbour.trial.pass_over(entries)
         for entry in entries:
-            queue_of(entry).withhold(entry)
+            queue_of(entry).withhold(entry, self._writes)
 
     def _hold_back(self, neighbour: Neighbour, suspect: Suspect) -> None:
         entry = suspect.entry
-        queue_of(entry).withhold(entry)
+        queue_of(entry).withhold(entry, self._writes)
         if suspect.refused.total() == 1:
             self._notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 

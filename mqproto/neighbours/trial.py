@@ -3,17 +3,17 @@
 The wire has no refusal: a queue manager that cannot read a packet closes the session, and so does one that is full. So
 the message is found by trial, and what stands behind it goes on.
 
-    sessions end, three times with the same first message unanswered
+    sessions end, three times with the same message unanswered
         │
         ▼
-    one message at a time ── as many passed as were out when the last session ended ──► as before
+    all that were out go again, one at a time and before others ── they pass ──► as before
         │ a session ends
         ▼
     a suspect: it goes again, alone, and no other goes ── it passes ──► it is none
         │ refused three times
         ▼
-    it is held back, and others pass. Once the neighbour has taken one that asks no less of it, kept on disk if the
-    suspect is, as large, and of the same sequence, the suspect goes again, alone
+    it is held back, and others pass, first those that were out with it. Once the neighbour has taken one that asks no
+    less of it, kept on disk if the suspect is, as large, and of the same sequence, the suspect goes again, alone
         │ refused once more, and another taken once more
         ▼
     it is the one, and is set aside
@@ -22,6 +22,9 @@ A neighbour that refuses another as well is full or broken: nothing is set aside
 this happens, a suspect goes alone twice as often before others pass it, so that what a full neighbour makes room for is
 seldom overtaken; and one message more is passed over with it, as several bad ones may stand side by side. What one next
 hop refuses is not held against it at another.
+
+What was out goes before others since new messages of a higher priority may come again and again: a trial that these
+use up would never come to the one behind them.
 """
 
 from __future__ import annotations
@@ -38,13 +41,17 @@ from mqproto.wire.glance import head_of, place_in_sequence
 from mqproto.wire.guid import Guid
 
 CLOSINGS: Final = 3
-"""After how many sessions that ended with the same first message unanswered a trial begins."""
+"""After how many sessions in a row that ended with the same message unanswered a trial begins."""
 REFUSALS: Final = 3
 """How often a suspect is refused alone before others pass it, at first."""
 PROOFS: Final = 2
 """How often another message is taken after a suspect was refused, before it is the one."""
 ROUNDS: Final = 12
 """After how many failures more nothing changes: by then a suspect goes alone 12,288 times before others pass it."""
+
+
+Place = tuple[OutgoingQueue, int]
+"""Queue and position of a message."""
 
 
 class Demand(NamedTuple):
@@ -110,22 +117,22 @@ class Trial:
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
         """Those that are held back; which was tried longest ago comes first."""
-        self._first: tuple[OutgoingQueue, int] | None = None
-        self._closings = 0
-        self._left = 0
-        """How many more messages go one at a time."""
+        self.untried: list[Suspect] = []
+        """Those that were out when the trial began, and have not gone alone yet."""
+        self._closings: dict[Place, int] = {}
+        """Of the messages that were out when a session ended last, with how many sessions in a row."""
         self._round = 0
         """How often the neighbour has refused all that was tried."""
 
     @property
     def one_at_a_time(self) -> bool:
         """Whether a message may go only when none is on its way."""
-        return bool(self.suspects or self._left)
+        return bool(self.suspects or self.untried)
 
     @property
     def is_quiet(self) -> bool:
         """Whether no session has ended with something unanswered since all was answered."""
-        return not (self.suspects or self._left or self._closings)
+        return not (self.suspects or self.untried or self._closings)
 
     def lets_pass(self, hop: int) -> bool:
         """Whether a suspect was refused so often that others are tried before it goes again."""
@@ -137,53 +144,53 @@ class Trial:
         size_bytes = sum(len(suspect.entry.packet) for suspect in self.suspects)
         return len(self.suspects) <= self._round and size_bytes < limit_bytes
 
-    def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], Suspect | None]:
+    def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], list[Suspect]]:
         """A session ended with these unanswered, in the order in which they were sent: at least one.
 
         Returns:
-            Those that go back to their queues, and the one that is held back from now on.
+            Those that go back to their queues, and those that are held back from now on.
         """
         if not self.one_at_a_time:
-            self._count(lost)
-            return lost, None
+            self._closings = {_place(entry): self._closings.get(_place(entry), 0) + 1 for entry in lost}
+            if max(self._closings.values()) < CLOSINGS:
+                return lost, []
+            self._closings.clear()
+            self.untried = list(map(Suspect, lost))
+            return [], self.untried
         if len(lost) > 1:
-            return lost, None  # They were sent before the trial began.
+            return lost, []  # They were sent before the trial began.
         [entry] = lost
-        suspect = self._suspected(entry)
+        suspect = self._held(entry)
         if suspect is None:
             if self.suspects:
                 self._round = min(self._round + 1, ROUNDS)
-                return [*lost, *self.give_up()], None
+                return [*lost, *self.give_up()], []
             suspect = Suspect(entry)
         else:
-            self.suspects.remove(suspect)
+            self.drop(suspect)
         suspect.refuse(hop)
         self.suspects.append(suspect)
-        return [], suspect
-
-    def _count(self, lost: list[InFlight]) -> None:
-        first = queue_of(lost[0]), lost[0].position
-        self._closings = self._closings + 1 if first == self._first else 1
-        self._first = first
-        if self._closings == CLOSINGS:
-            self._first, self._closings, self._left = None, 0, len(lost)
+        return [], [suspect]
 
     def give_up(self) -> list[InFlight]:
-        """All suspects, which go back to their queues."""
-        back = [suspect.entry for suspect in self.suspects]
+        """All that is held back, which goes back to its queues."""
+        back = [suspect.entry for suspect in (*self.suspects, *self.untried)]
         self.suspects.clear()
-        self._first, self._closings, self._left = None, 0, 0
+        self.untried.clear()
+        self._closings.clear()
         return back
+
+    def candidates(self, hop: int) -> list[Suspect]:
+        """Those of which one goes alone now, in their order: where others are to pass, only what is untried."""
+        return list(self.untried) if self.lets_pass(hop) else [*self.suspects, *self.untried]
 
     def answered(self, hop: int, completed: Iterable[InFlight]) -> list[Suspect]:
         """The neighbour has taken these. Back come those that it refuses."""
         guilty = []
         for entry in completed:
-            if (queue_of(entry), entry.position) == self._first:
-                self._first, self._closings = None, 0
-            self._left = max(0, self._left - 1)
-            if (passed := self._suspected(entry)) is not None:
-                self.suspects.remove(passed)
+            self._closings.pop(_place(entry), None)
+            if (passed := self._held(entry)) is not None:
+                self.drop(passed)
             demand = Demand.of(entry)
             for suspect in list(self.suspects):
                 suspect.overtaken.add(hop)
@@ -198,17 +205,17 @@ class Trial:
 
     def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
         """The same without further copies of what is held back."""
-        return [entry for entry in entries if self._suspected(entry) is None]
+        return [entry for entry in entries if self._held(entry) is None]
 
     def drop(self, suspect: Suspect) -> None:
-        """It has left its queue."""
-        self.suspects.remove(suspect)
+        """It is held back no more."""
+        (self.suspects if suspect in self.suspects else self.untried).remove(suspect)
 
-    def _suspected(self, entry: InFlight) -> Suspect | None:
+    def _held(self, entry: InFlight) -> Suspect | None:
         return next(
             (
                 suspect
-                for suspect in self.suspects
+                for suspect in (*self.suspects, *self.untried)
                 if suspect.entry.origin is entry.origin and suspect.entry.position == entry.position
             ),
             None,
@@ -219,6 +226,10 @@ def queue_of(entry: InFlight) -> OutgoingQueue:
     """The queue that a message left from."""
     assert isinstance(entry.origin, OutgoingQueue)
     return entry.origin
+
+
+def _place(entry: InFlight) -> Place:
+    return queue_of(entry), entry.position
 
 
 def _sequence_of(packet: bytes) -> tuple[Guid, TxSequenceId] | None:

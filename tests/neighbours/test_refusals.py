@@ -134,6 +134,20 @@ def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_a
     assert len(closings) == 7, "three at first, three alone, and one that proves it"
 
 
+def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:
+    """They are lost with it, or pass before it, whenever a session ends."""
+    net = a_net("a", "c")
+    closings = refuse(net, "c", lambda chunk: b"bad" in chunk)
+    bad = net.send("a", at("c", 17), "bad", recoverable=True, priority=0)
+    for _ in range(40):
+        net.pass_ms(400)
+        net.send("a", at("c", 17), "new", recoverable=True)
+    assert noted(net, "a", "message-set-aside") == [bad]
+    assert len(closings) < 10
+    net.pass_ms(10_000)
+    assert net.receive("c", "notes") == [b"new"] * 40
+
+
 def test_one_that_nobody_can_read_is_named_and_stays_on_disk_out_of_the_way() -> None:
     """It was spoilt while it waited."""
     net = a_net("a", "c")
