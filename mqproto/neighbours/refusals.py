@@ -37,6 +37,7 @@ class Refusals:
         for suspect in held:
             self._hold_back(neighbour, suspect)
         if back is not lost:
+            back = [entry for entry in back if entry in lost or queue_of(entry).awaits(entry.position)]
             for entry in back:
                 queue_of(entry).release(entry.position)
         return back
@@ -47,7 +48,8 @@ class Refusals:
         if trial is None or not completed:
             return
         for suspect in trial.answered(neighbour.index, completed):
-            self._set_aside(neighbour, suspect)
+            if queue_of(suspect.entry).awaits(suspect.entry.position):
+                self._set_aside(neighbour, suspect)
         if trial.is_quiet and not neighbour.has_messages:
             neighbour.trial = None
 

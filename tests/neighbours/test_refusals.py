@@ -188,6 +188,28 @@ def test_a_suspect_can_be_purged(transactional: bool) -> None:
     assert not net.nodes["a"].store.messages
 
 
+@pytest.mark.parametrize("refuses_all", [False, True])
+def test_a_suspect_that_was_purged_is_not_set_aside_and_does_not_come_back(refuses_all: bool) -> None:
+    """Another passes then, which would prove that it is the one; or another is refused as well, and all begins anew."""
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.send("a", at("c", 17), "bad", recoverable=True)
+    net.pass_ms(8_000)
+    net.send("a", at("c", 17), "one", recoverable=True)
+    net.pass_ms(2_000)
+    [status] = net.nodes["a"].up.status().outgoing
+    assert len(status.suspected) == 1
+    net.nodes["a"].up.purge(status.name)
+    refuse(net, "c", lambda chunk: refuses_all and b"two" in chunk)
+    net.send("a", at("c", 17), "two", recoverable=True)
+    net.pass_ms(2_000)
+    refuse(net, "c", lambda chunk: False)
+    net.pass_ms(60_000)
+    assert net.receive("c", "notes") == [b"one", b"two"]
+    [status] = net.nodes["a"].up.status().outgoing
+    assert (status.waiting, noted(net, "a", "message-set-aside")) == (0, [])
+
+
 def test_a_trial_begins_anew_after_a_restart() -> None:
     net = a_net("a", "c")
     refuse(net, "c", lambda chunk: b"bad" in chunk)
