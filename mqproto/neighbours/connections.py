@@ -188,8 +188,8 @@ class Neighbour:
 
     @property
     def count(self) -> int:
-        """How many messages its queues have, but for those that are paused."""
-        return sum(queue.count for queue in self._all() if not queue.on_hold)
+        """How many messages may be sent by and by: those of queues that are not paused, and wait for no other queue."""
+        return sum(queue.count for queue in self._all() if queue.may_send)
 
     @property
     def is_waiting(self) -> bool:

@@ -53,6 +53,11 @@ class OutgoingQueue(Lane):
         self.copies = Copies(self.window)
 
     @property
+    def may_send(self) -> bool:
+        """Whether it is its turn, whatever it has to send."""
+        return not self.on_hold
+
+    @property
     def has_next(self) -> bool:
         """Whether a message may be sent now."""
         return bool(self.window) and not self.on_hold

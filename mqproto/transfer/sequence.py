@@ -163,6 +163,10 @@ class OutgoingSequence(OutgoingQueue):
         return self.window.next_position - 1
 
     @property
+    def may_send(self) -> bool:
+        return self.is_head and super().may_send
+
+    @property
     def has_next(self) -> bool:
         return self.is_head and (bool(self._resends) or bool(self.window)) and not self.on_hold
 

@@ -224,6 +224,22 @@ def test_a_trial_begins_anew_after_a_restart() -> None:
     assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_DELETED)]
 
 
+def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes_it() -> None:
+    """What is sent after a restart cannot pass it, so it does not wait for that."""
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.send("a", at("c"), "bad", transactional=True)
+    net.pass_ms(8_000)
+    net.kill("a")
+    net.start("a")
+    for _ in range(10):
+        net.send("a", at("c"), "new", transactional=True)
+        net.pass_ms(2_000)
+    refuse(net, "c", lambda chunk: False)
+    net.pass_ms(10_000)
+    assert net.receive("c", "orders") == [b"bad", *[b"new"] * 10]
+
+
 def test_what_one_next_hop_refuses_goes_over_another() -> None:
     net = Net()
     for name in "abdc":
