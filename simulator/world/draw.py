@@ -31,7 +31,7 @@ CALLER, CALLED = STRANGERS = ("a", "b")
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
-APART: Final = frozenset({"cut", "put back", "impostor", "order acks otherwise"})
+APART: Final = frozenset({"cut", "put back", "impostor", "order acks otherwise", "picky"})
 """Faults that are drawn in their own way."""
 TRAFFIC: Final = {
     "transactional": 10,
@@ -126,6 +126,7 @@ def draw(seed: int) -> Scenario:
             *put_back,
             *attacks,
             *readings,
+            *_picky(chance(seed, "picky"), nodes, links, bursts),
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -460,6 +461,35 @@ def _barred(
         ends = {burst.source, first}
         where = next(link.name for link in links if {link.one, link.other} == ends)
         yield Fault(at_ms=at_ms, kind="refuse", where=where, for_ms=storm_ms - at_ms)
+
+
+def _picky(
+    dice: random.Random,
+    nodes: tuple[str, ...],
+    links: tuple[Link, ...],
+    bursts: Iterable[Burst],
+) -> Iterable[Fault]:
+    """In one world of six a node refuses messages that come to it or pass it, for ever or for a while.
+
+    It is one node alone, as two that refuse each other's would end the sessions on which the other is tried.
+    """
+    chosen = [
+        (number, burst)
+        for number, burst in enumerate(bursts)
+        if burst.source != burst.target and max(burst.size_bytes, *burst.sizes_bytes, 0) < LARGEST_BODY_BYTES
+    ]
+    if dice.randrange(6) != 1 or not chosen:
+        return
+    steps = steps_between(nodes, links)
+    picky = ""
+    for number, burst in dice.sample(chosen, min(dice.choice((1, 1, 1, 2, 3)), len(chosen))):
+        where = dice.choice(steps[burst.source, burst.target])
+        while where != burst.target and dice.randrange(2):
+            where = dice.choice(steps[where, burst.target])
+        for_ms = dice.choice((0, 0, 0, 2_000, 10_000))
+        picky = picky or where
+        if where == picky:
+            yield Fault(at_ms=max(0, burst.at_ms - 1), kind="picky", where=where, for_ms=for_ms, value=number)
 
 
 def _put_back(seed: int, nodes: tuple[str, ...], storm_ms: int) -> Iterable[Fault]:

@@ -33,6 +33,8 @@ EVENTS: Final[dict[str, str]] = {
     "final ack": "FinalAcks sent",
     "administration acknowledgment": "administration acknowledgments received",
     "core refused": "refused",
+    "refused by closing": "sessions that a node closed on a message which it refuses",
+    "note message-set-aside": "set aside, as their neighbour refuses them",
     "turned away from a full queue": "refused as their queue was full",
     "left an outgoing queue that was purged": "left an outgoing queue that was ever purged",
     "core expired": "expired",

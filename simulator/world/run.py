@@ -35,6 +35,8 @@ ROOMY_AFTER_MS: Final = 5_000
 """How long into the calm a node is back that was full and is given more room."""
 FOLLOWING: Final = 200
 """How many messages at most follow one that is refused, until it is known which it is."""
+FOLLOWING_IN_VAIN: Final = 20
+"""After how many of them it is seen whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
@@ -183,25 +185,49 @@ def _send_behind_what_is_refused(world: World) -> None:
     """Messages go on in the calm where one is refused: only one that passes tells it from a neighbour that is full."""
     for fault in world.scenario.faults:
         if fault.kind == "picky":
-            _follow(world, fault.value, FOLLOWING)
+            # By then what its application could not send in the storm has been accepted, too.
+            world.events.at(world.events.now_ms + ROOMY_AFTER_MS, _follow, world, fault, FOLLOWING)
 
 
-def _follow(world: World, number: int, left: int) -> None:
+def _follow(world: World, fault: Fault, left: int) -> None:
+    """The next one.
+
+    Where all of them are in another sequence than the one that is refused, they wait for it, and nothing passes that
+    would tell what is wrong. So an operator mends the node by and by.
+    """
+    number = fault.value
     refused = world.scenario.bursts[number]
     body = body_of(refused, number, 0)
-    waits = any(message.body == body and not _has_ended(message) for message in world.ledger.accepted)
-    if not (waits and left):
+    waiting = [
+        message for message in world.ledger.accepted if message.body == body and not _has_ended(message)
+    ]
+    if not (waiting and left):
         return
+    if left < FOLLOWING - FOLLOWING_IN_VAIN and not any(_is_followed(world, message) for message in waiting):
+        world.machines[fault.where].refuses.discard(body)
     kind, now_ms = KINDS[refused.kind], world.events.now_ms
     burst = Burst(
         at_ms=now_ms,
         source=refused.source,
         target=refused.target,
-        kind=_plain(kind),
+        kind=refused.kind if kind.undeliverable else _plain(kind),
         size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
     )
-    world.machines[refused.source].submit(burst, FIRST_FOLLOWING + left)
-    world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, number, left - 1)
+    world.machines[refused.source].submit(burst, FIRST_FOLLOWING * (number + 1) + left)
+    world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, fault, left - 1)
+
+
+def _is_followed(world: World, message: Message) -> bool:
+    """Whether one of those that are sent in the calm comes behind a message in the same sequence, if it is in one."""
+    if message.place is None:
+        return True
+    return any(
+        other.place is not None
+        and other.place[0] == message.place[0]
+        and other.burst.source == message.burst.source
+        and other.burst.at_ms >= world.scenario.storm_ms
+        for other in world.ledger.accepted
+    )
 
 
 def _plain(kind: Kind) -> str:

@@ -73,10 +73,13 @@ def deaf(world: World, fault: Fault) -> bool:
 
 
 def picky(world: World, fault: Fault) -> bool:
-    """The node closes each session on which the first message of burst number `value` comes, for ever."""
+    """The node closes each session on which the first message of burst number `value` comes: for ever, or `for_ms`."""
     body = body_of(world.scenario.bursts[fault.value], fault.value, 0)
-    world.machines[fault.where].refuses.add(body)
+    machine = world.machines[fault.where]
+    machine.refuses.add(body)
     world.ledger.refused.add(body)
+    if fault.for_ms:
+        world.events.at(fault.at_ms + fault.for_ms, machine.refuses.discard, body)
     return True
 
 

@@ -305,6 +305,7 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "put back": put_back,
     "impostor": impostor,
     "order acks otherwise": order_acks_otherwise,
+    "picky": picky,
 }
 """What `draw` draws from."""
 
@@ -313,6 +314,5 @@ EVENTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "give back": give_back,
     "hostile": hostile,
     "hostile ping": hostile_ping,
-    "picky": picky,
 }
 """All that a scenario may have; those that are not drawn are for scenarios that somebody writes."""

@@ -230,7 +230,8 @@ class Machine(WatchedNode):
 
     def _receive(self, end: End, data: bytes, glimpses: list[Glimpse]) -> None:
         if end.open and self.core is not None:
-            if self.refuses and any(map(self._refuses, glimpses)):
+            if self.refuses and (refused := [one for one in glimpses if self._refuses(one)]):
+                self.ledger.refuses(end, refused)
                 session = end.session
                 end.line.kill(end)
                 self.lost_session(session, "a message that this node refuses")
@@ -266,6 +267,7 @@ class Machine(WatchedNode):
         assert self.core is not None
         self.trace.add(self.now_ms, self.name, "lost", session, reason)
         self.ends.pop(session, None)
+        self.tries_anew |= bool(self.suspected) and session not in self.refused_sessions
         self.core.lost(session, reason, self.moment())
 
     def pinged(self, session: int, response: bytes) -> None:
@@ -452,6 +454,9 @@ class Machine(WatchedNode):
                     end.line.forget(end)
         self.ends.clear()
         self.strange.clear()
+        self.suspected.clear()
+        self.refused_sessions.clear()
+        self.tries_anew = False
         self.spare_until = None
         self._tick_ms = None
         self._restarts_at_ms = None
@@ -794,6 +799,7 @@ class Machine(WatchedNode):
 
     def _close(self, close: CloseTransport) -> None:
         end = self.ends.pop(close.session, None)
+        self.tries_anew |= bool(self.suspected)
         self.trace.add(self.now_ms, self.name, "close", close.session, close.reason)
         if end is not None and end.open:
             end.line.close(end)

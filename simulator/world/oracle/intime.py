@@ -10,9 +10,10 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.manager.whereabouts import Spot
+from mqproto.neighbours.trial import REFUSALS
 from mqproto.turn.effects import Note, QueueKind, QueueRow
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
-from simulator.world.network.glimpse import identity_of
+from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.network.links import CONNECT_TIMEOUT_MS
 from simulator.world.oracle.invariants import is_systems
 from simulator.world.oracle.ledger import Ledger
@@ -24,6 +25,7 @@ CLEANUP: Final = "3.1.6.2"
 """The section by which a session that nobody uses is closed."""
 LIES_IN: Final = {Spot.IN_QUEUE: QueueKind.LOCAL, Spot.UNSENT: QueueKind.OUTGOING}
 """Where nobody has an express message but its queue, and the kind of that queue."""
+ON_THEIR_WAY: Final = frozenset({QueueKind.OUTGOING, QueueKind.SEQUENCE})
 SLACK_MS: Final = 10_000
 """For what one waits on the way: a flush, a window, a try to connect."""
 
@@ -56,7 +58,7 @@ def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None
 def _over_in_memory(ledger: Ledger, node: WatchedNode, now_s: int) -> str | None:
     assert node.core is not None, "the caller has seen that it is up"
     for found in node.core.whereabouts().unstored():
-        kind = LIES_IN.get(found.spot)
+        kind = None if is_systems(found.queue) else LIES_IN.get(found.spot)
         deadline_s = None if kind is None else _deadline_s(ledger, node, kind, found.packet)
         if deadline_s is not None and now_s > deadline_s + LONGEST_S:
             message = ledger.messages[identity_of(found.packet)]
@@ -80,6 +82,8 @@ def _deadline_s(ledger: Ledger, node: WatchedNode, kind: QueueKind, packet: byte
         return None if message.is_out else receive_deadline_s(packet)
     if name in node.left or (kind is QueueKind.OUTGOING and head_of(packet).flags & TRANSACTIONAL):
         return None
+    if node.core is not None and node.core.inspect().neighbours.has_suspects:
+        return None  # One that is passed over is looked at when its turn to be tried has come.
     return reach_deadline_s(packet)
 
 
@@ -94,6 +98,30 @@ def sessions_in_use_stay(node: WatchedNode, note: Note) -> str | None:
     unused_ms, interval_ms = node.now_ms - end.used_ms, node.settings.session_cleanup_timeout_ms
     if unused_ms < interval_ms:
         return f"{node.name} cleans up its session with {end.peer.host.name}, used {unused_ms} ms ago"
+    return None
+
+
+def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse) -> str | None:
+    """What a neighbour has refused three times, alone, goes again when it has taken another, if there is one.
+
+    Asked only of the first suspect of a life, where all leaves by one link and no session has ended since for another
+    reason: when another is out then, or is refused as well, all begins anew, and each goes alone more often.
+    """
+    suspicion = node.suspected.get(glimpse.identity)
+    if suspicion is None or suspicion.overtaken or suspicion.refused < REFUSALS:
+        return None
+    if node.tries_anew or len(node.suspected) > 1 or len(node.lines) > 1 or ledger.unmet or node.core is None:
+        return None
+    leaving = node.core.inspect().desk.writes.leaving()
+    others = 0
+    for queue in node.disk.queues.values():
+        if queue.kind in ON_THEIR_WAY and queue.name not in node.paused:
+            names = [identity_of(row.packet) for row in node.disk.rows(queue.queue)]
+            # Another sequence may have to wait for this one.
+            if queue.kind is QueueKind.OUTGOING or glimpse.identity in names:
+                others += len(names) - (glimpse.identity in names) - leaving.get(queue.queue, 0)
+    if others > 0:
+        return f"{node.name} sends again what was refused {suspicion.refused} times, before any of {others} others"
     return None
 
 

@@ -252,7 +252,23 @@ class Ledger:
             if glimpse.window:
                 end.window = glimpse.window
             if glimpse.session is not None:
+                if glimpse.session.ack_sequence_number != end.acked & 0xFFFF:
+                    for suspicion in node.suspected.values():
+                        suspicion.overtaken = True
                 end.acked += (glimpse.session.ack_sequence_number - end.acked) & 0xFFFF
+
+    def refuses(self, end: End, glimpses: list[Glimpse]) -> None:
+        """A node refuses these, which have come to its end of a connection."""
+        self.tally["refused by closing"] += 1
+        sender = end.peer.host
+        if not isinstance(sender, WatchedNode):
+            return
+        sender.refused_sessions.add(end.peer.session)
+        for glimpse in glimpses:
+            suspicion = sender.suspected.get(glimpse.identity)
+            if suspicion is not None:
+                suspicion.refused += 1
+                suspicion.overtaken = False
 
     def is_forged(self, glimpse: Glimpse) -> bool:
         """Whether a packet is a lie that a scenario has somebody tell."""

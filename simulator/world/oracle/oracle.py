@@ -34,7 +34,7 @@ from simulator.world.network.glimpse import (
 from simulator.world.network.links import STRANGER, End
 from simulator.world.oracle import doubts, intime, invariants
 from simulator.world.oracle.ledger import Ledger
-from simulator.world.oracle.watched import WatchedNode
+from simulator.world.oracle.watched import Suspicion, WatchedNode
 from simulator.world.scenarios.scenario import guid_of
 from simulator.world.scenarios.traffic import REPLIES, Message
 
@@ -313,6 +313,9 @@ class Oracle:
             end.sent += 1
             end.used_ms = now_ms
             node.left[glimpse.identity] = now_ms
+            if node.suspected:
+                reason = intime.suspects_wait_for_others(self.ledger, node, glimpse)
+                self.check("suspects_wait_for_others", reason)
             if not glimpse.identity.startswith(guid) or glimpse.hop_count:
                 foreign.append(glimpse)
                 if glimpse.identity.startswith(guid):
@@ -386,6 +389,11 @@ class Oracle:
                 if message is not None and not message.kind.transactional:
                     reason = invariants.refused_for_a_reason(self.ledger, node, message, str(facts["reason"]))
                     self.check("refused_for_a_reason", reason)
+            elif note.name == "message-suspected":
+                source = guid_from_text(str(facts["source"]))
+                name = identity(source, int(facts["message_id"]))
+                node.tries_anew |= name in node.suspected
+                node.suspected[name] = Suspicion()
             elif note.name == "session-closed":
                 reason = intime.sessions_in_use_stay(node, note)
                 self.check("sessions_in_use_stay", reason)

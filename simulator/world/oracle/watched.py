@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -20,6 +21,18 @@ BEGUN_MS: Final = 1_000_000
 """The uptime of all machines when a world begins."""
 ROOMY: Final = Settings()
 NEVER: Final = Moment(uptime_ms=-1, utc_s=0)
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """A node has noted that its neighbour may refuse a message.
+
+    refused: how often it did.
+    overtaken: whether it has taken another since.
+    """
+
+    refused: int = 1
+    overtaken: bool = False
 
 
 class WatchedNode:
@@ -90,6 +103,12 @@ class WatchedNode:
         """When a message left it last, its own or another's."""
         self.shortened_ms: dict[int, int] = {}
         """By number of an outgoing sequence, when messages left it for good."""
+        self.suspected: dict[bytes, Suspicion] = {}
+        """The messages that a neighbour may refuse, as the node has noted in this life."""
+        self.tries_anew = False
+        """Whether a session ended since the first of them was noted for another reason than that."""
+        self.refused_sessions: set[int] = set()
+        """The sessions of this life that ended as the neighbour refused something."""
         self.paused: set[str] = set()
         """The outgoing queues that an operator has paused."""
         self.was_held = False

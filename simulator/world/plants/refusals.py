@@ -1,0 +1,35 @@
+"""Faults in how a message is found that a neighbour refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.refusals import Refusals
+from mqproto.neighbours.trial import Trial
+from mqproto.transfer.copies import Copies
+from simulator.world.plants.planting import plant
+
+
+@plant(Trial, "ended", "nothing_is_retained", "what_was_lost_is_sent_again")
+def never_look_for_what_is_refused(sound: Any) -> Any:
+    """A message with which each session ends is sent first on the next one, for ever."""
+    return lambda self, hop, lost: (lost, [])
+
+
+@plant(Refusals, "_is_waited_for", "suspects_wait_for_others")
+def let_no_other_pass_a_suspect(sound: Any) -> Any:
+    """What was refused alone goes again with each session, though others wait for their resend."""
+    return lambda self, neighbour, trial, suspect: False
+
+
+@plant(Copies, "later_copy", "nothing_is_retained", "what_was_lost_is_sent_again")
+def keep_a_copy_of_what_is_refused(sound: Any) -> Any:
+    """What was sent again while the first copy was out alone is refused like it, as if the neighbour refused all."""
+    return lambda self, position, packet: None
+
+
+@plant(Neighbour, "count", "nothing_is_retained", "what_was_lost_is_sent_again")
+def wait_for_what_waits(sound: Any) -> Any:
+    """What was refused alone waits also for messages of the sequence that waits for its own."""
+    return property(lambda self: sum(queue.count for queue in self._all() if not queue.on_hold))
