@@ -201,6 +201,9 @@ def _follow(world: World, fault: Fault, left: int) -> None:
     waiting = [
         message for message in world.ledger.accepted if message.body == body and not _has_ended(message)
     ]
+    if not waiting:
+        # A copy may be left where nothing else passes, since its source has found another way.
+        world.machines[fault.where].refuses.discard(body)
     if not (waiting and left):
         return
     if left < FOLLOWING - FOLLOWING_IN_VAIN and not any(_is_followed(world, message) for message in waiting):
