@@ -297,7 +297,7 @@ class Neighbours:
         elif neighbour.failing_since_s is None:
             neighbour.failing_since_s = now.utc_s
         for sequence in neighbour.sequences:
-            sequence.disconnected()
+            sequence.disconnected(now)
         self._go_on(neighbour, now)
         self._drop_unused(neighbour)
 
@@ -480,11 +480,16 @@ class Neighbours:
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
         """The neighbour refuses something: the next message goes when none is on its way."""
         while session.room and not session.lost():
-            passing = trial.lets_pass(neighbour.index)
+            passes_over = trial.lets_pass(neighbour.index) and trial.passes_over(
+                self._settings.in_flight_bytes
+            )
+            if passes_over and trial.untried:
+                trial.pass_over_untried()
+                continue
             entry = self._refusals.next(neighbour, now)
             if entry is None and (queue := neighbour.next_queue()) is not None:
                 entries = trial.without_suspects(self._take(queue, session, 1, now))
-                if passing and trial.passes_over(self._settings.in_flight_bytes):
+                if passes_over:
                     self._refusals.pass_over(neighbour, entries)
                 elif entries:
                     self._send(entries, session, now)

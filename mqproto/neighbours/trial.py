@@ -161,13 +161,12 @@ class Trial:
             return lost, []  # They were sent before the trial began.
         [entry] = lost
         suspect = self._held(entry)
-        if suspect is None:
-            if self.suspects:
-                self._round = min(self._round + 1, ROUNDS)
-                return [*lost, *self.give_up()], []
-            suspect = Suspect(entry)
-        else:
+        if suspect is not None:
             self.drop(suspect)
+        if self.suspects and (suspect is None or not suspect.refused.total()):
+            self._round = min(self._round + 1, ROUNDS)
+            return [*lost, *self.give_up()], []
+        suspect = suspect or Suspect(entry)
         suspect.refuse(hop)
         self.suspects.append(suspect)
         return [], [suspect]
@@ -202,6 +201,10 @@ class Trial:
     def pass_over(self, entries: Iterable[InFlight]) -> None:
         """These are held back with the suspects."""
         self.suspects += map(Suspect, entries)
+
+    def pass_over_untried(self) -> None:
+        """The first of those that were out when the trial began is held back with the suspects, unsent."""
+        self.suspects.append(self.untried.pop(0))
 
     def without_suspects(self, entries: list[InFlight]) -> list[InFlight]:
         """The same without further copies of what is held back."""
