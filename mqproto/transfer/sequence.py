@@ -94,6 +94,8 @@ class OutgoingSequence(OutgoingQueue):
         self.time_of_last_ack_s = now.utc_s
         self.last_ack_count = 0
         self.resend_interval_index = 0
+        self._unwaited_ms: int | None = None
+        """What was left, when the last session ended, of the wait for an OrderAck."""
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
@@ -337,9 +339,15 @@ class OutgoingSequence(OutgoingQueue):
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
             self._await_order_ack(now)
 
-    def _await_order_ack(self, now: Moment) -> None:
-        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
-        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
+    def _await_order_ack(self, now: Moment, unwaited_ms: int | None = None) -> None:
+        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6
+
+        unwaited_ms: what is left of a wait that began earlier, if one did.
+        """
+        wait_ms = self.resend_interval_ms
+        if unwaited_ms is not None:
+            wait_ms = min(wait_ms, unwaited_ms)
+        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + wait_ms)
 
     def first_proven(self, number: int) -> int:
         """From which number on an OrderAck with this one proves of messages that are not kept that they arrived.
@@ -377,7 +385,7 @@ class OutgoingSequence(OutgoingQueue):
         if resend_is_over:
             self._end_resend()
         self.resend_interval_index = 0
-        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+        self._stop_waiting()
         if self.unacked_count:
             self._await_order_ack(now)
         if named and not self.count:
@@ -473,6 +481,10 @@ class OutgoingSequence(OutgoingQueue):
         self.final_asked = False
         self.behind = None
         self._end_resend()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        self._unwaited_ms = None
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     # Resending
@@ -513,10 +525,18 @@ class OutgoingSequence(OutgoingQueue):
         """
         self.resend_interval_index = 0
         if self.unacked_count:
-            self._await_order_ack(now)
+            self._await_order_ack(now, self._unwaited_ms)
+        self._unwaited_ms = None
 
-    def disconnected(self) -> None:
-        """There is no session: nothing can be resent, and nothing is late."""
+    def disconnected(self, now: Moment) -> None:
+        """There is no session: nothing can be resent, and nothing is late.
+
+        What was waited counts in the next one, or sessions that are shorter than the interval would put off the resend
+        for ever.
+        """
+        due_ms = self.resend_at_ms
+        if due_ms is not None:
+            self._unwaited_ms = max(0, due_ms - now.uptime_ms)
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
         self._end_resend()
 
