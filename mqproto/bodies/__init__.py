@@ -1,0 +1,30 @@
+"""Bodies as people know them: .NET's message formatters, COM's types, and the headers of service buses.
+
+`read_body` says what a body is, `write_body` makes one; `to_json` and `from_json` carry values to people and back.
+"""
+
+from mqproto.bodies.body import BINARY, BYTES, Body, read_body, write_body
+from mqproto.bodies.headers import MASSTRANSIT, NSERVICEBUS, REBUS, Headers, read_headers, write_headers
+from mqproto.bodies.values import Above, DateTime, TimeSpan, Tree, UnexplainedError, Value, from_json, to_json
+
+__all__ = [
+    "BINARY",
+    "BYTES",
+    "MASSTRANSIT",
+    "NSERVICEBUS",
+    "REBUS",
+    "Above",
+    "Body",
+    "DateTime",
+    "Headers",
+    "TimeSpan",
+    "Tree",
+    "UnexplainedError",
+    "Value",
+    "from_json",
+    "read_body",
+    "read_headers",
+    "to_json",
+    "write_body",
+    "write_headers",
+]

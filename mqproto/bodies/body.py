@@ -1,0 +1,100 @@
+"""A message's body, by its body type: [MS-MQMQ] 2.2.19.3.
+
+body type                               kind
+0, which says nothing                   xml, xml:int, xml:ArrayOfInt ... where the bytes are XML; else bytes
+768, BinaryMessageFormatter             binary
+a number of automation.py               its name, such as VT_BSTR
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.base.foreign import quoted
+from mqproto.bodies.automation import BY_NAME, BY_NUMBER, VT_EMPTY
+from mqproto.bodies.headers import Headers, read_headers
+from mqproto.bodies.objects import BINARY_FORMATTER, read_objects
+from mqproto.bodies.values import Tree, UnexplainedError, Value
+from mqproto.bodies.xmlserializer import read_serialized, write_serialized
+
+BYTES: Final = "bytes"
+BINARY: Final = "binary"
+_XML_BEGINS: Final = (b"<", b"\xef\xbb\xbf<", b"\xff\xfe<\0", b"\xfe\xff\0<")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a body says.
+
+    kind: what it is; `write_body` takes it, unless it is "binary".
+    value: bytes, if kind is "bytes".
+    reason: why it is shown as bytes although its type, or its first byte, says more: one line; else empty.
+    headers: what a service bus has written into the extension; None if there is nothing of that.
+    """
+
+    kind: str
+    value: Value
+    reason: str = ""
+    headers: Headers | None = None
+
+
+def read_body(body: bytes, body_type: int, extension: bytes = b"") -> Body:
+    """What a body says, by its type; bytes with the reason if it is not what its type says.
+
+    Nothing that stands in it is executed, looked up or fetched. It takes time and memory in proportion to the body, of
+    4 MiB at most some seconds and 300 MB.
+
+    Args:
+        body_type: from the MessagePropertiesHeader.
+        extension: from there, too; it is read for headers alone.
+    """
+    headers = read_headers(extension)
+    try:
+        kind, value = _explained(body, body_type)
+    except UnexplainedError as error:
+        return Body(BYTES, body, str(error), headers)
+    return Body(kind, value, "", headers)
+
+
+def _explained(body: bytes, body_type: int) -> tuple[str, Value]:
+    if body_type == VT_EMPTY:
+        return read_serialized(body) if body.startswith(_XML_BEGINS) else (BYTES, body)
+    if body_type == BINARY_FORMATTER:
+        return BINARY, read_objects(body)
+    if body_type not in BY_NUMBER:
+        raise UnexplainedError(f"body type {body_type:#x} has no published form")
+    variant = BY_NUMBER[body_type]
+    return variant.name, variant.read(body)
+
+
+def write_body(value: Value, kind: str) -> tuple[bytes, int]:
+    """A body that says the value, and its body type; `read_body` gives both back.
+
+    Args:
+        kind: `bytes`, `xml`, `xml:` and a type, or a name such as `VT_I4`; its letters are of any case up to a colon.
+
+    Raises:
+        UsageError: there is no such kind, the value is none of it, or it cannot be written, as "binary".
+    """
+    name, colon, rest = kind.partition(":")
+    if name.lower() == "xml":
+        return write_serialized(value, f"xml{colon}{rest}"), VT_EMPTY
+    if name.lower() == BYTES and not colon:
+        if not isinstance(value, bytes):
+            raise UsageError(f"{quoted(str(value))} is no bytes")
+        return value, VT_EMPTY
+    if name.lower() == BINARY and not colon:
+        raise UsageError("BinaryFormatter's streams are read and never written: send xml, or a VT_ type")
+    if (variant := BY_NAME.get(kind.upper())) is None:
+        raise UsageError(f"{quoted(kind)}: there are bytes, xml, xml:TYPE, {', '.join(BY_NAME)}")
+    return variant.write(value), variant.number
+
+
+def summary(body: Body) -> str:
+    """What it is in a few words: `VT_I4`, `xml, a tree Order`; with the reason if it is shown as bytes."""
+    if body.kind == BYTES:
+        return f"bytes: {body.reason}" if body.reason else BYTES
+    named = isinstance(body.value, Tree) and bool(body.value.name)
+    return f"{body.kind}, {body.value.name}" if named and isinstance(body.value, Tree) else body.kind

@@ -1,0 +1,241 @@
+"""Bodies of .NET's XmlMessageFormatter: what its XmlSerializer writes, in UTF-8, with body type 0.
+
+    xml:int         a simple type of `lexical.py`:  <int>5</int>
+    xml:ArrayOfInt  an array:                       <ArrayOfInt><int>5</int><int xsi:nil="true" /></ArrayOfInt>
+    xml             an object as a tree:            <Order><Id>5</Id><Line><Sku>a</Sku></Line></Order>
+
+The XML of an object names no types, so its members are text, trees and None: only its class knows more. A namespace
+stands before a name, as `{namespace}name`, where it is another than that of the element around it.
+Sources: learn.microsoft.com, "XmlMessageFormatter Class" and "Introducing XML Serialization"; [XMLSCHEMA1] 2.6.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.base.foreign import quoted
+from mqproto.bodies.elements import (
+    INSTANCE,
+    PREFIXES,
+    SCHEMA,
+    WSDL_TYPES,
+    XML,
+    Element,
+    Name,
+    read_xml,
+    write_xml,
+)
+from mqproto.bodies.lexical import SPACE, TYPES, parse, type_of
+from mqproto.bodies.values import DEPTH_LIMIT, Tree, UnexplainedError, Value
+
+ARRAY: Final = "ArrayOf"
+ANY: Final = "anyType"
+NIL: Final = (INSTANCE, "nil")
+_UNSAID: Final = (NIL, (XML, "space"))
+"""Attributes that say how a value is read, and are no part of it."""
+_NAMESPACES: Final = {prefix: namespace for namespace, prefix in PREFIXES.items()}
+_CLARK: Final = re.compile(r"\{([^{}]*)\}(.*)", re.DOTALL)
+
+
+def read_serialized(body: bytes) -> tuple[str, Value]:
+    """The kind of a body, `xml` and what follows it, and what the body says.
+
+    Raises:
+        UnexplainedError: it is no XML that is read, or no value of the type that it names.
+    """
+    root = read_xml(body)
+    namespace, local = root.name
+    if not namespace and root.type is None and all(key in _UNSAID for key, _ in root.attributes):
+        if local in TYPES and not any(root.children):
+            return f"xml:{local}", _simple(root, local)
+        if item_type(local) is not None and _is_array(root, local):
+            return f"xml:{local}", _items(root, local)
+    return "xml", Tree(_said(root.name, ""), tuple(_members(root)))
+
+
+def _nil(element: Element) -> bool:
+    return any(key == NIL and text.strip(SPACE) in ("true", "1") for key, text in element.attributes)
+
+
+def _simple(element: Element, name: str) -> Value:
+    if _nil(element):
+        return None
+    try:
+        return parse(name, element.text)
+    except ValueError:
+        raise UnexplainedError(f"the XML has {quoted(element.text)} for a value of the type {name}") from None
+
+
+def item_type(array: str) -> str | None:
+    """What the elements of an array are called, whose own name is this; None if it is no array's."""
+    rest = array.removeprefix(ARRAY)
+    if rest == array or not rest:
+        return None
+    if rest.startswith(ARRAY):
+        return rest if array.count(ARRAY) <= DEPTH_LIMIT and item_type(rest) is not None else None
+    found = f"{rest[0].lower()}{rest[1:]}"
+    return found if rest[0].isupper() and (found in TYPES or found == ANY) else None
+
+
+def _is_array(element: Element, array: str) -> bool:
+    item = item_type(array)
+    return not element.text.strip(SPACE) and all(child.name == ("", item) for child in element.children)
+
+
+def _items(element: Element, array: str) -> list[Value]:
+    if not _is_array(element, array):
+        raise UnexplainedError(f"the XML has something else than its items in {quoted(array)}")
+    return [_item(child) for child in element.children]
+
+
+def _item(element: Element) -> Value:
+    name = element.name[1]
+    if _nil(element):
+        return None
+    if name == ANY and element.type is not None:
+        namespace, name = element.type
+        if namespace not in ("", SCHEMA, WSDL_TYPES) or not (name in TYPES or item_type(name)):
+            return Tree(_said(element.type, ""), tuple(_members(element, with_type=False)))
+    if name in TYPES:
+        return _simple(element, name)
+    return Tree("", tuple(_members(element))) if name == ANY else _items(element, name)
+
+
+def _members(element: Element, *, with_type: bool = True) -> Iterator[tuple[str, Value]]:
+    if with_type and element.type is not None:
+        yield "@xsi:type", _said(element.type, "")
+    for key, text in element.attributes:
+        if key not in _UNSAID:
+            yield f"@{_said(key, '')}", text
+    if _nil(element):
+        yield "#text", None
+    has_elements = any(element.children)
+    for name, group in groupby(
+        (
+            part
+            for part in element.content
+            if isinstance(part, Element) or not has_elements or part.strip(SPACE)
+        ),
+        lambda part: "#text" if isinstance(part, str) else _said(part.name, element.name[0]),
+    ):
+        values: list[Value] = [part if isinstance(part, str) else _member(part) for part in group]
+        yield name, values[0] if len(values) == 1 else values
+
+
+def _member(element: Element) -> Value:
+    match members := tuple(_members(element)):
+        case ():
+            return ""
+        case (("#text", None | str() as text),):
+            return text
+    return Tree("", members)
+
+
+def _said(name: Name, around: str) -> str:
+    """A name as trees have it, where `around` is the namespace of what it stands in."""
+    namespace, local = name
+    if namespace == around:
+        return local
+    return f"{PREFIXES[namespace]}:{local}" if namespace in PREFIXES else f"{{{namespace}}}{local}"
+
+
+def _name(said: str, around: str) -> Name:
+    if found := _CLARK.fullmatch(said):
+        return found[1], found[2]
+    prefix, _, local = said.rpartition(":")
+    return (_NAMESPACES[prefix], local) if prefix in _NAMESPACES else (around, said)
+
+
+def write_serialized(value: Value, kind: str) -> bytes:
+    """A body of XmlMessageFormatter.
+
+    Args:
+        kind: `xml` for what fits the value best, or with a type as in `xml:short` or `xml:ArrayOfLong`.
+
+    Raises:
+        UsageError: there is no such kind, or the value is none of it, or is nested deeper than DEPTH_LIMIT.
+    """
+    name = kind.removeprefix("xml").removeprefix(":")
+    if not name and isinstance(value, Tree):
+        return write_xml(_object(_name(value.name or "object", ""), value, 0))
+    name = name or _natural(value)
+    if name not in TYPES and name != ANY and item_type(name) is None:
+        raise UsageError(f"{quoted(kind)}: there are xml:{', xml:'.join(TYPES)}, and xml:ArrayOf each")
+    return write_xml(_typed(name, value, 0))
+
+
+def _natural(value: Value) -> str:
+    if not isinstance(value, list):
+        found = ANY if value is None or isinstance(value, Tree) else type_of(value)
+        if found is None:
+            raise UsageError(f"{quoted(str(value))}: XML has no simple type for it")
+        return found
+    types = {type_of(item) for item in value if item is not None}
+    if types == {"int", "long"}:
+        types = {"long"}
+    item = types.pop() if len(types) == 1 else None
+    item = item or ANY
+    return f"{ARRAY}{item[0].upper()}{item[1:]}"
+
+
+def _typed(name: str, value: Value, depth: int) -> Element:
+    """An element that has the name of its type."""
+    if depth >= DEPTH_LIMIT:
+        raise UsageError(f"the value is nested deeper than {DEPTH_LIMIT} levels, which nobody reads")
+    element = Element(("", name))
+    if value is None:
+        element.attributes.append((NIL, "true"))
+    elif name == ANY and isinstance(value, Tree):
+        element = _object(element.name, value, depth)
+        element.type = _name(value.name, "") if value.name else element.type
+    elif name == ANY:
+        natural = _natural(value)
+        element.content = _typed(natural, value, depth).content
+        own = {"guid": WSDL_TYPES, "char": WSDL_TYPES}
+        element.type = (own.get(natural, SCHEMA) if natural in TYPES else "", natural)
+    elif name in TYPES:
+        element.content.append(TYPES[name].form(value))
+    elif isinstance(value, list):
+        item = item_type(name)
+        assert item is not None, "it was asked for before"
+        element.content.extend(_typed(item, each, depth + 1) for each in value)
+    else:
+        raise UsageError(f"{quoted(str(value))} is no list, which {name} takes")
+    return element
+
+
+def _object(name: Name, tree: Tree, depth: int) -> Element:
+    if depth >= DEPTH_LIMIT:
+        raise UsageError(f"the value is nested deeper than {DEPTH_LIMIT} levels, which nobody reads")
+    element = Element(name)
+    for member, value in tree.members:
+        if member == "@xsi:type":
+            element.type = _name(_text(value), "")
+        elif member.startswith("@"):
+            element.attributes.append((_name(member[1:], ""), _text(value)))
+        elif member == "#text" and value is None:
+            element.attributes.append((NIL, "true"))
+        elif member == "#text":
+            element.content.append(_text(value))
+        else:
+            for each in value if isinstance(value, list) else [value]:
+                element.content.append(_named(_name(member, name[0]), each, depth + 1))
+    return element
+
+
+def _named(name: Name, value: Value, depth: int) -> Element:
+    """A member: its name says nothing of its type."""
+    if isinstance(value, Tree):
+        return _object(name, value, depth)
+    return Element(name, [(NIL, "true")]) if value is None else Element(name, content=[_text(value)])
+
+
+def _text(value: Value) -> str:
+    found = type_of(value)
+    if found is None:
+        raise UsageError(f"{quoted(str(value))}: XML has no text for it")
+    return TYPES[found].form(value)
