@@ -19,7 +19,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,9 @@ truth: $(DEV)  ## what `mqproto analyse` says of 200 simulated worlds, against w
 
 rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times; some minutes
 	@MQPROTO_ROTATION_FILES=60 MQPROTO_ROTATION_KILLS=5 $(VENV)/bin/python -m pytest tests/captures/pipeline/test_watching.py $(ARGS)
+
+bodies: $(DEV)  ## 10,000 random bodies that Mono's System.Messaging writes, and reads from us; a minute, needs mono
+	@MQPROTO_BODIES=10000 $(VENV)/bin/python -m pytest -n 0 -rP tests/bodies/test_mono.py $(ARGS)
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)
