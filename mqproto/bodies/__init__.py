@@ -3,8 +3,9 @@
 `read_body` says what a body is, `write_body` makes one; `to_json` and `from_json` carry values to people and back.
 """
 
-from mqproto.bodies.body import BINARY, BYTES, Body, read_body, write_body
+from mqproto.bodies.body import BINARY, BYTES, Body, describe, read_body, write_body
 from mqproto.bodies.headers import MASSTRANSIT, NSERVICEBUS, REBUS, Headers, read_headers, write_headers
+from mqproto.bodies.typed import body_of_text
 from mqproto.bodies.values import Above, DateTime, TimeSpan, Tree, UnexplainedError, Value, from_json, to_json
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "Tree",
     "UnexplainedError",
     "Value",
+    "body_of_text",
+    "describe",
     "from_json",
     "read_body",
     "read_headers",

@@ -9,14 +9,14 @@ a number of automation.py               its name, such as VT_BSTR
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
 from mqproto.bodies.automation import BY_NAME, BY_NUMBER, VT_EMPTY
 from mqproto.bodies.headers import Headers, read_headers
 from mqproto.bodies.objects import BINARY_FORMATTER, read_objects
-from mqproto.bodies.values import Tree, UnexplainedError, Value
+from mqproto.bodies.values import UnexplainedError, Value, to_json
 from mqproto.bodies.xmlserializer import read_serialized, write_serialized
 
 BYTES: Final = "bytes"
@@ -92,9 +92,17 @@ def write_body(value: Value, kind: str) -> tuple[bytes, int]:
     return variant.write(value), variant.number
 
 
-def summary(body: Body) -> str:
-    """What it is in a few words: `VT_I4`, `xml, a tree Order`; with the reason if it is shown as bytes."""
-    if body.kind == BYTES:
-        return f"bytes: {body.reason}" if body.reason else BYTES
-    named = isinstance(body.value, Tree) and bool(body.value.name)
-    return f"{body.kind}, {body.value.name}" if named and isinstance(body.value, Tree) else body.kind
+def describe(body: Body) -> dict[str, Any]:
+    """What a body says beyond its bytes, for `json.dumps`; empty where nothing is known of them.
+
+    content: its `kind` and its `value` in the form of `to_json`; or the `reason` why it is shown as bytes.
+    headers: their `sender` and their `fields`.
+    """
+    found: dict[str, Any] = {}
+    if body.reason:
+        found["content"] = {"kind": body.kind, "reason": body.reason}
+    elif body.kind != BYTES:
+        found["content"] = {"kind": body.kind, "value": to_json(body.value)}
+    if body.headers is not None:
+        found["headers"] = {"sender": body.headers.sender, "fields": dict(body.headers.fields)}
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +51,15 @@ def send(
     body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line is one message.")] = False,
+    body_type: Annotated[
+        str | None,
+        typer.Option(
+            help="What the body is to be: xml for .NET's XmlMessageFormatter, xml:int and so on, xml:json for a value "
+            "in JSON, VT_BSTR and other types of COM; or the number of a body type, for bytes as they are.",
+            metavar="KIND",
+            show_default=False,
+        ),
+    ] = None,
     label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
     transactional: Annotated[
         bool | None,
@@ -138,7 +148,7 @@ def send(
     )
     place = place_of(topology, directory)
     if imported is not None:
-        if options != talk.SendOptions() or source or body or file or lines:
+        if options != talk.SendOptions() or source or body or file or lines or body_type:
             raise UsageError(
                 "--import sends messages as they were: leave all out but the queue, --node, --resume and --json"
             )
@@ -146,6 +156,9 @@ def send(
     if queue is None:
         raise UsageError("name the queue to send to, or a file to --import")
     bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
+    if body_type is not None:
+        bodies, number = talk.typed(bodies, body_type)
+        options = replace(options, body_type=number)
     identifiers = run_task(partial(talk.send, place, node, queue, bodies, options, resume))
     if as_json:
         print_json({"queue": queue, "sent": identifiers})

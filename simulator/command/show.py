@@ -6,6 +6,7 @@ Fields come from `inspect_packet`, so a broken packet is shown up to its fault, 
 from __future__ import annotations
 
 import binascii
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.base.foreign import shown
+from mqproto.bodies import describe, read_body
 from mqproto.wire import (
     NULL_GUID,
     BaseHeader,
@@ -35,6 +38,8 @@ from mqproto.wire.schema.record import Bit, Bits
 
 SHOWN_BYTES: Final = 16
 """How many bytes of a long field the table shows; JSON has all."""
+SHOWN_CONTENTS: Final = 600
+"""Characters of what a body says, as JSON; `--json` has all."""
 SHOWN_CHARACTERS: Final = 124
 """A queue's name has no more; what is longer is somebody's joke, and would fill the screen."""
 INPUT_LIMIT_BYTES: Final = 4 * MAXIMUM_PACKET_SIZE
@@ -130,7 +135,21 @@ def _kind(inspection: Inspection) -> str:
 def as_table(inspection: Inspection, size_bytes: int) -> RenderableType:
     """Every field with its offset, size, value and bytes; what is wrong below it."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
-    return Group(f"[bold]{headline(inspection, size_bytes)}[/bold]", fields_table(inspection), *findings)
+    contents = [
+        escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")
+        for name, what in _contents(inspection).items()
+    ]
+    return Group(
+        f"[bold]{headline(inspection, size_bytes)}[/bold]", fields_table(inspection), *contents, *findings
+    )
+
+
+def _contents(inspection: Inspection) -> dict[str, Any]:
+    """What the body and the extension say, if the packet is whole and a message."""
+    if not isinstance(inspection.packet, UserMessage):
+        return {}
+    properties = inspection.packet.properties
+    return describe(read_body(properties.message_body, properties.body_type, properties.extension_data))
 
 
 def fields_table(inspection: Inspection) -> Table:
@@ -177,6 +196,7 @@ def as_json(inspection: Inspection, size_bytes: int) -> dict[str, Any]:
             }
             for finding in inspection.findings
         ],
+        **_contents(inspection),
     }
 
 

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from mqproto import bodies as contents
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
@@ -60,6 +61,7 @@ class SendOptions:
     acknowledgments: int = 0
     response_queue: str = ""
     trace_queue: str = ""
+    body_type: int = 0
 
     def draft(self, body: bytes, *, transactional: bool) -> Draft:
         """One of the messages."""
@@ -82,6 +84,7 @@ class SendOptions:
             acknowledgments=self.acknowledgments,
             response_queue=self.response_queue,
             trace_queue=self.trace_queue,
+            body_type=self.body_type,
         )
 
 
@@ -132,10 +135,25 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
     found = (
         [line.rstrip(b"\r") for line in data.removesuffix(b"\n").split(b"\n")] if lines and data else [data]
     )
+    _check_length(found)
+    return found
+
+
+def typed(found: Sequence[bytes], kind: str) -> tuple[list[bytes], int]:
+    """The bodies that say these texts, and their body type; `mqproto.bodies.typed` has the kinds.
+
+    Raises:
+        UsageError: there is no such kind, a text is no value of it, or a body is too long.
+    """
+    made = [contents.body_of_text(text, kind) for text in found]
+    _check_length([body for body, _ in made])
+    return [body for body, _ in made], made[0][1]
+
+
+def _check_length(found: Sequence[bytes]) -> None:
     longest = max(map(len, found))
     if longest > BODY_LIMIT_BYTES:
         raise UsageError(f"{longest:,} bytes are too many; a message carries at most {BODY_LIMIT_BYTES:,}")
-    return found
 
 
 async def send(
@@ -391,12 +409,13 @@ def _on_a_terminal(body: bytes) -> bytes:
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for programs: the body as text where it is UTF-8, in base64 where it is not."""
+    """A message for programs: the body as text where it is UTF-8, in base64 where it is not; and what it says."""
     try:
         body: dict[str, str] = {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode("ascii")}
     note = FailureNote.of(message.extension)
+    body_type = message.body_type
     return {
         "id": str(message.id),
         "label": message.label.encode("utf-8", "replace").decode("utf-8"),
@@ -408,4 +427,6 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         **({"response_queue": message.response_queue} if message.response_queue else {}),
         **({"failure": note.failure, "reason": note.reason, "attempts": note.attempts} if note else {}),
         **body,
+        **({"body_type": body_type} if body_type else {}),
+        **contents.describe(contents.read_body(message.body, body_type, message.extension)),
     }

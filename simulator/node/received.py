@@ -84,7 +84,7 @@ class ReceivedMessage:
 
     @property
     def body_type(self) -> int:
-        """What the body is, as a VARENUM number; 0 for what its application knows.  [MS-MQMQ] 2.2.12"""
+        """What the body is, as `mqproto.bodies` reads it; 0 for what its application knows.  [MS-MQMQ] 2.2.12"""
         return self.record.properties.body_type
 
     @property

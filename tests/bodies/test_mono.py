@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from mqproto.bodies import read_body, to_json, write_body
+from mqproto.bodies import describe, read_body, to_json, write_body
 
 MESSAGES: Final = int(os.environ.get("MQPROTO_BODIES", "400"))
 NEEDED: Final = Path("/usr/lib/mono/gac/Mono.Messaging.RabbitMQ"), Path("/usr/lib/mono/gac/System.Messaging")
@@ -76,6 +76,23 @@ def test_what_mono_writes_says_to_us_what_it_said_to_mono(
         body = read_body(data, body_type)
         assert (body.kind.partition(":")[0], body.reason) == (formatter, ""), (name, body.reason, data)
         assert to_json(body.value) == said, (name, data)
+
+
+def test_what_a_stranger_has_spoilt_is_read_or_shown_as_bytes_and_fits_into_json(
+    written: list[tuple[str, str, int, Any, bytes]],
+) -> None:
+    for _, _, body_type, _, data in written:
+        dice = random.Random(data)
+        for _ in range(5):
+            spoilt = bytearray(data)
+            for _ in range(dice.randint(1, 3)):
+                at = dice.randrange(len(spoilt))
+                spoilt[at : at + dice.randint(0, 3)] = dice.choice(
+                    (dice.randbytes(2), data[-9:], b"\xff" * 4, b"")
+                )
+            body = read_body(bytes(spoilt), body_type)
+            assert body.kind != "bytes" or body.value == spoilt
+            json.dumps(describe(body), allow_nan=False, ensure_ascii=False).encode()
 
 
 def test_what_we_write_says_to_mono_what_it_says_to_us(

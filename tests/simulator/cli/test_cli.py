@@ -27,7 +27,7 @@ from tests.simulator.typed import (
     node,
     topology_file,
 )
-from tests.test_readme import Command, console_blocks
+from tests.test_readme import Command, console_blocks, shows
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,25 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
             for here, shown in there.items():
                 printed = printed.replace(here, shown)
             assert printed == f"{command.output}\n"
+
+
+def test_what_the_readme_shows_of_bodies_is_what_the_commands_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = topology_file(tmp_path)
+    monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
+    monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
+    [typed] = console_blocks("How do I send what .NET and COM read?")
+    with node(file, tmp_path, "destination"):
+        there: dict[str, str] = {}
+        for command in typed:
+            done = in_process(*shlex.split(command.text)[1:])
+            there |= identifiers(done.out, command.output)
+            printed = done.out + done.err
+            for here, known in there.items():
+                printed = printed.replace(here.replace("\\", "\\\\"), known.replace("\\", "\\\\"))
+                printed = printed.replace(here, known)
+            assert shows(command.output or "", printed), printed
 
 
 def test_what_the_readme_shows_of_a_stuck_message_is_what_the_commands_say(

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mqproto.base.errors import UsageError
+from mqproto.bodies import write_body
 from mqproto.testing.packets import nearly_valid_packets, packets
-from mqproto.wire import encode_packet
+from mqproto.wire import Guid, encode_packet
 from mqproto.wire.lenient import inspect_packet
+from mqproto.wire.messages import user_message
 from simulator.command import show
 
 
@@ -21,6 +23,21 @@ def printed(data: bytes) -> str:
     console.print(show.as_table(inspect_packet(data), len(data)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+def test_what_a_body_and_an_extension_say_is_shown_below_the_fields() -> None:
+    body, body_type = write_body("three \x1b pieces", "VT_BSTR")
+    packet = user_message(
+        source=Guid(bytes(16)), destination_manager=Guid(bytes(16)), destination=1, message_id=1, sent_time_s=1,
+        body=body, body_type=body_type, extension=b'{"rbs2-msg-id": "1"}',
+    )  # fmt: skip
+    data = encode_packet(packet)
+    content = {"kind": "VT_BSTR", "value": "three \x1b pieces"}
+    headers = {"sender": "Rebus", "fields": {"rbs2-msg-id": "1"}}
+    assert f"content {json.dumps(content)}" in printed(data)
+    assert f"headers {json.dumps(headers)}" in printed(data)
+    found = show.as_json(inspect_packet(data), len(data))
+    assert (found["content"], found["headers"]) == (content, headers)
 
 
 @given(st.binary(min_size=1).filter(bytes.strip))
