@@ -43,8 +43,8 @@ class Body:
 def read_body(body: bytes, body_type: int, extension: bytes = b"") -> Body:
     """What a body says, by its type; bytes with the reason if it is not what its type says.
 
-    Nothing that stands in it is executed, looked up or fetched. It takes time and memory in proportion to the body, of
-    4 MiB at most some seconds and 300 MB.
+    Nothing that stands in it is executed, looked up or fetched. It takes time and memory in proportion to the body: for
+    4 MiB some seconds and 100 MB at most.
 
     Args:
         body_type: from the MessagePropertiesHeader.
