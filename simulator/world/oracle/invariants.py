@@ -33,7 +33,7 @@ from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import STRANGER, End
 from simulator.world.oracle.doubts import is_in_doubt, is_list_of_doubts, letter_is_true
-from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.ledger import SET_ASIDE, Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Consumer, guid_of
 from simulator.world.scenarios.traffic import LATE, REPLIES, Message, Promise, destination
@@ -127,7 +127,7 @@ def handed_out_is_on_disk(node: WatchedNode, consumer: Consumer, messages: Itera
     return None
 
 
-def received_once(node: WatchedNode, messages: Iterable[Message]) -> str | None:
+def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]) -> str | None:
     """A message is received for good by one consumer, once, and only if it did not end before."""
     for message in messages:
         if message.kind.promise is Promise.NOTHING or message.is_unsure:
@@ -138,6 +138,9 @@ def received_once(node: WatchedNode, messages: Iterable[Message]) -> str | None:
         classes = {message_class for _, message_class in message.letters} - {DELETED, BAD_DST_Q}
         if message.in_doubt:
             classes.discard(MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+        # Of one that was set aside a copy was on its way, and found its neighbour mended.
+        if message.body in ledger.refused:
+            classes -= SET_ASIDE
         if (classes or message.gone) and message.kind.transactional:
             return f"{message} was received at {node.name}, and had ended before"
     return None

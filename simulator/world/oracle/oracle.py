@@ -86,7 +86,7 @@ class Oracle:
         if received:
             for message in received:
                 message.stream.waiting.pop(message, None)
-            self.check("received_once", invariants.received_once(node, received))
+            self.check("received_once", invariants.received_once(self.ledger, node, received))
 
     def _written(self, node: WatchedNode, writes: Writes, received: list[Message]) -> None:
         queues = node.disk.queues
