@@ -652,10 +652,10 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
 def journals_are_complete(ledger: Ledger) -> str | None:
     """What was sent with JP set is in its source's journal, once, if it was received."""
     for message in ledger.accepted:
-        if message.is_unsure or any(
-            message_class in (DELETED, BAD_DST_Q) for _, message_class in message.letters
-        ):
-            continue  # Its source was rid of it before it heard what became of it.
+        # Its source was rid of it before it heard what became of it.
+        rid = {DELETED, BAD_DST_Q} | (SET_ASIDE if message.body in ledger.refused else frozenset())
+        if message.is_unsure or any(message_class in rid for _, message_class in message.letters):
+            continue
         if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
             return f"{message} was received {message.receipts} times and journaled {message.journaled} times"
     return None
