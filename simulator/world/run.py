@@ -133,7 +133,7 @@ def _calm(world: World) -> None:
     retained: str | None = ""
     while (retained is not None or world.events.now_ms <= sent_ms) and world.events.now_ms < end_ms:
         _pass_the_time(world, step_ms, now_ms)
-        retained = invariants.nothing_is_retained(nodes)
+        retained = invariants.nothing_is_retained(world.ledger, nodes)
         step_ms = min(2 * step_ms, 60_000)
     world.maximum("calm until nothing is owed", world.events.now_ms - now_ms)
     world.oracle.check("nothing_is_retained", retained)

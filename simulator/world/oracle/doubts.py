@@ -9,6 +9,8 @@ from mqproto.base.configuration import FIGURE_9
 from mqproto.transfer.doubts import IN_DOUBT_NAME
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire import MessageClass
+from simulator.world.network.glimpse import identity_of
+from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.traffic import Message
 
@@ -27,6 +29,12 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
 def is_list_of_doubts(queue: QueueRow) -> bool:
     """Whether a queue of the store has one row for each letter in doubt, and no messages."""
     return queue.kind is QueueKind.ORDER and queue.name == IN_DOUBT_NAME
+
+
+def was_let_go(ledger: Ledger, packet: bytes) -> bool:
+    """Whether a message that is held behind a gap is over at its source: the next of its sequence would bring it on."""
+    message = ledger.messages.get(identity_of(packet))
+    return message is not None and message.in_doubt
 
 
 def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:

@@ -32,7 +32,7 @@ from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import STRANGER, End
-from simulator.world.oracle.doubts import is_in_doubt, is_list_of_doubts, letter_is_true
+from simulator.world.oracle.doubts import is_in_doubt, is_list_of_doubts, letter_is_true, was_let_go
 from simulator.world.oracle.ledger import SET_ASIDE, Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Consumer, guid_of
@@ -673,12 +673,12 @@ def replies_are_complete(ledger: Ledger) -> str | None:
     return None
 
 
-def nothing_is_retained(nodes: Iterable[WatchedNode]) -> str | None:
+def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | None:
     """After the calm no disk has a message left but the system's queues, and nothing waits for anything."""
-    return next((reason for node in nodes if (reason := retained_by(node))), None)
+    return next((reason for node in nodes if (reason := retained_by(ledger, node))), None)
 
 
-def retained_by(node: WatchedNode) -> str | None:
+def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
     """What a node still has to do, or to forget."""
     core = node.core
     if core is None:
@@ -687,6 +687,8 @@ def retained_by(node: WatchedNode) -> str | None:
         count = node.disk.count(queue.queue)
         if queue.kind is QueueKind.FINAL and node.may_wait_in_vain:
             continue
+        if queue.kind is QueueKind.HELD:
+            count -= sum(was_let_go(ledger, row.packet) for row in node.disk.rows(queue.queue))
         if count and not (
             is_list_of_doubts(queue) or (queue.kind is QueueKind.LOCAL and is_systems(queue.name))
         ):
@@ -698,7 +700,8 @@ def retained_by(node: WatchedNode) -> str | None:
         if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
             return f"{node.name} has messages in {local.name}: {local.count} waiting or not settled"
     for sequence in core.inspect().incoming:
-        if sequence.held_count:
+        let_go = sum(was_let_go(ledger, row.packet) for row in node.disk.rows(sequence.held_queue))
+        if sequence.held_count > let_go:
             return f"{node.name} holds {sequence.held_count} messages behind a gap"
     return None
 
