@@ -97,7 +97,7 @@ def _python(instance: Instance) -> Value:
             [(member, value)] = known.items()
             return value if member == "m_value" and isinstance(value, bool | int | float | str) else None
         return _CLASSES[instance.name](**known) if instance.name in _CLASSES else None
-    except (TypeError, ValueError, OverflowError, UsageError):
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, UsageError):
         # It is of another make than .NET's class of that name: a tree says what is there.
         return None
 

@@ -103,6 +103,7 @@ def test_what_python_has_a_value_for_is_that_value() -> None:
         ("Decimal", {"flags": (8, bytes(4))}),
         ("Guid", {f"_{letter}": (8, b"\0\1\0\0") for letter in "abcdefghijk"}),
         ("Guid", {f"_{letter}": (2, b"\1") for letter in "abcdefghijkl"}),
+        ("Guid", {f"_{letter}": (2, b"\1") for letter in "abcdefghxjk"}),
         ("DateTime", {"ticks": (9, bytes(8)), "dateData": (16, b"\xff" * 8)}),
         ("TimeSpan", {"_ticks": (3, b"x")}),
     ],
