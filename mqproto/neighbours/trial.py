@@ -140,9 +140,12 @@ class Trial:
         return any(each.refused[hop] >= often and hop not in each.proven for each in self.suspects)
 
     def passes_over(self, limit_bytes: int) -> bool:
-        """Whether the next message is passed over as well; what is held back stays in memory, about so much of it."""
+        """Whether the next message is passed over as well: at least one, and more as far as they fit.
+
+        limit_bytes: about how much of what is held back stays in memory.
+        """
         size_bytes = sum(len(suspect.entry.packet) for suspect in self.suspects)
-        return len(self.suspects) <= self._round and size_bytes < limit_bytes
+        return len(self.suspects) <= self._round and (len(self.suspects) < 2 or size_bytes < limit_bytes)
 
     def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], list[Suspect]]:
         """A session ended with these unanswered, in the order in which they were sent: at least one.

@@ -20,8 +20,8 @@ SETTINGS = Settings(try_connect_interval_ms=500)
 DEADXACT, DEADLETTER = SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value
 
 
-def a_net(*names: str) -> Net:
-    return chain(*names, queues=[ORDERS, NOTES], settings=SETTINGS)
+def a_net(*names: str, settings: Settings = SETTINGS) -> Net:
+    return chain(*names, queues=[ORDERS, NOTES], settings=settings)
 
 
 def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
@@ -132,6 +132,17 @@ def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_a
     assert net.receive("c", "orders") == [b"one", b"two"]
     assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_DELETED)]
     assert len(closings) == 7, "three at first, three alone, and one that proves it"
+
+
+def test_two_side_by_side_are_found_though_one_alone_is_more_than_may_wait_in_memory() -> None:
+    net = a_net("a", "c", settings=replace(SETTINGS, in_flight_bytes=300))
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    bad = [net.send("a", at("c", 17), "bad" * 200, recoverable=True) for _ in range(2)]
+    for _ in range(4):
+        net.send("a", at("c", 17), "sound" * 200, recoverable=True)
+    net.pass_ms(200_000)
+    assert sorted(noted(net, "a", "message-set-aside")) == bad
+    assert net.receive("c", "notes") == [b"sound" * 200] * 4
 
 
 def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:
