@@ -76,7 +76,6 @@ from mqproto.turn.effects import (
     CloseTransport,
     Delivery,
     IdentifierRow,
-    Note,
     OutcomeRow,
     ReadBy,
     ReadExpired,
@@ -292,7 +291,7 @@ class QueueManager:
             elif isinstance(owner, Neighbour):
                 self._neighbours.retry(owner, now)
             elif isinstance(owner, OutgoingSequence):
-                self._notes.append(Note("resend", {"queue": owner.name, "waiting": owner.count}))
+                self._notes.append(owner.resend_note)
                 owner.ack_wait_expired(now)
                 self._neighbours.wake(owner)
             elif isinstance(owner, IncomingSequence):

@@ -17,6 +17,7 @@ from mqproto.transfer.cursors import Cursors
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.turn.effects import (
     FinalAckKept,
+    Note,
     OutgoingRow,
     QueueKind,
     ReadBy,
@@ -94,8 +95,8 @@ class OutgoingSequence(OutgoingQueue):
         self.time_of_last_ack_s = now.utc_s
         self.last_ack_count = 0
         self.resend_interval_index = 0
-        self._unwaited_ms: int | None = None
-        """What was left, when the last session ended, of the wait for an OrderAck."""
+        self._overdue_ms: int | None = None
+        """When the OrderAck was due that was awaited as the last session ended."""
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
@@ -339,15 +340,9 @@ class OutgoingSequence(OutgoingQueue):
         if not self._timers.runs(Timer.TRANSACTIONAL_ACK_WAIT, self):
             self._await_order_ack(now)
 
-    def _await_order_ack(self, now: Moment, unwaited_ms: int | None = None) -> None:
-        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6
-
-        unwaited_ms: what is left of a wait that began earlier, if one did.
-        """
-        wait_ms = self.resend_interval_ms
-        if unwaited_ms is not None:
-            wait_ms = min(wait_ms, unwaited_ms)
-        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + wait_ms)
+    def _await_order_ack(self, now: Moment) -> None:
+        """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
+        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
 
     def first_proven(self, number: int) -> int:
         """From which number on an OrderAck with this one proves of messages that are not kept that they arrived.
@@ -484,7 +479,7 @@ class OutgoingSequence(OutgoingQueue):
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
-        self._unwaited_ms = None
+        self._overdue_ms = None
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     # Resending
@@ -517,27 +512,37 @@ class OutgoingSequence(OutgoingQueue):
             end += last - first + 1
         return min(end, self.cursors.resend_through, self.sent_through)
 
-    def connected(self, now: Moment) -> None:
-        """A session to the next hop is open: what was sent before and never acknowledged is watched again.  3.1.3.2
+    @property
+    def resend_note(self) -> Note:
+        """What the log says of a resend."""
+        return Note("resend", {"queue": self.name, "waiting": self.count})
+
+    def connected(self, now: Moment) -> bool:
+        """A session to the next hop is open: what was sent before and never acknowledged is watched again; whether any
+        of it is overdue, and goes again now.  3.1.3.2
 
         What the neighbour has acknowledged is not sent again at once, as 3.1.3.2 would have it: it is on the
-        neighbour's disk. If it was lost further on, the resend brings it.
+        neighbour's disk. If it was lost further on, the resend brings it: when it would have without the interruption,
+        or sessions that are shorter than the interval would put it off for ever.
         """
         self.resend_interval_index = 0
-        if self.unacked_count:
-            self._await_order_ack(now, self._unwaited_ms)
-        self._unwaited_ms = None
+        overdue_ms, self._overdue_ms = self._overdue_ms, None
+        if not self.unacked_count:
+            return False
+        due_ms = now.uptime_ms + self.resend_interval_ms
+        is_overdue = overdue_ms is not None and overdue_ms <= now.uptime_ms
+        if overdue_ms is not None and not is_overdue:
+            due_ms = min(due_ms, overdue_ms)
+        self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, due_ms)
+        if is_overdue:
+            self._resend()
+        return is_overdue
 
-    def disconnected(self, now: Moment) -> None:
-        """There is no session: nothing can be resent, and nothing is late.
-
-        What was waited counts in the next one, or sessions that are shorter than the interval would put off the resend
-        for ever.
-        """
-        due_ms = self.resend_at_ms
-        if due_ms is not None:
-            self._unwaited_ms = max(0, due_ms - now.uptime_ms)
-        self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
+    def disconnected(self) -> None:
+        """There is no session: nothing can be resent."""
+        overdue_ms = self.resend_at_ms
+        self._stop_waiting()
+        self._overdue_ms = overdue_ms
         self._end_resend()
 
     def pages(self) -> Iterable[ReadPage]:
