@@ -15,7 +15,7 @@ from captures.net.tcp import MAX_SEGMENT_BYTES
 from simulator.world.faults.table import EVENTS
 from simulator.world.network.trace import Trace
 from simulator.world.node.files import DiedError
-from simulator.world.oracle import intime, invariants
+from simulator.world.oracle import atrest, intime
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
 from simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
 from simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
@@ -65,7 +65,7 @@ def run(world: World) -> Result:
         _calm(world)
         for machine in world.machines.values():
             machine.answer_at_rest()
-        for invariant in invariants.AT_REST:
+        for invariant in atrest.AT_REST:
             world.oracle.check(invariant.__name__, invariant(world.ledger))
     except BreachFoundError:
         pass
@@ -133,7 +133,7 @@ def _calm(world: World) -> None:
     retained: str | None = ""
     while (retained is not None or world.events.now_ms <= sent_ms) and world.events.now_ms < end_ms:
         _pass_the_time(world, step_ms, now_ms)
-        retained = invariants.nothing_is_retained(world.ledger, nodes)
+        retained = atrest.nothing_is_retained(world.ledger, nodes)
         step_ms = min(2 * step_ms, 60_000)
     world.maximum("calm until nothing is owed", world.events.now_ms - now_ms)
     world.oracle.check("nothing_is_retained", retained)

@@ -1,13 +1,12 @@
 """What must hold in every world, one function each. Each returns what is wrong, or None.
 
-They are asked at the moment when they could break. `nothing_is_retained` ends the calm, and then those in `AT_REST`
-are asked. What has to be done by and by is in intime.py, what operators are told
-in answers.py.
+They are asked at the moment when they could break. What must hold when all is at rest is in atrest.py, what has to be
+done by and by in intime.py, what operators are told in answers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -32,7 +31,7 @@ from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
 from simulator.world.network.links import STRANGER, End
-from simulator.world.oracle.doubts import is_in_doubt, is_list_of_doubts, letter_is_true, was_let_go
+from simulator.world.oracle.doubts import is_in_doubt
 from simulator.world.oracle.ledger import SET_ASIDE, Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Consumer, guid_of
@@ -622,98 +621,3 @@ def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
 def is_systems(name: str) -> bool:
     """Whether a local queue is a dead-letter queue or a journal."""
     return name in SYSTEM_QUEUES or name.endswith(JOURNAL_SUFFIX)
-
-
-# When the calm is over
-
-
-def all_is_accounted_for(ledger: Ledger) -> str | None:
-    """What was accepted was received, or is a dead letter, or ended for a reason that somebody was told."""
-    for message in ledger.accepted:
-        kind = message.kind
-        if kind.promise is Promise.NOTHING or message.receipts or message.is_unsure:
-            continue
-        if kind.dead_lettered:
-            # What comes without a transaction to where no queue is, is disregarded. Of a stranger's nothing is kept.
-            is_disregarded = not kind.transactional and (
-                BAD_DST_Q in message.refusals or (ledger.unmet and bool(message.refusals or message.gone))
-            )
-            if not message.letters and not is_disregarded:
-                return f"{message} was accepted, was not received and is no dead letter"
-        elif message.deleted or message.letters:
-            continue
-        elif not (message.told or message.refusals or message.gone) and not kind.endings & LATE:
-            return f"{message} was accepted and is nowhere"
-        elif kind.undeliverable and not message.told:
-            return f"{message} was refused, and {message.burst.source} was not told"
-    return None
-
-
-def journals_are_complete(ledger: Ledger) -> str | None:
-    """What was sent with JP set is in its source's journal, once, if it was received."""
-    for message in ledger.accepted:
-        # Its source was rid of it before it heard what became of it.
-        rid = {DELETED, BAD_DST_Q} | (SET_ASIDE if message.body in ledger.refused else frozenset())
-        if message.is_unsure or any(message_class in rid for _, message_class in message.letters):
-            continue
-        if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:
-            return f"{message} was received {message.receipts} times and journaled {message.journaled} times"
-    return None
-
-
-def replies_are_complete(ledger: Ledger) -> str | None:
-    """Sources that asked to hear of arrival and receipt have heard of them."""
-    for message in ledger.accepted:
-        if not message.kind.acknowledged or message.is_unsure:
-            continue
-        if message.arrivals and MessageClass.ACK_REACH_QUEUE not in message.replies:
-            return f"{message} arrived, and its source was not told"
-        if message.receipts and MessageClass.ACK_RECEIVE not in message.replies:
-            return f"{message} was received, and its source was not told"
-    return None
-
-
-def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | None:
-    """After the calm no disk has a message left but the system's queues, and nothing waits for anything."""
-    return next((reason for node in nodes if (reason := retained_by(ledger, node))), None)
-
-
-def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:
-    """What a node still has to do, or to forget."""
-    core = node.core
-    if core is None:
-        return f"{node.name} is down"
-    for queue in node.disk.queues.values():
-        count = node.disk.count(queue.queue)
-        if queue.kind is QueueKind.FINAL and node.may_wait_in_vain:
-            continue
-        if queue.kind is QueueKind.HELD:
-            count -= sum(was_let_go(ledger, row.packet) for row in node.disk.rows(queue.queue))
-        if count and not (
-            is_list_of_doubts(queue) or (queue.kind is QueueKind.LOCAL and is_systems(queue.name))
-        ):
-            return f"{node.name} keeps {count} messages in {queue.kind} queue {queue.name}"
-    for outgoing in core.inspect().outbound:
-        if outgoing.count:
-            return f"{node.name} has {outgoing.count} messages for {outgoing.name} waiting"
-    for local in core.inspect().queues:
-        if (local.count or any(local.unsettled.values())) and not is_systems(local.name):
-            return f"{node.name} has messages in {local.name}: {local.count} waiting or not settled"
-    for sequence in core.inspect().incoming:
-        let_go = sum(was_let_go(ledger, row.packet) for row in node.disk.rows(sequence.held_queue))
-        if sequence.held_count > let_go:
-            return f"{node.name} holds {sequence.held_count} messages behind a gap"
-    return None
-
-
-def letters_are_true(ledger: Ledger) -> str | None:
-    """What was in doubt is in doubt no more where its destination has said what became of it."""
-    return next((reason for message in ledger.accepted if (reason := letter_is_true(message))), None)
-
-
-AT_REST: Final[tuple[Callable[[Ledger], str | None], ...]] = (
-    all_is_accounted_for,
-    letters_are_true,
-    journals_are_complete,
-    replies_are_complete,
-)

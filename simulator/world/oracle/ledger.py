@@ -269,6 +269,8 @@ class Ledger:
             if suspicion is not None:
                 suspicion.refused += 1
                 suspicion.overtaken = False
+            elif sender.suspected:  # As a neighbour refuses that is full.
+                sender.tries_anew = True
 
     def is_forged(self, glimpse: Glimpse) -> bool:
         """Whether a packet is a lie that a scenario has somebody tell."""

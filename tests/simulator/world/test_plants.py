@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 from mqproto.session import Session
 from simulator import world as worlds
 from simulator.world import draw, simulate
-from simulator.world.oracle import answers, doubts, intime, invariants
+from simulator.world.oracle import answers, atrest, doubts, intime, invariants
 from simulator.world.plants import PLANTS, core, planted, shell
 from simulator.world.plants.table import SEEDS, first_found, main
 from simulator.world.shrink import shrink
@@ -171,11 +171,12 @@ def test_each_plant_names_invariants_that_there_are_and_each_invariant_has_one()
     sources = "".join(path.read_text("utf-8") for path in Path(worlds.__file__).parent.rglob("*.py"))
     asked = {
         *re.findall(r'check\(\s*"(\w+)"', sources),
-        *(invariant.__name__ for invariant in invariants.AT_REST),
+        *(invariant.__name__ for invariant in atrest.AT_REST),
     }
     assert named == {*asked, "no_error_of_our_own"}
     assert all(
-        any(hasattr(module, name) for module in (answers, doubts, intime, invariants)) for name in asked
+        any(hasattr(module, name) for module in (answers, atrest, doubts, intime, invariants))
+        for name in asked
     )
 
 
@@ -191,7 +192,7 @@ def test_what_says_what_a_store_must_have_is_never_damaged() -> None:
         "simulator.world.node.files",
         *(
             f"simulator.world.oracle.{name}"
-            for name in ("answers", "doubts", "intime", "invariants", "ledger", "oracle", "watched")
+            for name in ("answers", "atrest", "doubts", "intime", "invariants", "ledger", "oracle", "watched")
         ),
     }
     for plant in PLANTS.values():
