@@ -12,56 +12,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from mqproto.base.errors import UsageError
-from mqproto.wire import Guid
 from simulator.client import client as trio_client
-from simulator.client.client import Client, Reject, Taken
-from simulator.client.exchange import PATIENCE_S, NodeUnreachable
-from simulator.client.journal import Journal
-from simulator.client.portal import Held
-from simulator.node.control import InDoubt, RolledBack
-from simulator.node.received import MessageId, ReceivedMessage
-from simulator.topology import Topology
+from simulator.client.client import Client, Taken
+from simulator.client.portal import THREAD, Held, PortalClient
 
-__all__ = [
-    "AsyncioClient",
-    "InDoubt",
-    "MessageId",
-    "NodeUnreachable",
-    "ReceivedMessage",
-    "Reject",
-    "RolledBack",
-    "Taken",
-    "UsageError",
-    "connect",
-]
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@asynccontextmanager
-async def connect(
-    topology: Topology | str,
-    name: str = "",
-    directory: Path | None = None,
-    *,
-    journal: Path | None = None,
-    patience_s: float = PATIENCE_S,
-) -> AsyncIterator[AsyncioClient]:
-    """A client of one node, as `simulator.client.connect` has it; a thread of its own speaks to the node.
-
-    Args:
-        topology, name, directory, journal, patience_s: as there, which says what is raised as well.
-    """
-    with start_blocking_portal("trio", name=f"client of {name or topology}") as portal:
-        connecting = trio_client.connect(topology, name, directory, journal=journal, patience_s=patience_s)
-        async with _held(portal, connecting) as client:
-            yield AsyncioClient(portal, client)
 
 
 @asynccontextmanager
@@ -87,27 +47,8 @@ def _asynchronous(
     return call
 
 
-class AsyncioClient:
+class AsyncioClient(PortalClient):
     """A connection to one node; `connect` makes it."""
-
-    def __init__(self, portal: BlockingPortal, client: Client) -> None:
-        self._portal = portal
-        self._client = client
-
-    @property
-    def node(self) -> str:
-        """The node's name."""
-        return self._client.node
-
-    @property
-    def manager(self) -> Guid:
-        """The node's GUID."""
-        return self._client.manager
-
-    @property
-    def journal(self) -> Journal | None:
-        """What was asked for with a tag, and what came of it, in this process and in those before it."""
-        return self._client.journal
 
     @asynccontextmanager
     async def transaction(
@@ -133,3 +74,25 @@ class AsyncioClient:
     explain = _asynchronous(Client.explain)
     pause = _asynchronous(Client.pause)
     resume = _asynchronous(Client.resume)
+    peers = _asynchronous(Client.peers)
+    peer = _asynchronous(Client.peer)
+    block = _asynchronous(Client.block)
+    unblock = _asynchronous(Client.unblock)
+    lost = _asynchronous(Client.lost)
+
+
+def _connecting(
+    connecting: Callable[P, AbstractAsyncContextManager[Client]],
+) -> Callable[P, AbstractAsyncContextManager[AsyncioClient]]:
+    @wraps(connecting)
+    @asynccontextmanager
+    async def connect(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[AsyncioClient]:
+        with start_blocking_portal("trio", name=THREAD) as portal:
+            async with _held(portal, connecting(*args, **kwargs)) as client:
+                yield AsyncioClient(portal, client)
+
+    return connect
+
+
+connect = _connecting(trio_client.connect)
+"""A client of one node, as `simulator.client.connect` has it; a thread of its own speaks to the node."""

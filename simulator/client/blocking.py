@@ -10,58 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial, wraps
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from mqproto.base.errors import UsageError
-from mqproto.wire import Guid
 from simulator.client import client as trio_client
-from simulator.client.client import Client, Reject, Taken
-from simulator.client.exchange import PATIENCE_S, NodeUnreachable
-from simulator.client.journal import Journal
-from simulator.client.portal import Held
-from simulator.node.control import InDoubt, RolledBack
-from simulator.node.received import MessageId, ReceivedMessage
-from simulator.topology import Topology
+from simulator.client.client import Client, Taken
+from simulator.client.portal import THREAD, Held, PortalClient
 
-__all__ = [
-    "BlockingClient",
-    "InDoubt",
-    "MessageId",
-    "NodeUnreachable",
-    "ReceivedMessage",
-    "Reject",
-    "RolledBack",
-    "Taken",
-    "UsageError",
-    "connect",
-]
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@contextmanager
-def connect(
-    topology: Topology | str,
-    name: str = "",
-    directory: Path | None = None,
-    *,
-    journal: Path | None = None,
-    patience_s: float = PATIENCE_S,
-) -> Iterator[BlockingClient]:
-    """A client of one node, as `simulator.client.connect` has it; a thread of its own speaks to the node.
-
-    Args:
-        topology, name, directory, journal, patience_s: as there, which says what is raised as well.
-    """
-    with start_blocking_portal("trio", name=f"client of {name or topology}") as portal:
-        connecting = trio_client.connect(topology, name, directory, journal=journal, patience_s=patience_s)
-        with held(portal, connecting) as client:
-            yield BlockingClient(portal, client)
 
 
 @contextmanager
@@ -97,27 +57,8 @@ def _blocking(
     return call
 
 
-class BlockingClient:
+class BlockingClient(PortalClient):
     """A connection to one node; `connect` makes it."""
-
-    def __init__(self, portal: BlockingPortal, client: Client) -> None:
-        self._portal = portal
-        self._client = client
-
-    @property
-    def node(self) -> str:
-        """The node's name."""
-        return self._client.node
-
-    @property
-    def manager(self) -> Guid:
-        """The node's GUID."""
-        return self._client.manager
-
-    @property
-    def journal(self) -> Journal | None:
-        """What was asked for with a tag, and what came of it, in this process and in those before it."""
-        return self._client.journal
 
     @contextmanager
     def transaction(self, queue: str, limit: int = 1, timeout_s: float | None = None) -> Iterator[Taken]:
@@ -141,3 +82,27 @@ class BlockingClient:
     explain = _blocking(Client.explain)
     pause = _blocking(Client.pause)
     resume = _blocking(Client.resume)
+    peers = _blocking(Client.peers)
+    peer = _blocking(Client.peer)
+    block = _blocking(Client.block)
+    unblock = _blocking(Client.unblock)
+    lost = _blocking(Client.lost)
+
+
+def _connecting(
+    connecting: Callable[P, AbstractAsyncContextManager[Client]],
+) -> Callable[P, AbstractContextManager[BlockingClient]]:
+    @wraps(connecting)
+    @contextmanager
+    def connect(*args: P.args, **kwargs: P.kwargs) -> Iterator[BlockingClient]:
+        with (
+            start_blocking_portal("trio", name=THREAD) as portal,
+            held(portal, connecting(*args, **kwargs)) as client,
+        ):
+            yield BlockingClient(portal, client)
+
+    return connect
+
+
+connect = _connecting(trio_client.connect)
+"""A client of one node, as `simulator.client.connect` has it; a thread of its own speaks to the node."""

@@ -7,19 +7,47 @@ from elsewhere is `Held`.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 from anyio.from_thread import BlockingPortal
 
 from mqproto.base.errors import MqprotoError
+from mqproto.wire import Guid
+from simulator.client.client import Client
+from simulator.client.journal import Journal
 
 T = TypeVar("T")
-GONE = "the client was closed within the block: what was not committed goes back to its queue"
+THREAD: Final = "mqproto client"
+"""What the thread is called."""
+GONE: Final = "the client was closed within the block: what was not committed goes back to its queue"
 
 
 class _LeftError(Exception):
     """The block was left by what ends its own thread or task alone, such as KeyboardInterrupt."""
+
+
+class PortalClient:
+    """What the clients of other programs have in common: a client in a portal."""
+
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        self._portal = portal
+        self._client = client
+
+    @property
+    def node(self) -> str:
+        """The node's name."""
+        return self._client.node
+
+    @property
+    def manager(self) -> Guid:
+        """The node's GUID."""
+        return self._client.manager
+
+    @property
+    def journal(self) -> Journal | None:
+        """What was asked for with a tag, and what came of it, in this process and in those before it."""
+        return self._client.journal
 
 
 class Held(Generic[T]):

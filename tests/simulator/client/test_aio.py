@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from simulator.client.aio import AsyncioClient, UsageError, connect
+from mqproto.base.errors import UsageError
+from simulator.client.aio import AsyncioClient, connect
 from simulator.testing.managers import QueueManagers, started
 
 ORDERS = r".\private$\orders"

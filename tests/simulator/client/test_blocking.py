@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Timer
 
 import pytest
 
-from simulator.client.blocking import BlockingClient, Reject, UsageError
+from mqproto.base.errors import UsageError
+from simulator.client import Client, Reject
+from simulator.client.aio import AsyncioClient
+from simulator.client.blocking import BlockingClient
 from simulator.testing.managers import started
 
 ORDERS = r".\private$\orders"
@@ -32,6 +36,13 @@ def client(node_client: BlockingClient) -> BlockingClient:
 def sent(client: BlockingClient, *bodies: bytes) -> None:
     for body in bodies:
         client.send(ORDERS, body, transactional=True)
+
+
+@pytest.mark.parametrize("other", [BlockingClient, AsyncioClient])
+def test_all_that_a_client_of_trio_can_do_those_of_other_programs_can(other: type) -> None:
+    asked = {name for name in vars(Client) if not name.startswith("_")}
+    assert {name for name in dir(other) if not name.startswith("_")} >= asked
+    assert "when this returns" in (other.send.__doc__ or ""), "help() says what it does"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt, SystemExit])
@@ -63,13 +74,20 @@ def test_what_was_wrong_is_raised_as_itself_and_the_messages_stay(client: Blocki
     assert [message.body for message in client.receive("orders", timeout_s=60)] == [b"one"]
 
 
+def interrupted(wait: Callable[[], object]) -> None:
+    """Ctrl-C comes, most often while it is waited, and wherever it comes it is the same."""
+    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    wait()
+
+
 def test_a_wait_that_is_interrupted_takes_nothing_that_comes_later(client: BlockingClient) -> None:
-    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        client.receive("orders")
-    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt), client.transaction("orders"):
-        raise AssertionError("nothing has come")
+    def in_transaction() -> None:
+        with client.transaction("orders"):
+            raise AssertionError("nothing has come")
+
+    for wait in (partial(client.receive, "orders"), in_transaction):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(wait)
     sent(client, b"one")
     assert [message.body for message in client.receive("orders", timeout_s=60)] == [b"one"]
 

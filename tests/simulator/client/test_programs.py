@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from simulator.client.blocking import BlockingClient, ReceivedMessage
+from simulator.client import ReceivedMessage
+from simulator.client.blocking import BlockingClient
 from simulator.testing.managers import QueueManagers, Starting
 from tests.conformance import ROOT
 from tests.test_readme import blocks

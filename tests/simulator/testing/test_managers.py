@@ -72,15 +72,39 @@ def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
     assert "2 failed" in done.stdout, done.stdout + done.stderr
     folders = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("node ")]
     assert len(set(folders)) == 2
-    assert [each for each in running_commands() if str(tmp_path) in each] == []
+    assert nodes_in(tmp_path) == []
 
 
-def running_commands() -> list[str]:
-    """The command lines of all processes of the machine that can be seen."""
+PROGRAM = """
+import sys
+from pathlib import Path
+from simulator.testing.managers import started
+
+with started(Path(sys.argv[1]), 2):
+    print("they listen", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_whoever_started_them_is_killed_and_they_end(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "they listen\n"
+        assert len(nodes_in(tmp_path)) == 2
+        program.kill()
+    while nodes_in(tmp_path):
+        os.sched_yield()
+
+
+def nodes_in(folder: Path) -> list[str]:
+    """The command lines of the nodes that run with a store below a folder."""
     found = []
     for path in PROC.glob("[0-9]*/cmdline"):
         try:
-            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+            command = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue  # It has ended meanwhile.
+        if str(folder) in command and " node " in command:
+            found.append(command)
     return found
