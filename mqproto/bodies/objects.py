@@ -22,6 +22,8 @@ BINARY_FORMATTER: Final = 768
 System.Messaging and NServiceBus' have this one."""
 TEXT_LIMIT_BYTES: Final = 16 * 2**20
 """How much text and bytes the values may have: a stream says them once, and refers to them again and again."""
+GUID_PARTS: Final = [f"_{letter}" for letter in "abcdefghijk"]
+"""The members of System.Guid."""
 _BOXED: Final = frozenset(
     f"System.{name}"
     for name in ("Boolean", "Byte", "SByte", "Char", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64")
@@ -97,7 +99,7 @@ def _python(instance: Instance) -> Value:
             [(member, value)] = known.items()
             return value if member == "m_value" and isinstance(value, bool | int | float | str) else None
         return _CLASSES[instance.name](**known) if instance.name in _CLASSES else None
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, UsageError):
+    except (TypeError, ValueError, OverflowError, UsageError):
         # It is of another make than .NET's class of that name: a tree says what is there.
         return None
 
@@ -109,9 +111,9 @@ def _decimal(flags: int, hi: int, lo: int, mid: int) -> Decimal:
 
 
 def _guid(**parts: int) -> UUID:
-    first, *rest = (parts[f"_{letter}"] for letter in "abcdefghijk")
-    if len(parts) != 11:
+    if sorted(parts) != GUID_PARTS:
         raise ValueError(parts)
+    first, *rest = (parts[name] for name in GUID_PARTS)
     words = b"".join((part & 0xFFFF).to_bytes(2, "little") for part in rest[:2])
     return UUID(bytes_le=(first & 0xFFFFFFFF).to_bytes(4, "little") + words + bytes(rest[2:]))
 
