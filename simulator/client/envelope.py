@@ -59,7 +59,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if len(extension) > ENVELOPE_LIMIT_BYTES or not extension.startswith(b"{"):
             return cls()
         try:
-            found = msgspec.json.decode(extension, type=cls)
+            found = _envelopes.decode(extension)
         except (msgspec.MsgspecError, UsageError, RecursionError):
             return cls()
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
@@ -89,6 +89,10 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         if not extension.startswith(b"{"):
             return None
         try:
-            return msgspec.json.decode(extension, type=cls)
+            return _notes.decode(extension)
         except (msgspec.MsgspecError, RecursionError):
             return None
+
+
+_envelopes: Final = msgspec.json.Decoder(Envelope)
+_notes: Final = msgspec.json.Decoder(FailureNote)

@@ -76,6 +76,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 import tomllib
 import uuid
 from collections.abc import Mapping
@@ -408,6 +409,9 @@ def _derived(*names: str) -> Guid:
 
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
+_reading: Final = threading.Lock()
+"""Two threads that have msgspec look at the fields of a Struct for the first time end the process: it may find one
+without types. The threads of a program connect all at once."""
 
 
 def _convert(table: Table, kind: type[Entry], where: str) -> Entry:
@@ -417,7 +421,8 @@ def _convert(table: Table, kind: type[Entry], where: str) -> Entry:
             place = f"{where}: " if where else ""
             raise TopologyError(f"{place}unknown key {key!r}; {nearest(key, kind.__struct_encode_fields__)}")
     try:
-        return msgspec.convert(table, kind)
+        with _reading:
+            return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         # msgspec says: Expected `int`, got `str` - at `$.id`
         reason, _, key = str(error).replace("`", "").partition(" - at $")

@@ -3,6 +3,8 @@ r"""A topology says at once what is wrong with it, and knows every way and every
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -635,3 +637,35 @@ def test_an_unknown_topology_is_answered_with_those_there_are(name: str, said: s
 def test_a_queue_made_by_hand_keeps_the_reserved_numbers_free() -> None:
     with pytest.raises(TopologyError, match="id 4 is not within 16 to 4294967295"):
         QueueDeclaration(name="q", identifier=4)
+
+
+FIRST_READINGS = """
+import threading, typing
+from simulator.topology import parse
+
+TEXT = "[node.a.queue.orders]\\nid = 70\\nquota_kb = 3\\njournal = true\\njournal_quota_kb = 3\\n"
+
+hashed = typing._AnnotatedAlias.__hash__
+
+def another_comes_first(self):
+    if threading.current_thread() is first:
+        others.append(threading.Thread(target=parse, args=(TEXT, "others")))
+        others[-1].start()
+        others[-1].join(0.05)
+    return hashed(self)
+
+others = []
+typing._AnnotatedAlias.__hash__ = another_comes_first
+first = threading.Thread(target=parse, args=(TEXT, "first"))
+first.start()
+first.join()
+for other in others:
+    other.join()
+print(len(others) > 0)
+"""
+
+
+def test_threads_may_read_their_first_topologies_at_once() -> None:
+    """msgspec looks at the types of fields then, in Python, where other threads may run."""
+    done = subprocess.run([sys.executable, "-c", FIRST_READINGS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
