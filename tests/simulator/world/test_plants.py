@@ -16,7 +16,7 @@ from simulator import world as worlds
 from simulator.world import draw, simulate
 from simulator.world.oracle import answers, atrest, doubts, intime, invariants
 from simulator.world.plants import PLANTS, core, planted, shell
-from simulator.world.plants.table import SEEDS, first_found, main
+from simulator.world.plants.table import first_found, main
 from simulator.world.shrink import shrink
 
 QUICK: Final = {
@@ -142,11 +142,10 @@ QUICK: Final = {
     "leave-out-the-flush-of-the-witness": 15,
     "have-the-witness-ahead-of-the-log": 7,
     "have-the-file-of-the-life-ahead-of-the-log": 7,
-    "take-only-an-end-for-torn": 79,
+    "take-only-an-end-for-torn": 1060,
     "never-look-for-what-is-refused": 27,
     "let-no-other-pass-a-suspect": 34,
     "wait-for-what-waits": 807,
-    "keep-a-copy-of-what-is-refused": 111,
     "go-on-with-the-sequence-that-was-found": 51,
     "send-before-the-sequence-before-is-done": 0,
     "reuse-the-identifiers-of-another-life": 60,
@@ -156,12 +155,14 @@ QUICK: Final = {
     "say-nothing-of-a-sequence-of-which-nothing-is-here": 492,
 }
 """The seed whose world showed each soonest when this was written; it is tried first."""
+SEEDS: Final = 100
+"""How many are tried after it: worlds change with what they run, and most faults are found by many."""
 
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_planted_fault_is_found(name: str) -> None:
     found = first_found(name, (QUICK.get(name, 0), *range(SEEDS)))
-    assert found is not None, f"{SEEDS} worlds have not found it"
+    assert found is not None, f"put here what `python -m simulator.world.plants {name}` finds"
     seed, breach = found
     assert breach.invariant in PLANTS[name].found_by, f"seed {seed}: {breach}"
 
