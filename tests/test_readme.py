@@ -85,7 +85,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto peers": "tests/simulator/command/test_peers.py::"
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
-        ["mqproto gateway", "curl --data"],
+        ["mqproto gateway", "curl --data", "curl http://127.0.0.1:8080/queues/orders/messages/order-17"],
         "tests/simulator/edges/validation/test_command.py::test_what_the_readme_shows_of_the_gateway_is_what_it_says",
     ),
     "mqproto demo --edges": "tests/simulator/edges/validation/test_demo.py::"

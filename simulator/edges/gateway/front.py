@@ -1,8 +1,9 @@
 """What the gateway's HTTP requests mean, and what is answered.
 
-    POST /queues/NAME/messages    the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
-    GET /openapi.json             this, for programs
-    GET /health                   200 if messages can be accepted
+    POST /queues/NAME/messages      the body is the message's; 200 {"id": ..., "duplicate": false} once it is on disk
+    GET /queues/NAME/messages/ID    what has become of the message with this id of its producer's
+    GET /openapi.json               this, for programs
+    GET /health                     200 if messages can be accepted
 
 All that is not 200 is {"code": ..., "message": ...}, with a Retry-After if it may be tried again. What of a request is
 not looked at because of what stands before it: its token, its queue, its size, its rate, its headers, its body.
@@ -27,6 +28,7 @@ from mqproto.wire import INFINITE
 from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.gateway.admission import Rate, Room, Tokens
+from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
@@ -100,6 +102,7 @@ class Front:
 
     Args:
         node: the name of the node that messages are handed to.
+        confirmations: the queue that hears what becomes of them, as the node calls it.
         openapi: the document that is served.
     """
 
@@ -109,6 +112,7 @@ class Front:
         health: Health,
         names: Names,
         node: str,
+        confirmations: str,
         policy: Policy,
         openapi: dict[str, Any],
         log: FilteringBoundLogger,
@@ -117,6 +121,7 @@ class Front:
         self._health = health
         self._names = names
         self._node = node
+        self._wishes = _Wishes(journal_negative=True, admin_queue=confirmations, acknowledgments=FULL_RECEIVE)
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
         self._log = log
@@ -133,6 +138,12 @@ class Front:
                 case ["queues", name, "messages"]:
                     _only("POST", request)
                     return await self._message(request, name, facts)
+                case ["queues", name, "messages", key] if key:
+                    _only("GET", request)
+                    queue = await self._queue(request, name)
+                    with _refused_as(Code.INVALID):
+                        trail = await self._gateway.trail(queue, _key(key))
+                    return Answer(200, [_JSON], msgspec.json.encode(trail))
                 case ["openapi.json"]:
                     _only("GET", request)
                     return Answer(200, [_JSON], self._openapi)
@@ -141,7 +152,10 @@ class Front:
                     if not self._health.is_connected:
                         raise Refusal(Code.NODE_UNAVAILABLE, f"node {self._node} is not running")
                     return _json(200, {"status": "ok"})
-            raise Refusal(Code.NOT_FOUND, "POST to /queues/NAME/messages, or GET /openapi.json")
+            raise Refusal(
+                Code.NOT_FOUND,
+                "POST to /queues/NAME/messages, GET /queues/NAME/messages/ID, or GET /openapi.json",
+            )
         except Refusal as refusal:
             self._log.info("refused", reason=refusal.code, text=_line(refusal), **facts)
             return refused(refusal)
@@ -168,7 +182,7 @@ class Front:
                 if self._policy.key_field:
                     key = facts["key"] = _key(_field(body, self._policy.key_field))
                 extension = Envelope(content_type=content_type, producer_key=key).as_extension()
-                draft = Draft(body=body, extension=extension, **options)
+                draft = Draft(body=body, extension=extension, **options, **self._wishes)
                 draft.check(names=False)
             if self._policy.require_key and not key:
                 raise Refusal(
@@ -289,6 +303,14 @@ def _field(body: bytes, name: str) -> str:
         return "" if value is None else str(msgspec.json.decode(value, type=str | int))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+class _Wishes(TypedDict):
+    """What each message asks for, so that it never ends in nothing."""
+
+    journal_negative: bool
+    admin_queue: str
+    acknowledgments: int
 
 
 class _Options(TypedDict, total=False):

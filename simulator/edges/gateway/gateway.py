@@ -29,6 +29,7 @@ from mqproto.messages.drafts import Draft
 from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
 from simulator.edges.gateway.refusals import Code, Refusal
+from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
 from simulator.edges.history.history import HistoryError, Record
 from simulator.topology import Topology
 from simulator.topology.resolve import is_bare
@@ -104,13 +105,6 @@ class Accepted(NamedTuple):
     duplicate: bool
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What the history keeps of a message that was accepted."""
-
-    id: str
-    fingerprint: str
-
-
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
     """What a journal keeps of a message beside what is sent, so that the history can be told how it ended."""
 
@@ -141,6 +135,7 @@ class History(Protocol):
     async def begin(self, scope: str, key: str, owner: str) -> Record: ...
     async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
     async def started_by(self, scope: str, owner: str) -> list[str]: ...
+    async def look(self, scope: str, key: str) -> Record: ...
 
 
 class _Submission:
@@ -218,6 +213,20 @@ class Gateway:
         if handed.key:
             raise Refusal(Code.IN_PROGRESS, f"{known}: ask again with the same id")
         raise Refusal(Code.IN_DOUBT, f"{known}: sent again, it may come twice, as it has no id")
+
+    async def trail(self, queue: Queue, key: str) -> Trail:
+        """What has become of a message.
+
+        Raises:
+            Refusal: none of this id was accepted, or nobody knows now.
+        """
+        try:
+            trail = await trail_of(self._history, queue.name, key)
+        except HistoryError as error:
+            raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
+        if trail is None:
+            raise Refusal(Code.UNKNOWN_MESSAGE, f"no message with the id {key} was accepted for {queue.name}")
+        return trail
 
     async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
         """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
@@ -331,7 +340,7 @@ class Gateway:
             case Entry.ABSENT:
                 return None
             case Entry.COMPLETED:
-                outcome = msgspec.json.decode(record.outcome, type=Outcome)
+                outcome = OUTCOMES.decode(record.outcome)
                 if outcome.fingerprint != fingerprint:
                     raise _reused(handed)
                 return outcome.id

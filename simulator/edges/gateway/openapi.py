@@ -7,10 +7,22 @@ from typing import Any
 
 from simulator.edges.gateway.front import HEADERS, LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.gateway.trail import State
 
 OF_ALL = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
 """What any request may be told."""
-OF_MESSAGES = tuple(code for code in Code if code not in (Code.NOT_FOUND, Code.METHOD_NOT_ALLOWED))
+OF_MESSAGES = tuple(
+    code for code in Code if code not in (Code.NOT_FOUND, Code.UNKNOWN_MESSAGE, Code.METHOD_NOT_ALLOWED)
+)
+OF_TRAILS = (
+    *OF_ALL,
+    Code.INVALID,
+    Code.UNAUTHORISED,
+    Code.FORBIDDEN,
+    Code.UNKNOWN_QUEUE,
+    Code.UNKNOWN_MESSAGE,
+    Code.HISTORY_UNAVAILABLE,
+)
 
 
 def openapi(policy: Policy) -> dict[str, Any]:
@@ -24,9 +36,7 @@ def openapi(policy: Policy) -> dict[str, Any]:
             f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice."
         ),
         "parameters": [
-            _parameter(
-                "NAME", "path", r"A queue, such as orders or destination\private$\orders.", required=True
-            ),
+            _queue(),
             *([] if policy.key_field else [_parameter(policy.key_header, "header", "The message's own id.")]),
             *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
         ],
@@ -36,13 +46,23 @@ def openapi(policy: Policy) -> dict[str, Any]:
         },
         "responses": {"200": _content("On disk.", "Accepted"), **_refusals(OF_MESSAGES)},
     }
+    get: dict[str, Any] = {
+        "operationId": "getTrail",
+        "summary": "What has become of a message.",
+        "parameters": [
+            _queue(),
+            _parameter("ID", "path", "The message's own id, as its producer gave it.", required=True),
+        ],
+        "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS)},
+    }
     if policy.tokens is not None:
-        post["security"] = [{"token": []}]
+        post["security"] = get["security"] = [{"token": []}]
     return {
         "openapi": "3.1.0",
         "info": {"title": "mqproto gateway", "version": "1"},
         "paths": {
             "/queues/{NAME}/messages": {"post": post},
+            "/queues/{NAME}/messages/{ID}": {"get": get},
             "/openapi.json": {"get": _get("getDocument", "This document.", OF_ALL)},
             "/health": {
                 "get": _get(
@@ -59,11 +79,32 @@ def openapi(policy: Policy) -> dict[str, Any]:
                     },
                     duplicate={"type": "boolean"},
                 ),
+                "Trail": _object(
+                    optional={
+                        "message": {"type": "string", "description": "Its identifier, once it is accepted."},
+                        "class": {
+                            "type": "string",
+                            "description": "That of the acknowledgment with which its way ended.",
+                        },
+                        "ended": {"type": "string", "format": "date-time"},
+                        "attempts": {"type": "integer", "description": "How often its consumer was called."},
+                        "reason": {"type": "string", "description": "What its consumer said."},
+                    },
+                    id={"type": "string", "description": "The producer's."},
+                    queue={"type": "string"},
+                    state={"type": "string", "enum": list(State)},
+                ),
                 "Refusal": _object(code={"type": "string", "enum": list(Code)}, message={"type": "string"}),
             },
             **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if policy.tokens else {}),
         },
     }
+
+
+def _queue() -> dict[str, Any]:
+    return _parameter(
+        "NAME", "path", r"A queue, such as orders or destination\private$\orders.", required=True
+    )
 
 
 def _parameter(name: str, place: str, text: str, *, required: bool = False) -> dict[str, Any]:
@@ -103,5 +144,11 @@ def _content(text: str, schema: str) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": reference}}}
 
 
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "required": list(properties), "properties": properties}
+def _object(
+    *, optional: dict[str, dict[str, Any]] | None = None, **properties: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": list(properties),
+        "properties": {**properties, **(optional or {})},
+    }

@@ -16,6 +16,7 @@ from mqproto.wire.guid import Guid, guid_text
 from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect
 from simulator.client.journal import opened
+from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.gateway import Ticket
 from simulator.edges.gateway.names import Names
 from simulator.edges.history.history import HistoryError
@@ -45,16 +46,24 @@ class Outlet:
     Args:
         names: what it calls queues.
         journal: knows what became of messages whose answers nobody heard.
+        confirmations: take what becomes of messages later.
     """
 
     def __init__(
-        self, place: Place, node: str, names: Names, journal: Path, log: FilteringBoundLogger
+        self,
+        place: Place,
+        node: str,
+        names: Names,
+        journal: Path,
+        confirmations: Confirmations,
+        log: FilteringBoundLogger,
     ) -> None:
         self._topology = place.topology
         self._directory = place.directory
         self._node = node
         self._names = names
         self._journal = journal
+        self._confirmations = confirmations
         self._log = log
         self._client: Client | None = None
         self.is_connected = False
@@ -78,6 +87,7 @@ class Outlet:
                     self._topology, self._node, self._directory, journal=self._journal, patience_s=PATIENCE_S
                 ) as client:
                     self._client = client
+                    await self._confirmations.prepare(client)
                     await recover(_ended(client))
                     self.is_connected = True
                     self._log.info("connected", to=self._node)
@@ -85,7 +95,10 @@ class Outlet:
                     if not has_started:
                         has_started = True
                         task_status.started()
-                    await client.lost()
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._confirmations.take, client)
+                        await client.lost()
+                        nursery.cancel_scope.cancel()
                 raise NodeUnreachable(f"node {self._node} is gone")
             except (NodeUnreachable, HistoryError) as error:
                 if str(error) != trouble:

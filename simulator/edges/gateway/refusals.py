@@ -16,6 +16,7 @@ class Code(StrEnum):
     UNAUTHORISED = "unauthorised"
     FORBIDDEN = "forbidden"
     UNKNOWN_QUEUE = "unknown-queue"
+    UNKNOWN_MESSAGE = "unknown-message"
     NOT_FOUND = "not-found"
     METHOD_NOT_ALLOWED = "method-not-allowed"
     BODY_TOO_LARGE = "body-too-large"
@@ -51,6 +52,7 @@ MEANINGS: Final = {
     Code.UNAUTHORISED: Meaning(401, None, "a bearer token is needed, or this one is nobody's"),
     Code.FORBIDDEN: Meaning(403, None, "the token does not open this queue, or a page in a browser has none"),
     Code.UNKNOWN_QUEUE: Meaning(404, None, "there is no such queue"),
+    Code.UNKNOWN_MESSAGE: Meaning(404, None, "no message with this id was accepted"),
     Code.NOT_FOUND: Meaning(404, None, "there is nothing at this path"),
     Code.METHOD_NOT_ALLOWED: Meaning(405, None, "the path takes another method"),
     Code.BODY_TOO_LARGE: Meaning(413, None, "the body is larger than a message can carry"),

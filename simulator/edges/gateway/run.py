@@ -21,6 +21,7 @@ from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.gateway.admission import Rate, Tokens
+from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
 from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
 from simulator.edges.gateway.names import Names
@@ -93,7 +94,8 @@ async def run_gateway(
         listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
         history = await held.enter_async_context(open_history(url))
         nursery = await held.enter_async_context(trio.open_nursery())
-        outlet = Outlet(options.place, node, names, journal, lines)
+        confirmations = Confirmations(f"{options.name}-confirmations", history, lines)
+        outlet = Outlet(options.place, node, names, journal, confirmations, lines)
         gateway = Gateway(outlet, history, owner, lines, nursery)
         is_cleared = False
 
@@ -105,7 +107,7 @@ async def run_gateway(
             is_cleared = True  # What is begun from now on is of this life.
 
         await nursery.start(outlet.run, recover)
-        front = Front(gateway, outlet, names, node, policy, openapi(policy), lines)
+        front = Front(gateway, outlet, names, node, confirmations.path, policy, openapi(policy), lines)
         server = Server(front.answer, faulty, limits, lines)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))

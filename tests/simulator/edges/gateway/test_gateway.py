@@ -86,6 +86,10 @@ class Storage:
                 self.records[scope, key] = Record(entry, "", 1, outcome)
         await self._after()
 
+    async def look(self, scope: str, key: str) -> Record:
+        await self._before()
+        return self.records.get((scope, key), Record(Entry.ABSENT, "", 0, b""))
+
     async def started_by(self, scope: str, owner: str) -> list[str]:
         await self._before()
         return [

@@ -19,13 +19,14 @@ def test_every_code_occurs_under_its_status() -> None:
     document = openapi(Policy())
     assert document["components"]["schemas"]["Refusal"]["properties"]["code"]["enum"] == list(Code)
     post = document["paths"]["/queues/{NAME}/messages"]["post"]["responses"]
+    get = document["paths"]["/queues/{NAME}/messages/{ID}"]["get"]["responses"]
     for code, meaning in MEANINGS.items():
         if code in (
             Code.NOT_FOUND,
             Code.METHOD_NOT_ALLOWED,
         ):  # Of paths and methods that are not in the document.
             continue
-        answer = post[str(meaning.status)]
+        answer = (get if code is Code.UNKNOWN_MESSAGE else post)[str(meaning.status)]
         assert f"{code}: {meaning.text}" in answer["description"]
         assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
 

@@ -16,11 +16,12 @@ from mqproto.messages.drafts import Draft
 from simulator.base.log import node_log
 from simulator.client import MessageId, NodeUnreachable
 from simulator.client.journal import opened
+from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.gateway import Ticket
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
-from simulator.edges.history.history import HistoryError
-from simulator.topology import Topology, load
+from simulator.edges.history.history import HistoryError, open_history
+from simulator.topology import Topology, load, places
 from simulator.topology.places import Place
 from tests.simulator.running import Log, running
 
@@ -51,11 +52,12 @@ class Recovery:
 
 @asynccontextmanager
 async def an_outlet(topology: Topology, folder: Path, recovery: Recovery) -> AsyncIterator[Outlet]:
-    async with trio.open_nursery() as nursery:
+    async with open_history(places.history_url(folder)) as history, trio.open_nursery() as nursery:
         log = node_log(Log(), "gateway")
         place = Place(topology, folder)
         names = Names(place, "destination")
-        outlet = Outlet(place, "destination", names, folder / "the.journal", log)
+        confirmations = Confirmations("the-confirmations", history, log)
+        outlet = Outlet(place, "destination", names, folder / "the.journal", confirmations, log)
         await nursery.start(outlet.run, recovery)
         yield outlet
         nursery.cancel_scope.cancel()

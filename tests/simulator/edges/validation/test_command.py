@@ -27,7 +27,7 @@ def curl(command: Command, port: int) -> str:
 
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    [[start], requests] = console_blocks("How do I hand in messages over HTTP?")
+    [[start], requests, [question]] = console_blocks("How do I hand in messages over HTTP?")
     assert start.text == "mqproto gateway three-node sender"
     command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
     with node(file, tmp_path):
@@ -38,6 +38,9 @@ def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) ->
                 assert f"{said}:8080" == start.output
                 for request in requests:
                     assert without_ordinals(curl(request, int(port))) == without_ordinals(request.output)
+                url = question.text.removeprefix("curl ").replace("8080", port.strip())
+                answer = httpx.get(url, trust_env=False, timeout=60).text
+                assert without_ordinals(answer) == without_ordinals(question.output)
             finally:
                 process.terminate()
         assert process.returncode == 0

@@ -1,0 +1,146 @@
+r"""What becomes of messages after 200: their confirmations, which the document history keeps.
+
+Each message that a gateway hands in asks for a dead letter, and for acknowledgments: that it was received, or why it
+never will be. They come to a queue of the gateway's own at its node, and go from there into the history before they
+leave it:
+
+    scope `ends`, key `GUID\ordinal`    completed: it was received; failed: it is a dead letter, its class says why
+
+[MS-MQMQ] 2.2.18.1.6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.exactlyonce import Attempt
+from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
+from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
+from simulator.edges.history.history import HistoryError
+
+ENDS: Final = "ends"
+"""The scope of the history that has them."""
+RECEIVED: Final = "ACK_RECEIVE"
+FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
+LIMIT: Final = 100
+"""How many are taken at once."""
+AGAIN_S: Final = 1.0
+"""How long to wait before a queue or a history is tried again that could not be had."""
+
+
+class Confirmation(msgspec.Struct, frozen=True):
+    """What the history keeps of one.
+
+    time_s: when the queue manager wrote it that ended the message, in Unix time.
+    """
+
+    message_class: str
+    time_s: int
+
+
+class Finishing(Protocol):
+    """What is needed of `simulator.edges.history.history.DocumentHistory`."""
+
+    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
+
+
+class Confirmations:
+    """Takes the confirmations of one gateway.
+
+    Args:
+        queue: the name of the queue that they come to; it is made where it is missing.
+    """
+
+    def __init__(self, queue: str, history: Finishing, log: FilteringBoundLogger) -> None:
+        self.queue = queue
+        self._history = history
+        self._log = log
+
+    @property
+    def path(self) -> str:
+        """What the gateway's node calls the queue."""
+        return rf".\private$\{self.queue}"
+
+    async def prepare(self, client: Client) -> None:
+        """See that the queue is there.
+
+        Raises:
+            UsageError: there is one of this name that cannot be used.
+        """
+        for queue in await client.declared():
+            if queue.name == self.queue:
+                if queue.transactional:
+                    raise UsageError(
+                        f"{self.queue} is transactional, and acknowledgments are not: delete the queue, or give the "
+                        "gateway another --name"
+                    )
+                return
+        await client.make(self.queue)
+
+    async def take(self, client: Client) -> None:
+        """Take what comes, until the node is gone."""
+        while True:
+            try:
+                async with client.transaction(self.queue, limit=LIMIT) as messages:
+                    await self._keep(messages)
+                self._note(messages)
+            except NodeUnreachable:
+                return
+            except (RolledBack, InDoubt):
+                continue  # They are there still, or the history has them.
+            except (HistoryError, UsageError) as error:
+                self._log.warning("unconfirmed", reason=str(error))
+                await trio.sleep(AGAIN_S)
+                await self._see_to_the_queue(client)
+
+    async def _see_to_the_queue(self, client: Client) -> None:
+        """An operator may have deleted it."""
+        try:
+            await self.prepare(client)
+        except (UsageError, NodeUnreachable, InDoubt) as error:
+            self._log.warning("unconfirmed", reason=str(error))
+
+    async def _keep(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Have all of them in the history."""
+        failures: list[HistoryError] = []
+
+        async def keep(message: ReceivedMessage) -> None:
+            try:
+                await self._finish(message)
+            except HistoryError as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for message in messages:
+                nursery.start_soon(keep, message)
+        if failures:
+            raise failures[0]
+
+    async def _finish(self, message: ReceivedMessage) -> None:
+        name = message.correlation
+        if name is None or not is_confirmation(message):
+            return
+        attempt = Attempt.SUCCEEDED if message.message_class == RECEIVED else Attempt.FAILED_FOR_GOOD
+        kept = Confirmation(message.message_class, message.record.user.sent_time_s)
+        await self._history.finish(ENDS, str(name), attempt, msgspec.json.encode(kept))
+
+    def _note(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            if not is_confirmation(message):
+                self._log.warning("no-confirmation", message=str(message.id), reason="somebody has sent it")
+            elif message.message_class == RECEIVED:
+                self._log.info("received", message=str(message.correlation))
+            else:
+                reason = message.message_class
+                self._log.warning("dead-lettered", message=str(message.correlation), reason=reason)
+
+
+def is_confirmation(message: ReceivedMessage) -> bool:
+    """Whether a queue manager wrote it, and not an application."""
+    return message.correlation is not None and message.message_class.startswith(("ACK_", "NACK_"))

@@ -1,0 +1,187 @@
+"""What was answered 200 never ends in nothing: a gateway hears how each message ended, and tells."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+from simulator.client import Client, Reject, connect
+from simulator.topology import Topology, parse
+from tests.simulator.gateways import gateway
+from tests.simulator.running import Log, running
+
+SMALL = """
+[node.near]
+[node.near.queue.own]
+transactional = true
+[node.far]
+[node.far.queue.orders]
+transactional = true
+quota_kb = 64
+[node.far.queue.notes]
+[[link]]
+between = ["near", "far"]
+"""
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return parse(SMALL, "small").with_free_ports()
+
+
+async def until(holds: Callable[[], Awaitable[object]]) -> None:
+    """Ask again and again."""
+    while not await holds():  # noqa: ASYNC110
+        await trio.sleep(0.02)
+
+
+class Both:
+    """Two nodes, a gateway to the first, and a client of the second."""
+
+    def __init__(self, producer: httpx.AsyncClient, far: Client, log: Log) -> None:
+        self.producer = producer
+        self.far = far
+        self.log = log
+
+    async def post(self, key: str, body: bytes = b"x", queue: str = "orders", **headers: str) -> str:
+        answer = await self.producer.post(
+            f"/queues/{queue}/messages", content=body, headers={"Idempotency-Key": key, **headers}
+        )
+        assert answer.status_code == 200, answer.text
+        identifier: str = answer.json()["id"]
+        return identifier
+
+    async def trail(self, key: str, queue: str = "orders") -> dict[str, Any]:
+        answer = await self.producer.get(f"/queues/{queue}/messages/{key}")
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def until(self, key: str, state: str, queue: str = "orders") -> dict[str, Any]:
+        found = {}
+
+        async def is_so() -> bool:
+            nonlocal found
+            found = await self.trail(key, queue)
+            return bool(found["state"] == state)
+
+        await until(is_so)
+        return found
+
+
+async def both(held: AsyncExitStack, topology: Topology, folder: Path) -> Both:
+    log = Log()
+    for name in ("near", "far"):
+        await held.enter_async_context(running(topology, name, folder))
+    producer = await held.enter_async_context(gateway(topology, folder, log, node="near"))
+    far = await held.enter_async_context(connect(topology, "far", folder))
+    return Both(producer, far, log)
+
+
+async def test_a_message_is_accepted_until_a_program_has_received_it(
+    topology: Topology, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as held:
+        all_ = await both(held, topology, tmp_path)
+        message = await all_.post("one")
+        assert await all_.trail("one") == {
+            "id": "one",
+            "queue": r"far\orders",
+            "state": "accepted",
+            "message": message,
+        }
+        await all_.far.receive("orders")
+        trail = await all_.until("one", "received")
+        assert trail["class"] == "ACK_RECEIVE"
+        assert trail["ended"].endswith("Z")
+
+
+@pytest.mark.parametrize("queue", ["orders", "notes"])
+async def test_what_is_refused_or_deleted_is_a_dead_letter_and_says_why(
+    queue: str, topology: Topology, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as held:
+        all_ = await both(held, topology, tmp_path)
+        await all_.post("rejected", queue=queue)
+        async with all_.far.transaction(queue):
+            raise Reject
+        await all_.post("purged", queue=queue)
+        await until(partial(all_.far.peek, queue))
+        await all_.far.purge(queue)
+        async with connect(topology, "near", tmp_path) as near:
+            # Express and recoverable messages wait for the next hop, transactional ones for their queue.
+            way = r"far\orders" if queue == "orders" else "far"
+            await near.pause(way)
+            deleted = await all_.post("deleted", queue=queue)
+            await near.purge(way)
+            for key, reason in (
+                ("rejected", "NACK_RECEIVE_REJECTED"),
+                ("purged", "NACK_Q_PURGED"),
+                ("deleted", "NACK_DELETED"),
+            ):
+                assert (await all_.until(key, "dead-letter", queue))["class"] == reason
+            # A message that is not transactional is kept where it ended.
+            where = [near] if queue == "orders" else [near, all_.far]
+            dead = [
+                letter
+                for client in where
+                for letter in await client.peek("deadxact" if queue == "orders" else "deadletter", limit=10)
+            ]
+        assert deleted in {str(letter.id) for letter in dead}
+        assert len(dead) == 3
+
+
+async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path: Path) -> None:
+    """Four times 200, and two fit."""
+    async with AsyncExitStack() as held:
+        all_ = await both(held, topology, tmp_path)
+        for key in "1234":
+            await all_.post(key, bytes(30_000))
+        for key in "34":
+            assert (await all_.until(key, "dead-letter"))["class"] == "NACK_Q_EXCEED_QUOTA"
+        assert [(await all_.trail(key))["state"] for key in "12"] == ["accepted", "accepted"]
+        async with connect(topology, "near", tmp_path) as near:
+            assert [len(letter.body) for letter in await near.peek("deadxact", limit=10)] == [30_000] * 2
+
+
+async def test_what_is_of_no_queue_manager_is_no_confirmation(topology: Topology, tmp_path: Path) -> None:
+    """Who may send to the queue cannot say how a message ended."""
+    async with AsyncExitStack() as held:
+        all_ = await both(held, topology, tmp_path)
+        await all_.post("one")
+        async with connect(topology, "near", tmp_path) as near:
+            await near.send(r".\private$\gateway-confirmations", b"", "ACK_RECEIVE", recoverable=True)
+        await all_.log.line("no-confirmation")
+        assert (await all_.trail("one"))["state"] == "accepted"
+
+
+async def test_confirmations_wait_while_nobody_takes_them(topology: Topology, tmp_path: Path) -> None:
+    async with AsyncExitStack() as held:
+        for name in ("near", "far"):
+            await held.enter_async_context(running(topology, name, tmp_path))
+        async with gateway(topology, tmp_path, node="near") as producer:
+            await producer.post("/queues/orders/messages", content=b"x", headers={"Idempotency-Key": "one"})
+        async with connect(topology, "far", tmp_path) as far, connect(topology, "near", tmp_path) as near:
+            await far.receive("orders")
+            await until(partial(near.peek, "gateway-confirmations"))
+        async with (
+            gateway(topology, tmp_path, node="near") as producer,
+            connect(topology, "far", tmp_path) as far,
+        ):
+            await Both(producer, far, Log()).until("one", "received")
+
+
+async def test_an_id_that_was_not_accepted_is_unknown(topology: Topology, tmp_path: Path) -> None:
+    async with AsyncExitStack() as held:
+        all_ = await both(held, topology, tmp_path)
+        answer = await all_.producer.get("/queues/orders/messages/none")
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown-message")
+        answer = await all_.producer.delete("/queues/orders/messages/none")
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")
