@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ import trio
 from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
-from simulator.client import connect
+from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.history.history import DocumentHistory, open_history
@@ -39,6 +39,7 @@ class Options:
     resolver: a URL or a function; empty for none.
     error_field: see callee.py.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
+    makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
     detects: whether messages that are delivered again are looked at; without that, each is new each time.
     name: tells the triggers of one node apart, in the history and by their logs.
     """
@@ -49,6 +50,7 @@ class Options:
     resolver: str = ""
     error_field: str = ""
     history: str | None = ""
+    makes_error_queue: bool = True
     detects: bool = True
     name: str = "trigger"
 
@@ -67,6 +69,8 @@ async def serve(place: Place, queue: str, options: Options) -> None:
     node = host_of(place, None, queue)
     local = place.topology.resolve(f"{node}\\{queue}" if is_bare(queue) else queue).local_name
     policy = _named_at(place, node, options.policy)
+    made = error_queue_of(local) if options.makes_error_queue and not policy.error_queue else ""
+    policy = replace(policy, error_queue=made or policy.error_queue)
     places.make(place.directory)
     path = place.directory / f"{called(node, options.name)}.log"
     start = places.start_command(place.topology, node, place.directory)
@@ -80,7 +84,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         log = held.enter_context(LogFile(path))
         ready = trio.Event()
         trigger = Trigger(
-            partial(connect, place.topology, node, place.directory),
+            partial(_connected, place, node, made),
             local,
             consumer,
             detection,
@@ -95,6 +99,30 @@ async def serve(place: Place, queue: str, options: Options) -> None:
                 nursery.start_soon(say_why_it_waits, ready, start, path)
                 await trigger.run()
                 nursery.cancel_scope.cancel()
+
+
+def error_queue_of(queue: str) -> str:
+    """The error queue of a queue, if nobody names another."""
+    return f"{queue.removeprefix('system$;')}-errors"
+
+
+@asynccontextmanager
+async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator[Client]:
+    """A client of the node, once the error queue is there; empty for one that is not to be made.
+
+    Raises:
+        UsageError: there is one of this name that takes no copies.
+    """
+    async with connect(place.topology, node, place.directory) as client:
+        if error_queue:
+            found = [queue for queue in await client.declared() if queue.name == error_queue]
+            if not found:
+                await client.make(error_queue, transactional=True)
+            elif not found[0].transactional:
+                raise UsageError(
+                    f"{error_queue} is not transactional, and takes no copies: name another with --error-queue"
+                )
+        yield client
 
 
 async def _stop_at_signal(trigger: Trigger, signals: AsyncIterator[int]) -> None:

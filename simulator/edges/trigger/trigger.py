@@ -14,7 +14,8 @@ nothing is inserted anew; until the next attempt nobody waits with it in hand.
 | in doubt | commits, a copy to the in-doubt queue | `in-doubt` |
 | any of these, and the node went away meanwhile | rolls back, or nobody knows | `rolled-back`, or `unsettled` |
 
-Without a queue for the copy the message is refused, and its sender's dead-letter queue has it if he asked for that.
+Where no queue is to have the copy the message is refused, and its sender's dead-letter queue has it if he asked for
+that.
 """
 
 from __future__ import annotations

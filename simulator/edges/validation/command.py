@@ -107,10 +107,17 @@ def trigger(
         str,
         typer.Option(
             "--error-queue",
-            help="A transactional queue for copies of what cannot be processed; without one the sender hears of it.",
+            help="A transactional queue for copies of what cannot be processed; by default QUEUE-errors, to be made.",
             show_default=False,
         ),
     ] = "",
+    no_error_queue: Annotated[
+        bool,
+        typer.Option(
+            "--no-error-queue",
+            help="Refuse what cannot be processed: its sender has a dead letter, if he asked for one.",
+        ),
+    ] = False,
     in_doubt_queue: Annotated[
         str,
         typer.Option(
@@ -183,7 +190,7 @@ def trigger(
     Everything else rolls back, and the message is attempted again.
 
     \b
-    $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders --error-queue 'destination\\errors'
+    $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
     """
     from simulator.edges.trigger.retries import Retries
     from simulator.edges.trigger.run import Options, serve
@@ -192,6 +199,8 @@ def trigger(
     if supervised:
         end_with_input()
 
+    if no_error_queue and (error_queue or in_doubt_queue):
+        raise UsageError("--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out")
     if bool(url) == bool(call):
         raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
     if no_history and history:
@@ -204,6 +213,7 @@ def trigger(
         resolver=resolver,
         error_field=error_field,
         history=None if no_history else history,
+        makes_error_queue=not no_error_queue,
         detects=not at_least_once,
         name=name,
         policy=Policy(

@@ -22,6 +22,7 @@ import trio
 from mqproto.messages.drafts import Draft
 from simulator.cli.cli import FINDING, MISUSE, run_command
 from simulator.client import Client
+from simulator.client.envelope import FailureNote
 from simulator.topology import Topology, parse
 from tests.conformance import ROOT
 from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, business_error, listening
@@ -129,6 +130,48 @@ async def test_queues_that_were_made_while_the_node_ran_are_as_good_as_those_of_
             [copy] = await desk.receive("refused", timeout_s=60)
             assert await ended(trigger, signal.SIGTERM) == 0
     assert (copy.body, consumer.bodies) == (b"one", [b"one"])
+
+
+async def test_each_triggered_queue_has_an_error_queue_without_being_asked_for_one(
+    desk: Client, file: Path
+) -> None:
+    """It is there before the first message is looked at, and is used again by the next trigger."""
+    consumer = HttpConsumer()
+
+    async def refuse(_: Seen) -> Reply:
+        return business_error("no-such-order", "it is unknown")
+
+    consumer.answering = refuse
+    async with listening(consumer):
+        for body in (b"one", b"two"):
+            async with running_trigger(file, "--url", consumer.url) as trigger:
+                await send(desk, body)
+                [copy] = await desk.receive("orders-errors", timeout_s=60)
+                assert await ended(trigger, signal.SIGTERM) == 0
+            note = FailureNote.of(copy.extension)
+            assert note is not None
+            assert (copy.body, note.failure, note.reason) == (
+                body,
+                "business error",
+                "no-such-order: it is unknown",
+            )
+
+
+async def test_without_one_the_sender_has_a_dead_letter(desk: Client, file: Path) -> None:
+    async def refuse(_: Seen) -> Reply:
+        return business_error("no such order")
+
+    consumer = HttpConsumer()
+    consumer.answering = refuse
+    async with (
+        listening(consumer),
+        running_trigger(file, "--url", consumer.url, "--no-error-queue") as trigger,
+    ):
+        await desk.send("orders", b"one", transactional=True, journal_negative=True)
+        [letter] = await desk.receive("deadxact", timeout_s=60)
+        assert await ended(trigger, signal.SIGTERM) == 0
+    assert letter.message_class == "NACK_RECEIVE_REJECTED"
+    assert "orders-errors" not in {queue.name for queue in await desk.declared()}
 
 
 class Unreliable(HttpConsumer):
