@@ -40,6 +40,7 @@ from simulator.command.options import (
     print_json,
     run_task,
 )
+from simulator.edges.audit.command import audit
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 
@@ -327,6 +328,7 @@ app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.command()(gateway)
 app.command()(trigger)
+app.command()(audit)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
 app.command()(reporting.report)

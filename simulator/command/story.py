@@ -123,6 +123,13 @@ def story_of(subject: str, logs: Iterable[Path], topology: Topology) -> Story:
     return story
 
 
+def steps_in(path: Path, words: Collection[bytes]) -> Iterator[Step]:
+    """The lines of a log that have one of these words in them."""
+    for line in _lines(path, Story()):
+        if any(word in line for word in words) and (step := read_step(line)) is not None:
+            yield step
+
+
 def _messages_with(key: str, paths: Iterable[Path]) -> set[str]:
     """The identifiers of the messages that a producer gave this key."""
     found: set[str] = set()

@@ -16,6 +16,7 @@ import h11
 import httpx
 import trio
 
+from simulator.base.log import Lines
 from simulator.client import ReceivedMessage, connect
 from simulator.edges.gateway.run import Options, run_gateway
 from simulator.edges.httpserver import Limits
@@ -39,7 +40,7 @@ def options_for(topology: Topology, directory: Path, **others: Any) -> Options:
 async def gateway(
     topology: Topology,
     directory: Path,
-    log: Log | None = None,
+    log: Lines | None = None,
     limits: Limits | None = None,
     **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:

@@ -198,6 +198,21 @@ class Documents:
         """Give the database free. What was acknowledged is on disk already."""
         self._engine.dispose()
 
+    def everything(self, scope: str) -> Iterator[tuple[str, str, Record]]:
+        """All documents whose scope begins so, as (scope, key, record), in any order; others may change them meanwhile.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        table = documents.c
+        columns = table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome
+        found = select(*columns).where(table.scope.startswith(scope, autoescape=True))
+        with explained(self.name), self._engine.connect() as db:
+            for place, key, entry, owner, attempts, outcome in db.execute(
+                found.execution_options(yield_per=1_000)
+            ):
+                yield place, key, Record(Entry(entry), owner, attempts, outcome)
+
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
         """Answer all calls, with what they change on disk, or say why not.
 

@@ -23,6 +23,8 @@ from simulator.base.screen import ProgressScreen
 from simulator.client import connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.command.story import logs_in, read_step, story_of, told
+from simulator.edges.audit.ends import End, end_of
+from simulator.edges.audit.reading import reader_of
 from simulator.edges.validation.producer import Handover, Outgoing, Producer
 from simulator.edges.validation.programs import Programs, programs_in
 from simulator.edges.validation.report import EdgesReport, Failed
@@ -30,6 +32,7 @@ from simulator.edges.validation.validator import QUESTIONS, Cue, Validator
 from simulator.faults.links import is_free
 from simulator.faults.supervisor import Supervisor, supervised
 from simulator.topology import Topology, load
+from simulator.topology.places import Place
 from simulator.topology.ports import reserved_address
 
 PRODUCERS: Final = 8
@@ -169,6 +172,7 @@ class EdgesDemo:
                     await self._hand_in_and_kill(supervisor, programs, url)
                 duration_s = trio.current_time() - start_s
                 await programs.stop(TRIGGER)
+                audited = await trio.to_thread.run_sync(self._audit)
                 failed = await self._in_the_error_queue()
             nursery.cancel_scope.cancel()
         said, longest = _said_in(self._folder)
@@ -185,6 +189,7 @@ class EdgesDemo:
             dropped_by_consumer=self._consumer.duplicates,
             questions=self._consumer.questions,
             failed=failed,
+            audited=audited,
             said=said,
             story=story,
         )
@@ -239,6 +244,11 @@ class EdgesDemo:
                 f"{handed_in:,} handed in, {self._done:,} at their end, {self._kills.total()} kills"
             )
             await trio.sleep(BEAT_S)
+
+    def _audit(self) -> dict[str, End]:
+        """Who has each message that was answered 200; the nodes and the gateway run."""
+        reader, _ = reader_of(Place(self._topology, self._folder), self._history)
+        return {message: end_of(known) for message, known in reader.read().items()}
 
     async def _in_the_error_queue(self) -> list[Failed]:
         """The messages that the trigger gave up; it has ended."""

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from rich.table import Table
 
 from simulator.base.screen import show_verdict, wide_console
+from simulator.edges.audit.ends import End
 from simulator.edges.validation.producer import Handover, Outgoing
 from simulator.edges.validation.validator import CODE, Cue
 
@@ -38,6 +39,8 @@ class EdgesReport:
     calls: what the consumer did at each, and how often.
     dropped_by_consumer: calls for what it had processed already.
     questions: how often it was asked whether it had.
+    audited: by the identifier of each message that was answered 200 who has it, as `mqproto audit` says before the
+        error queue is emptied.
     said: how many lines of each event are in the log of each program.
     story: of the message that most happened to, line by line.
     kills: how often each program was killed, and started again.
@@ -54,6 +57,7 @@ class EdgesReport:
     dropped_by_consumer: int
     questions: int
     failed: list[Failed]
+    audited: dict[str, End]
     said: Counter[tuple[str, str]]
     story: list[str]
 
@@ -73,6 +77,7 @@ class EdgesReport:
         for key in {*self.processed, *in_error_queue} - set(by_key):
             yield f"{key!r} was never handed in, and came out"
         yield from self._out_of_order()
+        yield from self._audited_otherwise(set(in_error_queue))
         for failed in self.failed:
             if not failed.reason.startswith(CODE):
                 yield f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
@@ -94,6 +99,16 @@ class EdgesReport:
             yield f"{key} never had an answer that was final"
         if self.processed.get(key, message.body) != message.body:
             yield f"{key} came out with another body"
+
+    def _audited_otherwise(self, in_error_queue: set[str]) -> Iterator[str]:
+        """What producers, consumer and error queue have seen is what the audit says."""
+        for key, message in self.handover.accepted.items():
+            end = self.audited.get(message, End.UNACCOUNTED)
+            has_it = End.PROCESSED if key in self.processed else End.IN_ERROR_QUEUE
+            if end is not has_it and key in self.processed.keys() | in_error_queue:
+                yield f"{key} is {has_it}, and the audit says {end}"
+        for message in self.audited.keys() - set(self.handover.accepted.values()):
+            yield f"{message} was never answered 200, and the audit has it"
 
     def _out_of_order(self) -> Iterator[str]:
         """The unit of order is the producer: what it handed in first is processed first."""
@@ -140,6 +155,7 @@ class EdgesReport:
                 f"{self.dropped_by_consumer:,}",
             ),
             "error queue": (f"{len(self.failed):,} messages", "", ""),
+            "audit": (_listed(Counter(map(str, self.audited.values()))), "", ""),
         }
 
     @property
@@ -176,6 +192,7 @@ class EdgesReport:
             ],
             "consumer": {cue.value: count for cue, count in self.calls.items()}
             | {"duplicates dropped": self.dropped_by_consumer, "questions": self.questions},
+            "audit": Counter(map(str, self.audited.values())),
             "said": {f"{who} {event}": count for (who, event), count in sorted(self.said.items())},
             "kills": self.kills,
             "broken": self.broken,

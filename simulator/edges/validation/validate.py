@@ -23,12 +23,15 @@ import trio
 from mqproto.base.errors import MqprotoError
 from simulator.client import connect
 from simulator.command.story import Step, logs_in, read_step
+from simulator.edges.audit.ends import End, end_of
+from simulator.edges.audit.reading import reader_of
 from simulator.edges.validation.producer import Handover, Outgoing, Producer
 from simulator.edges.validation.programs import Programs, programs_in
 from simulator.edges.validation.validation import STAGES, Outcome, Scenario, Strike
 from simulator.edges.validation.validator import Validator, scripted
 from simulator.faults.supervisor import Supervisor, supervised
 from simulator.topology import QueueDeclaration, Topology, load
+from simulator.topology.places import Place
 from simulator.topology.ports import reserved_address
 
 SENDER, DESTINATION, QUEUE, ERRORS, IN_DOUBT = "sender", "destination", "orders", "errors", "in-doubt"
@@ -219,9 +222,15 @@ class Stage:
             "validator": len(self.validator.reached),
             "duplicates": self.validator.duplicates,
             "out_of_order": sum(later < earlier for earlier, later in pairwise(places)),
+            "unaccounted": await trio.to_thread.run_sync(self._unaccounted),
         }
         assert set(counts) == set(STAGES)
         return counts
+
+    def _unaccounted(self) -> int:
+        """What `mqproto audit` misses, of this scenario and those before it."""
+        reader, _ = reader_of(Place(self.topology, self.directory))
+        return sum(end_of(known) is End.UNACCOUNTED for known in reader.read().values())
 
 
 def validation_topology() -> Topology:

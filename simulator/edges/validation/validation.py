@@ -38,8 +38,11 @@ STAGES: Final[dict[str, str]] = {
     "validator": "messages that reached their final destination",
     "duplicates": "times that the final destination was given one again",
     "out_of_order": "messages that reached it before one that was sent earlier",
+    "unaccounted": "messages that were answered 200, and nobody has them",
 }
 """What is counted."""
+UNLESS_SAID: Final[dict[str, int | str]] = {"unaccounted": 0}
+"""What is expected of a stage, if the scenario does not say; of the others, anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +96,13 @@ class Scenario:
         if not 1 <= self.messages <= 1_000:
             raise ValueError(f"messages = {self.messages}: must be 1 to 1,000")
 
+    def expected(self, stage: str) -> int | str:
+        """How often a stage is to be reached."""
+        return self.expect.get(stage, UNLESS_SAID.get(stage, ">=0"))
+
     def holds(self, stage: str, count: int) -> bool:
         """Whether a stage was reached as often as expected."""
-        expected = self.expect.get(stage, ">=0")
+        expected = self.expected(stage)
         if isinstance(expected, str):
             return count >= int(expected.removeprefix(">="))
         return count == expected
@@ -176,7 +183,7 @@ def told(outcome: Outcome) -> Iterator[str]:
     if outcome.trouble:
         yield f"{outcome.name}: {outcome.trouble}"
     for stage in outcome.broken:
-        expected = outcome.scenario.expect[stage]
+        expected = outcome.scenario.expected(stage)
         yield f"{outcome.name}: {STAGES[stage]}: {outcome.counts[stage]:,}, expected {expected}"
     if outcome.logs:
         yield f"{outcome.name}: logs are in {outcome.logs}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from simulator.edges.audit.ends import End
 from simulator.edges.validation.demo import VICTIMS, messages_of, run_edges_demo
 from simulator.edges.validation.producer import Handover
 from simulator.edges.validation.report import EdgesReport, Failed
@@ -30,6 +31,7 @@ async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_er
     invalid = {message.key for message in report.messages if json.loads(message.body)["amount_cents"] < 0}
     assert {failed.key for failed in report.failed} == invalid - set(report.handover.refused)
     assert len(report.processed) + len(report.failed) == len(report.handover.accepted)
+    assert set(report.audited) == set(report.handover.accepted.values())
     assert "committed" in "".join(report.story)
 
 
@@ -62,6 +64,7 @@ def a_report(**changes: Any) -> EdgesReport:
         dropped_by_consumer=0,
         questions=0,
         failed=[Failed("1-3", bodies["1-3"], "business error", f"{CODE}: no")],
+        audited={f"id of {key}": End.IN_ERROR_QUEUE if key == "1-3" else End.PROCESSED for key in keys},
         said=Counter(),
         story=[],
     )
@@ -116,6 +119,15 @@ def test_a_run_that_keeps_its_promises_is_not_broken() -> None:
             "0-1 never had an answer that was final",
         ),
         ({"handover": replace(RIGHT.handover, wrong=["two ids"])}, "two ids"),
+        (
+            {"audited": RIGHT.audited | {"id of 0-1": End.IN_ITS_QUEUE}},
+            "0-1 is processed, and the audit says in its queue",
+        ),
+        ({"audited": {}}, "1-3 is in an error queue, and the audit says unaccounted for"),
+        (
+            {"audited": RIGHT.audited | {"another": End.PROCESSED}},
+            "another was never answered 200, and the audit has it",
+        ),
     ],
 )
 def test_each_promise_that_is_broken_is_said(changes: dict[str, Any], said: str) -> None:

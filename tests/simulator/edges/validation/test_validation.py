@@ -63,7 +63,8 @@ def test_a_scenario_that_is_not_there_is_said(name: str) -> None:
 def test_an_expectation_is_a_number_or_at_least_one(expected: int | str, count: int, holds: bool) -> None:
     scenario = Scenario(title="t", heading="h", expect={"read": expected})
     assert scenario.holds("read", count) is holds
-    assert all(scenario.holds(stage, 7) for stage in set(STAGES) - {"read"})
+    assert all(scenario.holds(stage, 7) for stage in set(STAGES) - {"read", "unaccounted"})
+    assert [scenario.holds("unaccounted", count) for count in (0, 1)] == [True, False]
 
 
 def an_outcome(**counts: int) -> Outcome:
@@ -76,7 +77,7 @@ def an_outcome(**counts: int) -> Outcome:
 def test_the_table_marks_what_is_not_as_expected(capsys: pytest.CaptureFixture[str]) -> None:
     show([an_outcome(read=3, committed=3), an_outcome(read=4)._replace(logs="/logs", trouble="it hangs")])
     printed = capsys.readouterr().out.splitlines()
-    assert printed[2].split() == ["three", "0", "0", "4!", "0", "0", "0!", "0", "0", "0", "0", "0"]
+    assert printed[2].split() == ["three", "0", "0", "4!", "0", "0", "0!", "0", "0", "0", "0", "0", "0"]
     assert printed[3:] == [
         "three: it hangs",
         "three: times that a message was read from its queue: 4, expected 3",

@@ -1,0 +1,74 @@
+"""Who has a message, by all that is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from simulator.edges.gateway.confirmations import RECEIVED
+from simulator.edges.trigger.judgment import IN_DOUBT
+
+
+class End(StrEnum):
+    """Who has it: one of these, or nobody."""
+
+    PROCESSED = "processed"
+    """Its consumer has said that all is well."""
+    IN_ERROR_QUEUE = "in an error queue"
+    IN_IN_DOUBT_QUEUE = "in an in-doubt queue"
+    RESOLVED = "taken from an error queue or an in-doubt queue"
+    """Somebody has it who looks after these."""
+    RECEIVED = "received"
+    """A program has taken it out of its queue, and is no trigger."""
+    DEAD_LETTER = "a dead letter"
+    LETTER_TAKEN = "a dead letter that was taken"
+    """Somebody has it who looks after these, or it was sent once more under another identifier."""
+    IN_ITS_QUEUE = "in its queue"
+    BEING_PROCESSED = "being processed"
+    ON_ITS_WAY = "on its way"
+    UNACCOUNTED = "unaccounted for"
+
+
+NOT_OVER: Final = frozenset({End.IN_ITS_QUEUE, End.BEING_PROCESSED, End.ON_ITS_WAY})
+"""Of these more will be heard."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    r"""All that is known of one message.
+
+    queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
+    processed, attempted, started: what a trigger says: its consumer has accepted it; was called; has not answered.
+    copied: why a copy of it is in a queue of some store: what an error queue has.
+    confirmed: the class of the acknowledgment with which its way ended.
+    has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
+    """
+
+    queue: str = ""
+    key: str = ""
+    processed: bool = False
+    attempted: bool = False
+    started: bool = False
+    copied: str = ""
+    confirmed: str = ""
+    has_letter: bool = False
+    waits: bool = False
+    on_its_way: bool = False
+
+
+def end_of(known: Evidence) -> End:
+    """Who has the message: what came last decides, as a store may have what was acknowledged since."""
+    if known.processed:
+        return End.PROCESSED
+    if known.copied:
+        return End.IN_IN_DOUBT_QUEUE if known.copied == IN_DOUBT else End.IN_ERROR_QUEUE
+    if known.has_letter:
+        return End.DEAD_LETTER
+    if known.confirmed == RECEIVED:
+        return End.RESOLVED if known.attempted else End.RECEIVED
+    if known.confirmed:
+        return End.LETTER_TAKEN
+    if known.waits:
+        return End.BEING_PROCESSED if known.started else End.IN_ITS_QUEUE
+    return End.ON_ITS_WAY if known.on_its_way else End.UNACCOUNTED

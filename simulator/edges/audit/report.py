@@ -1,0 +1,93 @@
+"""What an audit has found, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from simulator.edges.audit.ends import End, Evidence, end_of
+from simulator.edges.audit.reading import Answered
+
+SHOWN: Final = 20
+"""So many messages are named that nobody has."""
+
+
+def counted(answered: Answered) -> dict[End, list[str]]:
+    """The identifiers by who has them, all of `End` in its order."""
+    ends: dict[End, list[str]] = {end: [] for end in End}
+    for message, known in answered.items():
+        ends[end_of(known)].append(message)
+    return ends
+
+
+def each_as_json(answered: Answered) -> list[dict[str, str]]:
+    """Every message for programs."""
+    return [
+        {
+            "message": message,
+            "key": known.key,
+            "queue": known.queue,
+            "end": end_of(known),
+            "reason": reason_of(known),
+        }
+        for message, known in answered.items()
+    ]
+
+
+def as_json(answered: Answered, unread: Iterable[str], missing: Iterable[str]) -> dict[str, Any]:
+    """All of it for programs."""
+    ends = counted(answered)
+    return {
+        "answered": len(answered),
+        "ends": {str(end): len(messages) for end, messages in ends.items()},
+        "unaccounted": [
+            {"message": message, "queue": answered[message].queue, "key": answered[message].key}
+            for message in ends[End.UNACCOUNTED]
+        ],
+        "unread": list(unread),
+        "not_here": list(missing),
+    }
+
+
+def told(answered: Answered, unread: list[str], missing: list[str]) -> Iterator[str]:
+    """The same for people."""
+    ends = counted(answered)
+    width = len(f"{len(answered):,}")
+    yield f"{len(answered):,} answered 200"
+    for end, messages in ends.items():
+        if messages or end is End.UNACCOUNTED:
+            yield f"{len(messages):{width},} {end}" + _reasons([answered[message] for message in messages])
+    for message in ends[End.UNACCOUNTED][:SHOWN]:
+        known = answered[message]
+        key = f" ({known.key})" if known.key else ""
+        yield f"nobody has {message}{key} for {known.queue}: `mqproto history '{known.key or message}'`"
+    if (more := len(ends[End.UNACCOUNTED]) - SHOWN) > 0:
+        yield f"and {more:,} more"
+    yield from (f"not whole: {line}" for line in unread)
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        yield f"{', '.join(missing)} {verb} not here: what lies there is not known"
+
+
+def each_told(answered: Answered) -> Iterator[str]:
+    """Every message for people."""
+    for message, known in answered.items():
+        reason = f" ({reason})" if (reason := reason_of(known)) else ""
+        yield f"{message} {known.key or '-'} for {known.queue}: {end_of(known)}{reason}"
+
+
+def _reasons(found: list[Evidence]) -> str:
+    """Why copies and dead letters are where they are."""
+    reasons = Counter(reason for known in found if (reason := reason_of(known)))
+    return ": " * bool(reasons) + ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
+
+
+def reason_of(known: Evidence) -> str:
+    """Why it is where it is; empty where that says it."""
+    match end_of(known):
+        case End.IN_ERROR_QUEUE:
+            return known.copied
+        case End.DEAD_LETTER | End.LETTER_TAKEN:
+            return known.confirmed
+    return ""
