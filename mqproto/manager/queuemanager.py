@@ -378,6 +378,17 @@ class QueueManager:
         local.ask(Consumer(consumer, limit, transactional))
         self._queues.stir(local)
 
+    def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
+        """An application asks for certain messages, by what `peek` says of them; it settles them as others.
+
+        Raises:
+            UsageError: one of them is not in memory any more, or the consumer has not settled. Nothing was handed out.
+        """
+        local = self._queues.named(queue)
+        received = local.hand_out_these(consumer, keys, now)
+        self._queues.stir(local)
+        return received
+
     def settle(self, consumer: int, queue: str, now: Moment, *, commit: bool) -> None:
         """A transactional consumer commits what it was given, or rolls it back.
 

@@ -274,6 +274,33 @@ class LocalQueue:
                 self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
             yield consumer, received
 
+    def hand_out_these(self, consumer: int, keys: Iterable[int], now: Moment) -> list[Received]:
+        """Give a transactional consumer the messages with these keys, in the order of the queue: all, or none.
+
+        Raises:
+            UsageError: one is not in memory, as it has left or somebody has it, or its time is over; or this consumer
+                has not settled what it was given.
+        """
+        if consumer in self.unsettled:
+            raise UsageError(f"consumer {consumer} must settle queue {self.name} before it asks again")
+        wanted = set(keys)
+        found = [
+            Handed(lane, message)
+            for lane in self._lanes.values()
+            for message in lane.window
+            if lane.key(message.position) in wanted and not self._is_over(message, now)
+        ]
+        if len(found) < len(wanted):
+            raise UsageError(
+                f"{self.name}: {len(wanted) - len(found)} of these messages are not there, or were handed out"
+            )
+        for lane, message in found:
+            lane.window.forget(message.position)
+        self.unsettled[consumer] = found
+        received = [self.received(one) for one in found]
+        self._waypoints.delivered(received, self.name, consumer)
+        return received
+
     def received(self, handed: Handed) -> Received:
         """A message as an application is given it."""
         lane, message = handed

@@ -9,7 +9,7 @@ Any number of tasks may use one client. Where one is cancelled, what it asked fo
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -19,6 +19,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from simulator.client import client as trio_client
 from simulator.client.client import Client, Taken
 from simulator.client.portal import THREAD, Held, PortalClient
+from simulator.node.received import MessageId
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,10 +53,16 @@ class AsyncioClient(PortalClient):
 
     @asynccontextmanager
     async def transaction(
-        self, queue: str, limit: int = 1, timeout_s: float | None = None
+        self,
+        queue: str,
+        limit: int = 1,
+        timeout_s: float | None = None,
+        *,
+        chosen: Iterable[MessageId] | None = None,
     ) -> AsyncIterator[Taken]:
         """As `Client.transaction`."""
-        async with _held(self._portal, self._client.transaction(queue, limit, timeout_s)) as taken:
+        block = self._client.transaction(queue, limit, timeout_s, chosen=chosen)
+        async with _held(self._portal, block) as taken:
             yield taken
 
     send = _asynchronous(Client.send)

@@ -8,7 +8,7 @@ Any number of threads may use one client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial, wraps
@@ -19,6 +19,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from simulator.client import client as trio_client
 from simulator.client.client import Client, Taken
 from simulator.client.portal import THREAD, Held, PortalClient
+from simulator.node.received import MessageId
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,9 +62,16 @@ class BlockingClient(PortalClient):
     """A connection to one node; `connect` makes it."""
 
     @contextmanager
-    def transaction(self, queue: str, limit: int = 1, timeout_s: float | None = None) -> Iterator[Taken]:
+    def transaction(
+        self,
+        queue: str,
+        limit: int = 1,
+        timeout_s: float | None = None,
+        *,
+        chosen: Iterable[MessageId] | None = None,
+    ) -> Iterator[Taken]:
         """As `Client.transaction`."""
-        with held(self._portal, self._client.transaction(queue, limit, timeout_s)) as taken:
+        with held(self._portal, self._client.transaction(queue, limit, timeout_s, chosen=chosen)) as taken:
             yield taken
 
     send = _blocking(Client.send)

@@ -325,18 +325,28 @@ class Client:
 
     @asynccontextmanager
     async def transaction(
-        self, queue: str, limit: int = 1, timeout_s: float | None = None
+        self,
+        queue: str,
+        limit: int = 1,
+        timeout_s: float | None = None,
+        *,
+        chosen: Iterable[MessageId] | None = None,
     ) -> AsyncIterator[Taken]:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
         Messages that were rolled back, or whose client went away, return to where they were. `Reject` refuses them for
         good, and ends there. `Taken.send` sends others together with the commit.
 
+        Args:
+            chosen: these messages, in the order of the queue; `limit` and `timeout_s` say nothing then.
+
         Raises:
             RolledBack: the connection broke within the block: the messages are where they were.
-            UsageError: what was to be sent with the commit cannot be; the messages are where they were.
+            UsageError: what was to be sent with the commit cannot be; the messages are where they were. Or one that was
+                chosen is not in the node's memory, or somebody else has it.
         """
-        lease = await self._receive(control.Receive(queue, limit, timeout_s))
+        names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
+        lease = await self._receive(control.Receive(queue, limit, timeout_s, names))
         taken = Taken(lease.messages)
         try:
             yield taken

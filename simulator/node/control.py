@@ -32,7 +32,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 6
+VERSION: Final = 7
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -187,11 +187,15 @@ class Sent(msgspec.Struct, array_like=True):
 
 class Receive(msgspec.Struct, array_like=True):
     """Up to `limit` messages, as soon as there is one, or none after `timeout_s`; null waits for ever. They are handed
-    out in a transaction, which SETTLE ends, or the end of the connection rolls back."""
+    out in a transaction, which SETTLE ends, or the end of the connection rolls back.
+
+    chosen: the messages with these sources and ordinals instead, at once and all of them.
+    """
 
     queue: str
     limit: int
     timeout_s: float | None
+    chosen: list[tuple[bytes, int]] | None = None
 
 
 class Messages(msgspec.Struct, array_like=True):

@@ -21,10 +21,11 @@ from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_text
+from mqproto.wire.glance import identifier_of
 from simulator.node.clock import Clock
 from simulator.node.control import Block, Blocked, Declared, Explanation, Peer, QueueWish
 from simulator.node.indoubt import lists_of
-from simulator.node.received import MessageId, received
+from simulator.node.received import MessageId
 from simulator.node.room import Room
 from simulator.storage import Store
 from simulator.topology import QueueDeclaration
@@ -325,17 +326,21 @@ class Operators:
             UsageError: one of them is not there, or the queue is another; nothing was sent.
         """
         queue = self._directory.local_queue(text)
-        keys = None
-        if chosen is not None:
-            kept = self._core.peek(queue, ALL)
-            packets, counts = [one.packet for one in kept], [one.delivery_count for one in kept]
-            messages = received(packets, counts)
-            by_id = {message.id: one.key for message, one in zip(messages, kept, strict=True)}
-            for source, ordinal in chosen:
-                if (Guid(source), ordinal) not in by_id:
-                    raise UsageError(f"{queue} has no message {MessageId(Guid(source), ordinal)}")
-            keys = [by_id[MessageId(Guid(source), ordinal)] for source, ordinal in chosen]
+        keys = None if chosen is None else self.keys_of(queue, chosen)
         return self._core.send_back(queue, keys, self._clock.now())
+
+    def keys_of(self, queue: str, chosen: Collection[tuple[bytes, int]]) -> list[int]:
+        """The keys of messages that are in memory, by source and ordinal.
+
+        Raises:
+            UsageError: one of them is not there.
+        """
+        keys = {MessageId(*identifier_of(one.packet)): one.key for one in self._core.peek(queue, ALL)}
+        wanted = [MessageId(Guid(source), ordinal) for source, ordinal in chosen]
+        for message in wanted:
+            if message not in keys:
+                raise UsageError(f"{queue} has no message {message}")
+        return [keys[message] for message in wanted]
 
     def _outgoing(self, text: str) -> list[str]:
         """The outgoing queues that are meant, as the queue manager calls them: at least one."""

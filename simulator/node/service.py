@@ -220,10 +220,17 @@ class Service:
             )
         queue = self.directory.local_queue(wish.queue)
         number = next(self._numbers)
-        self.core.consume(number, queue, wish.limit, transactional=True)
-        consumer = Consumer(number, client, request, queue, trio.CancelScope())
+        if wish.chosen is None:
+            self.core.consume(number, queue, wish.limit, transactional=True)
+        else:
+            keys = self.operators.keys_of(queue, wish.chosen)
+            chosen = self.core.consume_these(number, queue, keys, self.clock.now())
+            self.answer(client, _messages(request, number, chosen))
+        consumer = Consumer(number, client, request, queue, trio.CancelScope(), given=wish.chosen is not None)
         self.consumers[number] = consumer
         client.consumers[request] = consumer
+        if consumer.given:
+            return
         if wish.timeout_s == 0:
             self._impatient.append(consumer)
         elif wish.timeout_s is not None:

@@ -616,6 +616,25 @@ class AQueueAgainstAList(RuleBasedStateMachine):
                 self.unsettled[consumer] = bodies
         self.pages += self.hosted.wanted()
 
+    @precondition(lambda self: self.waiting and not self.hosted.queue.purging)
+    @rule(data=st.data())
+    def ask_for_these(self, data: st.DataObject) -> None:
+        """Any that are in memory; where one is not, or its time is over, there are none."""
+        there = {one.key: body_of(one.packet) for one in self.hosted.queue.peek(99)}
+        live = [key for key, body in there.items() if not self.is_over(body)]
+        if not live:
+            return
+        chosen = data.draw(st.lists(st.sampled_from(live), min_size=1, unique=True))
+        consumer = next(self.consumers)
+        for absent in (2**50, *there.keys() - live):
+            with pytest.raises(UsageError, match="1 of these messages"):
+                self.hosted.queue.hand_out_these(consumer, [chosen[0], absent], self.hosted.now)
+        given = self.hosted.queue.hand_out_these(consumer, chosen, self.hosted.now)
+        bodies = [body_of(one.packet) for one in given]
+        assert bodies == self.in_order(there[key] for key in chosen)
+        self.waiting = [body for body in self.waiting if body not in bodies]
+        self.unsettled[consumer] = bodies
+
     @precondition(lambda self: self.pages)
     @rule()
     def the_pages_arrive(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,6 +75,24 @@ async def test_a_message_arrives_as_it_was_sent(client: Client) -> None:
     assert before <= message.sent_time <= datetime.now(UTC)
     assert not message.transactional
     assert message.record.properties.application_tag == 9
+
+
+async def test_certain_messages_are_received_and_the_others_stay_where_they_are(client: Client) -> None:
+    sent = await client.send_many(ORDERS, numbered(0, 10))
+    with suppress(ZeroDivisionError):
+        async with client.transaction("orders", chosen=[sent[7], sent[2]]) as taken:
+            assert [message.id for message in taken] == [sent[2], sent[7]], "as the queue has them"
+            raise ZeroDivisionError
+    async with client.transaction("orders", chosen=[sent[2], sent[7]]) as taken:
+        assert [message.delivery_count for message in taken] == [2, 2]
+        with pytest.raises(UsageError, match="orders has no message"):
+            async with client.transaction("orders", chosen=[sent[2], sent[3]]):
+                pass
+        taken.send(ORDERS, Draft(body=b"10", transactional=True))
+    with pytest.raises(UsageError, match="orders has no message"):
+        async with client.transaction("orders", chosen=[sent[7]]):
+            pass
+    assert await numbers_in(client) == [0, 1, 3, 4, 5, 6, 8, 9, 10]
 
 
 def test_a_message_id_is_printed_as_msmq_prints_it() -> None:
