@@ -41,6 +41,7 @@ from simulator.command.options import (
     run_task,
 )
 from simulator.edges.audit.command import audit
+from simulator.edges.failed import command as failed
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 
@@ -326,6 +327,7 @@ app.command("return")(commands.send_back)
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
+app.add_typer(failed.app, name="failed")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)

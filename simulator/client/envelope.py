@@ -72,8 +72,9 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reason: one line, cut short where the extension has no room for all of it.
     attempts: how often it was attempted, or delivered.
     message: the original's identifier, `GUID\ordinal`.
-    queue: where it was.
+    queue: where it was, such as `destination\orders`.
     extension: what the original had there, if that was no envelope.
+    correlation: the original's correlation id, 20 bytes; empty if it had none.
     """
 
     failure: str
@@ -82,6 +83,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     message: str = ""
     queue: str = ""
     extension: bytes = b""
+    correlation: bytes = b""
 
     @classmethod
     def of(cls, extension: bytes) -> FailureNote | None:

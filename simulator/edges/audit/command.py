@@ -8,19 +8,20 @@ from typing import Annotated
 import typer
 
 from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     DirectoryOption,
     HistoryOption,
     JsonOption,
-    TopologyArgument,
+    TopologyOption,
     place_of,
     print_json,
 )
 
 
 def audit(
-    topology: TopologyArgument,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
     history: HistoryOption = "",
     log: Annotated[

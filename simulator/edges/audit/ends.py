@@ -17,7 +17,8 @@ class End(StrEnum):
     """Its consumer has said that all is well."""
     IN_ERROR_QUEUE = "in an error queue"
     IN_IN_DOUBT_QUEUE = "in an in-doubt queue"
-    RESOLVED = "taken from an error queue or an in-doubt queue"
+    RESOLVED = "resolved by an operator"
+    COPY_TAKEN = "taken from an error queue or an in-doubt queue"
     """Somebody has it who looks after these."""
     RECEIVED = "received"
     """A program has taken it out of its queue, and is no trigger."""
@@ -39,6 +40,7 @@ class Evidence:
     r"""All that is known of one message.
 
     queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
+    resolved: whether an operator has said that it is settled.
     processed, attempted, started: what a trigger says: its consumer has accepted it; was called; has not answered.
     copied: why a copy of it is in a queue of some store: what an error queue has.
     confirmed: the class of the acknowledgment with which its way ended.
@@ -47,6 +49,7 @@ class Evidence:
 
     queue: str = ""
     key: str = ""
+    resolved: bool = False
     processed: bool = False
     attempted: bool = False
     started: bool = False
@@ -59,6 +62,8 @@ class Evidence:
 
 def end_of(known: Evidence) -> End:
     """Who has the message: what came last decides, as a store may have what was acknowledged since."""
+    if known.resolved:
+        return End.RESOLVED
     if known.processed:
         return End.PROCESSED
     if known.copied:
@@ -66,7 +71,7 @@ def end_of(known: Evidence) -> End:
     if known.has_letter:
         return End.DEAD_LETTER
     if known.confirmed == RECEIVED:
-        return End.RESOLVED if known.attempted else End.RECEIVED
+        return End.COPY_TAKEN if known.attempted else End.RECEIVED
     if known.confirmed:
         return End.LETTER_TAKEN
     if known.waits:

@@ -21,7 +21,8 @@ from simulator.client import MessageId
 from simulator.client.envelope import FailureNote
 from simulator.command.story import Step, logs_in, steps_in
 from simulator.edges.audit.ends import End, Evidence, end_of
-from simulator.edges.gateway.confirmations import ENDS, RECEIVED
+from simulator.edges.failed.desk import RESOLVED_BY
+from simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
 from simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
 from simulator.edges.history.documents import Documents, Record
 from simulator.edges.history.history import KEEP_S
@@ -126,10 +127,12 @@ class Reader:
         for _, message, record in self._documents(ENDS):
             if (known := self.answered.get(message)) is not None and record.outcome:
                 known.confirmed = CONFIRMATIONS.decode(record.outcome).message_class
+                known.resolved |= known.confirmed == RESOLVED
         for scope, key, record in self._documents(TRIGGER):
             if (known := by_key.get((scope.removeprefix(TRIGGER), key))) is not None:
                 known.attempted |= record.attempts > 0
                 known.processed |= record.entry is Entry.COMPLETED
+                known.resolved |= record.outcome.startswith(RESOLVED_BY.encode())
                 known.started = record.entry is Entry.STARTED
 
     def _documents(self, scope: str) -> Iterator[tuple[str, str, Record]]:

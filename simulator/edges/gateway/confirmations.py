@@ -27,6 +27,8 @@ from simulator.edges.history.history import HistoryError
 ENDS: Final = "ends"
 """The scope of the history that has them."""
 RECEIVED: Final = "ACK_RECEIVE"
+RESOLVED: Final = "RESOLVED"
+"""In place of a class: a dead letter that an operator has taken out for good (`mqproto failed resolve`)."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 LIMIT: Final = 100
 """How many are taken at once."""

@@ -42,6 +42,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
@@ -146,11 +147,19 @@ class StartedBy:
     owner: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reopen:
+    """Have a document absent that was started or has failed, and its attempts forgotten."""
+
+    scope: str
+    key: str
+
+
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
-Call: TypeAlias = Change | Look | StartedBy
+Call: TypeAlias = Change | Look | StartedBy | Reopen
 Answer: TypeAlias = Record | list[str] | None
-"""To Begin and Look, to StartedBy, to Finish."""
+"""To Begin and Look, to StartedBy, to Finish and Reopen."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -244,6 +253,9 @@ class Documents:
         self._expire()
         answers: dict[Call, Answer] = {}
         with self._engine.begin() as db:
+            for call in calls:
+                if isinstance(call, Reopen):
+                    self._reopen(db, call)
             for together in rounds(call for call in calls if isinstance(call, Begin | Finish)):
                 answers |= self._changed(db, together)
             asked = [call for call in calls if isinstance(call, Begin | Look) and call not in answers]
@@ -275,6 +287,13 @@ class Documents:
             for scope, key, entry, owner, attempts, outcome in found:
                 records[scope, key] = Record(Entry(entry), owner, attempts, outcome)
         return {call: records.get((call.scope, call.key), UNKNOWN) for call in calls}
+
+    def _reopen(self, db: Connection, call: Reopen) -> None:
+        table = documents.c
+        is_done = table.entry == CONSTANTS[Entry.COMPLETED]
+        here = and_(table.scope == call.scope, table.key == call.key, not_(is_done))
+        changes = {"entry": Entry.ABSENT.value, "owner": "", "attempts": 0, "ticket": 0, "outcome": b""}
+        db.execute(update(documents).where(here).values(changed_s=self._clock(), **changes))
 
     def _started_by(self, db: Connection, call: StartedBy) -> list[str]:
         table = documents.c

@@ -26,7 +26,17 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import ENTRY_AFTER, Attempt, Entry
-from simulator.edges.history.documents import Answer, Begin, Call, Documents, Finish, Look, Record, StartedBy
+from simulator.edges.history.documents import (
+    Answer,
+    Begin,
+    Call,
+    Documents,
+    Finish,
+    Look,
+    Record,
+    Reopen,
+    StartedBy,
+)
 from simulator.edges.history.errors import HistoryError
 
 __all__ = ["DocumentHistory", "HistoryError", "Record", "open_history"]
@@ -133,6 +143,14 @@ class DocumentHistory:
         except BaseException:
             self._begun.keep((scope, key), ticket)
             raise
+
+    async def reopen(self, scope: str, key: str) -> None:
+        """A document that was started, or has failed, is absent from now on: somebody says that it is to be processed.
+
+        What was completed stays so.
+        """
+        _check(scope, key)
+        await self._ask(Reopen(scope, key))
 
     async def look(self, scope: str, key: str) -> Record:
         """What the history has of a document."""

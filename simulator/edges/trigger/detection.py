@@ -59,6 +59,7 @@ class Detection:
             "nobody is asked if nothing is to be detected"
         )
         self.resolver = resolver
+        self.queue = queue
         self._scope = f"trigger/{queue}"
         self._owner = owner
         self._history = history

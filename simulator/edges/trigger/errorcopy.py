@@ -2,9 +2,10 @@
 
     body, label, body type, application tag, response queue    as they were
     correlation id    the message's identifier, 20 bytes
-    extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`
+    extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`,
+                      `correlation`
 
-`Envelope.of` and `FailureNote.of` each read their part of it.
+`Envelope.of` and `FailureNote.of` each read their part of it. `original_of` makes the message again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft
 from mqproto.wire import MessageIdentifier, message_identifier
 from simulator.client import ReceivedMessage
@@ -31,6 +33,8 @@ class _Both(FailureNote, frozen=True, kw_only=True, omit_defaults=True):
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
     """The copy of a message for an error queue. If the body leaves no room for an extension, it has none."""
+    correlation = message.record.properties.correlation_id
+    note = msgspec.structs.replace(note, correlation=correlation if any(correlation) else b"")
     envelope = Envelope.of(message.extension)
     is_enveloped = envelope != Envelope()
     if not is_enveloped:
@@ -57,4 +61,31 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         application_tag=record.properties.application_tag,
         correlation_id=message_identifier.encode(identifier),
         response_queue=message.response_queue,
+    )
+
+
+def original_of(copy: ReceivedMessage) -> Draft:
+    """The message that a copy is of, to be sent where it was once more; if that fails, there is a dead letter.
+
+    It has the id that its producer gave it, or else the identifier that it had: its trigger knows it by that.
+
+    Raises:
+        UsageError: it is no such copy.
+    """
+    note = FailureNote.of(copy.extension)
+    if note is None:
+        raise UsageError(f"{copy.id} is no copy that a trigger has made")
+    envelope = Envelope.of(copy.extension)
+    named = msgspec.structs.replace(envelope, producer_key=envelope.producer_key or note.message)
+    properties = copy.record.properties
+    return Draft(
+        body=copy.body,
+        label=copy.label,
+        transactional=copy.transactional,
+        extension=note.extension or named.as_extension(),
+        body_type=properties.body_type,
+        application_tag=properties.application_tag,
+        correlation_id=note.correlation or bytes(20),
+        response_queue=copy.response_queue,
+        journal_negative=True,
     )

@@ -121,6 +121,7 @@ class Trigger:
     ) -> None:
         self._connect = connect
         self._queue = queue
+        self._place = detection.queue
         self._policy = policy
         self._log = log.bind(queue=queue)
         self._judge = Judge(consumer, detection, policy.retries.attempts, policy.timeout_s, self._log)
@@ -280,7 +281,7 @@ class Trigger:
             reason=ending.reason,
             attempts=ending.attempt,
             message=str(message.id),
-            queue=self._queue,
+            queue=self._place,
         )
         taken.send(queue, copy_for(message, note))
 

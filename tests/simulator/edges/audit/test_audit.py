@@ -271,10 +271,10 @@ async def in_doubt(system: System, queue: str) -> None:
         await system.until_state("in-doubt", "in-doubt", queue)
 
 
-async def failed_and_resolved(system: System, queue: str) -> None:
+async def failed_and_taken(system: System, queue: str) -> None:
     async with system.trigger(queue, Attempt.FAILED_FOR_GOOD, errors="resolved"):
-        await system.post("failed-and-resolved", queue)
-        await system.until_state("failed", "failed-and-resolved", queue)
+        await system.post("failed-and-taken", queue)
+        await system.until_state("failed", "failed-and-taken", queue)
     await system.far.receive("resolved")
 
 
@@ -321,7 +321,7 @@ WAYS: Final = (
     Way(attempted_too_often, End.IN_ERROR_QUEUE, "retrieval failure"),
     Way(refused_without_an_error_queue, End.DEAD_LETTER, "NACK_RECEIVE_REJECTED"),
     Way(in_doubt, End.IN_IN_DOUBT_QUEUE),
-    Way(failed_and_resolved, End.RESOLVED),
+    Way(failed_and_taken, End.COPY_TAKEN),
     Way(being_processed, End.BEING_PROCESSED),
 )
 """How many there are at least, the issue of custody says: 25."""
@@ -339,7 +339,16 @@ def topology_text() -> str:
 
 async def audit(folder: Path) -> dict[str, Any]:
     """What the command says."""
-    command = [*COMMAND, "audit", str(folder / "two.toml"), "--directory", str(folder), "--json", "--each"]
+    command = [
+        *COMMAND,
+        "audit",
+        "-t",
+        str(folder / "two.toml"),
+        "--directory",
+        str(folder),
+        "--json",
+        "--each",
+    ]
     done = await trio.run_process(command, capture_stdout=True, check=False)
     found: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (1 if found["ends"]["unaccounted for"] else 0)

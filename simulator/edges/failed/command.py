@@ -1,0 +1,199 @@
+"""`mqproto failed list`, `show`, `retry` and `resolve`: one desk for all that has failed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mqproto.base.errors import UsageError
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    DirectoryOption,
+    HistoryOption,
+    JsonOption,
+    TopologyOption,
+    complain,
+    place_of,
+    print_json,
+    run_task,
+)
+
+if TYPE_CHECKING:
+    from simulator.edges.failed.failures import Chosen, Found
+    from simulator.topology.places import Place
+
+app = typer.Typer(help="Messages that have failed: see them, try them again, or say that they are settled.")
+NamesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MESSAGE|KEY]...", help="Messages by their identifiers, or by their producer's ids."
+    ),
+]
+QueueOption = Annotated[
+    str, typer.Option("--queue", "-q", help="Only those that were in this queue, or on their way there.")
+]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", help="Only those whose failure and reason have this text in them.")
+]
+SinceOption = Annotated[
+    datetime | None, typer.Option("--since", help="Only those that failed then or later, UTC.")
+]
+UntilOption = Annotated[datetime | None, typer.Option("--until", help="Only those that failed before, UTC.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All that the other options leave.")]
+
+
+@app.command("list")
+def list_(
+    queue: QueueOption = "",
+    reason: ReasonOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """All that error queues, in-doubt queues and dead-letter queues have, and why. Nodes may run, or not."""
+    from simulator.edges.failed.report import told
+
+    _, found = _found(topology, directory, _chosen(None, queue, reason, since, until))
+    if as_json:
+        print_json(
+            {
+                "failed": [failure.as_json() for failure in found.failures],
+                "not_whole": found.not_whole,
+                "not_here": found.not_here,
+            }
+        )
+    else:
+        for line in told(found):
+            print(line)
+    return DONE
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="MESSAGE|KEY")],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """One message that has failed: why, and all that is in it."""
+    from simulator.command.talk import message_as_json
+    from simulator.edges.failed.desk import the_one
+    from simulator.edges.failed.report import shown
+
+    _, found = _found(topology, directory, _chosen([name], "", "", None, None))
+    failure = the_one(found.failures, name)
+    if as_json:
+        print_json(failure.as_json() | {"copy": message_as_json(failure.found)})
+    else:
+        for line in shown(failure):
+            print(line)
+    return DONE
+
+
+@app.command()
+def retry(
+    names: NamesArgument = None,
+    every: AllOption = False,
+    queue: QueueOption = "",
+    reason: ReasonOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    history: HistoryOption = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run."""
+    from simulator.edges.failed import desk
+
+    place, found = _found(topology, directory, _chosen(_asked_for(names, every), queue, reason, since, until))
+
+    async def carry_out() -> int:
+        async with desk.history_at(place, history) as documents:
+            return await desk.retry(place, documents, found.failures)
+
+    return _done(names, found, run_task(carry_out), "sent once more", as_json)
+
+
+@app.command()
+def resolve(
+    names: NamesArgument = None,
+    note: Annotated[str, typer.Option("--note", help="What was done; the history keeps it.")] = "",
+    every: AllOption = False,
+    queue: QueueOption = "",
+    reason: ReasonOption = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    history: HistoryOption = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
+    from simulator.edges.failed import desk
+
+    place, found = _found(topology, directory, _chosen(_asked_for(names, every), queue, reason, since, until))
+
+    async def carry_out() -> int:
+        async with desk.history_at(place, history) as documents:
+            return await desk.resolve(place, documents, found.failures, note)
+
+    return _done(names, found, run_task(carry_out), "resolved", as_json)
+
+
+def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
+    """The names, or None for all.
+
+    Raises:
+        UsageError: neither was said, or both.
+    """
+    if bool(names) == every:
+        raise UsageError(
+            "say which: messages by their identifiers or ids, or --all, with --reason for some of them"
+        )
+    return names or None
+
+
+def _chosen(
+    names: list[str] | None, queue: str, reason: str, since: datetime | None, until: datetime | None
+) -> Chosen:
+    from simulator.edges.failed.failures import Chosen
+
+    return Chosen(
+        names=names,
+        queue=queue,
+        reason=reason,
+        since=since and since.replace(tzinfo=UTC),
+        until=until and until.replace(tzinfo=UTC),
+    )
+
+
+def _found(topology: str, directory: Path | None, chosen: Chosen) -> tuple[Place, Found]:
+    from simulator.edges.failed.failures import found_in
+
+    place = place_of(topology, directory)
+    found = found_in(place)
+    found.failures = [failure for failure in found.failures if chosen.has(failure)]
+    return place, found
+
+
+def _done(names: list[str] | None, found: Found, count: int, what: str, as_json: bool) -> int:
+    """Say what was done, and which of the names nobody has. Status 1 if there is one."""
+    known = {name for failure in found.failures for name in (failure.id, failure.key)}
+    missing = [name for name in names or [] if name not in known]
+    if as_json:
+        print_json({"messages": count, "unknown": missing})
+    else:
+        print(f"{count:,} message{'' if count == 1 else 's'} {what}")
+    for name in missing:
+        complain(f"no message that failed is called {name}: `mqproto failed list` has them")
+    for node in found.not_here if missing else []:
+        complain(f"the store of {node} is not here, and was not looked into")
+    return FINDING if missing else DONE

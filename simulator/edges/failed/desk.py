@@ -1,0 +1,141 @@
+"""What an operator does about messages that have failed.
+
+The document history is put right first, and a message leaves its queue afterwards. If one of them dies in between,
+nothing is lost or processed twice: the same is done once more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from mqproto.base.errors import UsageError
+from mqproto.edge.exactlyonce import Attempt
+from simulator.client import Client, connect
+from simulator.edges.failed.failures import Failure, lies_as
+from simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
+from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.trigger.errorcopy import original_of
+from simulator.topology import places
+from simulator.topology.places import Place
+
+TOGETHER: Final = 50
+"""How many messages leave a queue in one transaction at most; it takes a few megabytes of them."""
+TOGETHER_BYTES: Final = 2**20
+RESOLVED_BY: Final = "resolved by an operator"
+"""How the outcome begins that the history has of what was settled by hand."""
+
+
+@asynccontextmanager
+async def history_at(place: Place, url: str) -> AsyncIterator[DocumentHistory | None]:
+    """The document history that was named, or the file beside the stores; None if there is none.
+
+    Raises:
+        UsageError, HistoryError: it cannot be had.
+    """
+    if not url and not (place.directory / "history.sqlite").is_file():
+        yield None
+        return
+    async with open_history(url or places.history_url(place.directory)) as history:
+        yield history
+
+
+async def retry(place: Place, history: DocumentHistory | None, failures: Iterable[Failure]) -> int:
+    """Send messages where they were once more, in their order; how many went.
+
+    Each is new to its trigger, under the key that it had: its producer's id, or its first identifier.
+
+    Raises:
+        UsageError: one of them has left its queue meanwhile, or cannot be sent; those before it went.
+        NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
+    """
+    count = 0
+    for node, where, run in _runs(failures):
+        async with connect(place.topology, node, place.directory) as client:
+            for some in run:
+                if some[0].is_letter:
+                    count += await client.send_back(where, lies_as(some))
+                    continue
+                if history is not None:
+                    for failure in some:
+                        await history.reopen(f"trigger/{failure.queue}", key_of(failure))
+                await _send_again(place, client, some)
+                count += len(some)
+    return count
+
+
+async def _send_again(place: Place, client: Client, some: list[Failure]) -> None:
+    async with client.transaction(some[0].where, chosen=lies_as(some)) as taken:
+        for failure in some:
+            taken.send(place.name_at(client.node, failure.queue), original_of(failure.found))
+
+
+async def resolve(
+    place: Place, history: DocumentHistory | None, failures: Iterable[Failure], note: str
+) -> int:
+    """Take messages out of their queues for good, as somebody has seen to them; how many.
+
+    Args:
+        note: what was done, for those who ask later.
+
+    Raises:
+        As for `retry`.
+    """
+    count = 0
+    said = f"{RESOLVED_BY}: {note}" if note else RESOLVED_BY
+    for node, where, run in _runs(failures):
+        async with connect(place.topology, node, place.directory) as client:
+            for some in run:
+                if history is not None:
+                    for failure in some:
+                        await _settle(history, failure, said)
+                async with client.transaction(where, chosen=lies_as(some)):
+                    count += len(some)
+    return count
+
+
+async def _settle(history: DocumentHistory, failure: Failure, said: str) -> None:
+    if failure.is_letter:
+        kept = msgspec.json.encode(Confirmation(RESOLVED, int(time.time())))
+        await history.finish(ENDS, failure.id, Attempt.SUCCEEDED, kept)
+    else:
+        await history.finish(f"trigger/{failure.queue}", key_of(failure), Attempt.SUCCEEDED, said.encode())
+
+
+def key_of(failure: Failure) -> str:
+    """What its trigger calls it in the history."""
+    return failure.key or failure.id
+
+
+def _runs(failures: Iterable[Failure]) -> Iterable[tuple[str, str, list[list[Failure]]]]:
+    """By node and queue, what goes in one transaction each, in order."""
+    ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
+    for (node, where), run in groupby(ordered, key=lambda failure: (failure.node, failure.where)):
+        parts: list[list[Failure]] = []
+        size_bytes = 0
+        for failure in run:
+            size_bytes += len(failure.found.packet)
+            if not parts or len(parts[-1]) == TOGETHER or size_bytes > TOGETHER_BYTES:
+                parts.append([])
+                size_bytes = len(failure.found.packet)
+            parts[-1].append(failure)
+        yield node, where, parts
+
+
+def the_one(failures: list[Failure], name: str) -> Failure:
+    """The failure with this identifier or this producer's id.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if not failures:
+        raise UsageError(f"no message that failed is called {name}: `mqproto failed list` has them")
+    if len(failures) > 1:
+        where = ", ".join(failure.id for failure in failures)
+        raise UsageError(f"{len(failures)} messages have the id {name}: name one of {where}")
+    return failures[0]

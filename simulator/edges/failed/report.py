@@ -1,0 +1,66 @@
+"""Failures in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from mqproto.base import foreign
+from simulator.client.envelope import Envelope
+from simulator.command.talk import message_as_json
+from simulator.edges.failed.failures import Failure, Found
+
+REASONS: Final = 10
+"""So many reasons are counted by name."""
+SHOWN: Final = 4_096
+"""Characters of a value that somebody else has written; --json has all."""
+
+
+def told(found: Found) -> Iterator[str]:
+    """A line for each failure, by the queue that has it, and how many there are for each reason."""
+    for where, run in groupby(found.failures, key=lambda failure: failure.place):
+        failures = list(run)
+        yield f"{where}: {_counted(len(failures))}"
+        for failure in failures:
+            yield f"  {_line(failure)}"
+    reasons = Counter(_why(failure) for failure in found.failures)
+    yield f"{_counted(len(found.failures))} failed" + ":" * bool(reasons)
+    for reason, count in reasons.most_common(REASONS):
+        yield f"  {count:,} {reason}"
+    if len(reasons) > REASONS:
+        yield f"  {len(reasons) - REASONS:,} reasons more"
+    yield from (f"not whole: {line}" for line in found.not_whole)
+    if found.not_here:
+        verb = "is" if len(found.not_here) == 1 else "are"
+        yield f"{', '.join(found.not_here)} {verb} not here: what lies there is not known"
+
+
+def shown(failure: Failure) -> Iterator[str]:
+    """All that is known of one."""
+    yield f"{_line(failure)}"
+    yield f"in {failure.place} as {failure.found.id}"
+    fields = message_as_json(failure.found)
+    kind = Envelope.of(failure.found.extension).content_type
+    for name, value in (("content_type", kind), *fields.items()):
+        if value not in ("", None, [], 0, False):
+            yield f"{name}: {foreign.shown(str(value), SHOWN)}"
+
+
+def _line(failure: Failure) -> str:
+    key = f" ({failure.key})" * bool(failure.key)
+    attempts = (
+        f", {failure.attempts} attempt{'' if failure.attempts == 1 else 's'}" if failure.attempts else ""
+    )
+    return (
+        f"{failure.id}{key} for {failure.queue}: {_why(failure)}{attempts}, {failure.since:%Y-%m-%d %H:%M:%S}"
+    )
+
+
+def _why(failure: Failure) -> str:
+    return failure.failure + (f": {foreign.shown(failure.reason, SHOWN)}" if failure.reason else "")
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"

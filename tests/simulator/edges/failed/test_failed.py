@@ -1,0 +1,239 @@
+"""What has failed is listed, tried again under the id that it had and in its order, or resolved."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from mqproto.edge.exactlyonce import Attempt, Entry
+from mqproto.messages.drafts import Draft
+from simulator.base.log import node_log
+from simulator.client import Client, Reject, connect
+from simulator.client.envelope import Envelope
+from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.trigger.callee import Answer, Call
+from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.trigger import CORRELATION, Policy, Trigger
+from simulator.topology import Topology, parse, places
+from tests.simulator.running import Log, running_with_client
+from tests.simulator.typed import COMMAND
+
+COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "150"))
+GROUPS: Final = 5
+DESK: Final = """
+[node.desk]
+[node.desk.queue.orders]
+transactional = true
+[node.desk.queue.errors]
+transactional = true
+"""
+FOR_GOOD: Final = {0: "no-customer: there is none", 1: "no-stock: it is sold out"}
+
+
+class Refuses:
+    """A consumer that refuses each message for one of three reasons, until it is told to accept them."""
+
+    def __init__(self) -> None:
+        self.accepted: list[Call] = []
+        self.has_changed_its_mind = False
+        self._called = trio.Event()
+
+    async def until(self, count: int) -> None:
+        """Wait until so many are accepted."""
+        while len(self.accepted) < count:
+            await self._called.wait()
+
+    async def call(self, call: Call) -> Answer:
+        number = int(call.body)
+        if self.has_changed_its_mind:
+            self.accepted.append(call)
+            self._called.set()
+            self._called = trio.Event()
+            return Answer(Attempt.SUCCEEDED)
+        if reason := FOR_GOOD.get(number % 3):
+            return Answer(Attempt.FAILED_FOR_GOOD, reason)
+        return Answer(Attempt.FAILED_FOR_NOW, "HTTP 500")
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return parse(DESK, "desk.toml").with_free_ports()
+
+
+@pytest.fixture
+async def desk(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
+    async with running_with_client(topology, "desk", tmp_path) as client:
+        yield client
+
+
+@pytest.fixture
+async def history(desk: Client, tmp_path: Path) -> AsyncIterator[DocumentHistory]:
+    async with open_history(places.history_url(tmp_path)) as history:
+        yield history
+
+
+@asynccontextmanager
+async def trigger(
+    topology: Topology, folder: Path, history: DocumentHistory, consumer: Refuses
+) -> AsyncIterator[None]:
+    policy = Policy(
+        error_queue="errors", group_by=CORRELATION, parallel=GROUPS, retries=Retries(interval_s=0, attempts=1)
+    )
+    detection = Detection(r"desk\orders", "desk trigger", history)
+    connected = partial(connect, topology, "desk", folder)
+    runs = Trigger(connected, "orders", consumer, detection, policy, node_log(Log(), "desk trigger"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runs.run)
+        yield
+        runs.stop()
+
+
+class Typed:
+    """The commands, beside nodes of this process, whose locks are theirs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        file = folder / "desk.toml"
+        file.write_text(DESK, "utf-8")
+        self._options = ("-t", str(file), "--directory", str(folder))
+
+    async def run(self, *words: str, status: int = 0) -> str:
+        done = await trio.run_process(
+            [*COMMAND, "failed", *words, *self._options],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr.decode()
+        return done.stdout.decode() + done.stderr.decode()
+
+    async def listed(self, *words: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(await self.run("list", "--json", *words))["failed"]
+        return found
+
+
+async def until_there_are(client: Client, count: int, queue: str) -> None:
+    while (await waiting(client))[queue] < count:  # noqa: ASYNC110
+        await trio.sleep(0.02)
+
+
+async def waiting(client: Client) -> dict[str, int]:
+    return {queue.name: queue.waiting for queue in (await client.queues()).local}
+
+
+def an_order(number: int) -> Draft:
+    """Half of them have an id of their producer's."""
+    extension = Envelope(producer_key=f"order-{number}").as_extension() if number % 2 else b""
+    return Draft(
+        body=str(number).encode(),
+        label=f"number {number}",
+        transactional=True,
+        extension=extension,
+        correlation_id=bytes([number % GROUPS + 1] * 20),
+        body_type=8,
+        application_tag=number,
+    )
+
+
+async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_order_or_resolved(
+    desk: Client, history: DocumentHistory, topology: Topology, tmp_path: Path
+) -> None:
+    typed, consumer = Typed(tmp_path), Refuses()
+    numbers = list(range(COUNT))
+    async with trigger(topology, tmp_path, history, consumer):
+        sent = await desk.send_many("orders", map(an_order, numbers))
+        await until_there_are(desk, COUNT, "errors")
+        by_number = dict(zip(numbers, map(str, sent), strict=True))
+        listed = await typed.listed()
+        assert Counter(one["failure"] for one in listed) == {
+            "business error": 2 * COUNT // 3,
+            "retrieval failure": COUNT // 3,
+        }
+        assert {one["message"] for one in listed} == set(by_number.values())
+        assert len(await typed.listed("--reason", "NO-STOCK")) == COUNT // 3
+
+        consumer.has_changed_its_mind = True
+        text = await typed.run("retry", "--all", "--reason", "no-customer")
+        assert text == f"{COUNT // 3} messages sent once more\n"
+        some = [by_number[number] for number in numbers if number % 3 == 2]
+        assert await typed.run("retry", *some) == f"{COUNT // 3} messages sent once more\n"
+        await consumer.until(2 * COUNT // 3)
+        text = await typed.run("resolve", "--all", "--reason", "sold out", "--note", "called the shop")
+        assert text == f"{COUNT // 3} messages resolved\n"
+        assert await typed.listed() == []
+        assert (await waiting(desk))["errors"] == 0
+    # Each was called once more, as it was, under the id that it had, and in order within its group.
+    called: dict[bytes, list[int]] = {}
+    for call in consumer.accepted:
+        number = int(call.body)
+        called.setdefault(call.correlation_id, []).append(number)
+        assert call.key == (f"order-{number}" if number % 2 else by_number[number])
+        assert (call.label, call.correlation_id) == (f"number {number}", an_order(number).correlation_id)
+    for order in called.values():
+        for reason in (0, 2):
+            of_one = [number for number in order if number % 3 == reason]
+            assert of_one == sorted(of_one)
+    assert sorted(number for order in called.values() for number in order) == [
+        number for number in numbers if number % 3 != 1
+    ]
+    record = await history.look(r"trigger/desk\orders", "order-1")
+    assert (record.entry, record.outcome) == (Entry.COMPLETED, b"resolved by an operator: called the shop")
+
+
+async def test_dead_letters_are_on_the_same_desk(desk: Client, topology: Topology, tmp_path: Path) -> None:
+    typed = Typed(tmp_path)
+    sent = []
+    for number in range(3):
+        sent.append(str(await desk.send("orders", b"%d" % number, transactional=True, journal_negative=True)))
+        async with desk.transaction("orders"):
+            raise Reject
+    listed = await typed.listed()
+    assert [(one["message"], one["failure"], one["queue"]) for one in listed] == [
+        (one, "NACK_RECEIVE_REJECTED", r"desk\orders") for one in sent
+    ]
+    assert "1 message sent once more" in await typed.run("retry", sent[1])
+    [message] = await desk.receive("orders")
+    assert message.body == b"1"
+    assert "1 message resolved" in await typed.run("resolve", sent[0])
+    assert [one["message"] for one in await typed.listed()] == [sent[2]]
+    shown = await typed.run("show", sent[2])
+    assert shown.startswith(f"{sent[2]} for desk\\orders: NACK_RECEIVE_REJECTED, 20")
+    assert "body: 2" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (
+            ("retry",),
+            "say which: messages by their identifiers or ids, or --all, with --reason for some of them",
+        ),
+        (("retry", "one", "--all"), "say which"),
+        (("show", "one"), "no message that failed is called one: `mqproto failed list` has them"),
+    ],
+)
+def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    command = [*COMMAND, "failed", *words, "-t", "three-node", "--directory", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+async def test_a_name_that_nobody_has_is_said_and_the_others_go(desk: Client, tmp_path: Path) -> None:
+    sent = await desk.send("orders", b"one", transactional=True, journal_negative=True)
+    async with desk.transaction("orders"):
+        raise Reject
+    said = await Typed(tmp_path).run("resolve", str(sent), "another", status=1)
+    assert "1 message resolved" in said
+    assert "no message that failed is called another" in said
