@@ -7,26 +7,30 @@ nothing is lost or processed twice: the same is done once more.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import groupby
 from typing import Final
 
 import msgspec
+import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.client import Client, connect
+from simulator.client import Client, MessageId, connect
 from simulator.edges.failed.failures import Failure, lies_as
 from simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.errorcopy import original_of
+from simulator.node.control import BATCH_LIMIT
 from simulator.topology import places
 from simulator.topology.places import Place
 
 TOGETHER: Final = 50
 """How many messages leave a queue in one transaction at most; it takes a few megabytes of them."""
 TOGETHER_BYTES: Final = 2**20
+READ_S: Final = 0.02
+"""How long to wait before a node is looked at again that reads messages from its disk."""
 RESOLVED_BY: Final = "resolved by an operator"
 """How the outcome begins that the history has of what was settled by hand."""
 
@@ -55,9 +59,12 @@ async def retry(place: Place, history: DocumentHistory | None, failures: Iterabl
         NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
     """
     count = 0
-    for node, where, run in _runs(failures):
-        async with connect(place.topology, node, place.directory) as client:
-            for some in run:
+    for node, where, run in _by_queue(failures):
+        async with (
+            connect(place.topology, node, place.directory) as client,
+            in_parts(client, where, run) as following,
+        ):
+            while some := await following():
                 if some[0].is_letter:
                     count += await client.send_back(where, lies_as(some))
                     continue
@@ -88,9 +95,12 @@ async def resolve(
     """
     count = 0
     said = f"{RESOLVED_BY}: {note}" if note else RESOLVED_BY
-    for node, where, run in _runs(failures):
-        async with connect(place.topology, node, place.directory) as client:
-            for some in run:
+    for node, where, run in _by_queue(failures):
+        async with (
+            connect(place.topology, node, place.directory) as client,
+            in_parts(client, where, run) as following,
+        ):
+            while some := await following():
                 if history is not None:
                     for failure in some:
                         await _settle(history, failure, said)
@@ -107,24 +117,66 @@ async def _settle(history: DocumentHistory, failure: Failure, said: str) -> None
         await history.finish(f"trigger/{failure.queue}", key_of(failure), Attempt.SUCCEEDED, said.encode())
 
 
+class _PutBackError(Exception):
+    """Ends the transactions of what was only in the way."""
+
+
+@asynccontextmanager
+async def in_parts(
+    client: Client, where: str, failures: list[Failure]
+) -> AsyncIterator[Callable[[], Awaitable[list[Failure]]]]:
+    """The messages that go next in one transaction, each time that it is called; none when all have gone.
+
+    Only what is in its node's memory can be chosen. So messages before them that are not meant are received in
+    transactions, that the node reads on, and are back in their places at the end.
+    """
+    left = list(failures)
+
+    async def following() -> list[Failure]:
+        while left:
+            there = {message.id for message in await client.peek(where, BATCH_LIMIT)}
+            if some := _together(left, there):
+                del left[: len(some)]
+                return some
+            if in_the_way := there - set(lies_as(left)):
+                await held.enter_async_context(client.transaction(where, chosen=in_the_way))
+                continue
+            [status] = [queue for queue in (await client.queues()).local if queue.name == where]
+            if there or status.waiting == status.unsettled:
+                raise UsageError(
+                    f"{where} has no message {left[0].found.id}: somebody has it, or it has left"
+                )
+            await trio.sleep(READ_S)  # The node is reading.
+        return []
+
+    with suppress(_PutBackError):
+        async with AsyncExitStack() as held:
+            yield following
+            raise _PutBackError
+
+
+def _together(left: list[Failure], there: Collection[MessageId]) -> list[Failure]:
+    """The first of them, as far as they are there and not too large together."""
+    some: list[Failure] = []
+    size_bytes = 0
+    for failure in left[:TOGETHER]:
+        size_bytes += len(failure.found.packet)
+        if failure.found.id not in there or (some and size_bytes > TOGETHER_BYTES):
+            break
+        some.append(failure)
+    return some
+
+
 def key_of(failure: Failure) -> str:
     """What its trigger calls it in the history."""
     return failure.key or failure.id
 
 
-def _runs(failures: Iterable[Failure]) -> Iterable[tuple[str, str, list[list[Failure]]]]:
-    """By node and queue, what goes in one transaction each, in order."""
+def _by_queue(failures: Iterable[Failure]) -> Iterator[tuple[str, str, list[Failure]]]:
+    """By node and queue, in order."""
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
     for (node, where), run in groupby(ordered, key=lambda failure: (failure.node, failure.where)):
-        parts: list[list[Failure]] = []
-        size_bytes = 0
-        for failure in run:
-            size_bytes += len(failure.found.packet)
-            if not parts or len(parts[-1]) == TOGETHER or size_bytes > TOGETHER_BYTES:
-                parts.append([])
-                size_bytes = len(failure.found.packet)
-            parts[-1].append(failure)
-        yield node, where, parts
+        yield node, where, list(run)
 
 
 def the_one(failures: list[Failure], name: str) -> Failure:

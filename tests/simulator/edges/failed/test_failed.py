@@ -29,7 +29,7 @@ from simulator.topology import Topology, parse, places
 from tests.simulator.running import Log, running_with_client
 from tests.simulator.typed import COMMAND
 
-COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "150"))
+COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "600"))
 GROUPS: Final = 5
 DESK: Final = """
 [node.desk]
