@@ -28,6 +28,7 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
+from simulator.client.envelope import Envelope
 from simulator.edges.gateway.refusals import Code, Refusal
 from simulator.edges.history.history import HistoryError, Record
 from simulator.topology import Topology
@@ -90,8 +91,14 @@ class Handed:
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's."""
+        draft = self.draft
+        parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
+        envelope = Envelope(content_type=self.content_type, producer_key=self.key).as_extension()
+        if draft.body_type or draft.application_tag or draft.extension != envelope:
+            # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
+            parts += [str(draft.body_type).encode(), str(draft.application_tag).encode(), draft.extension]
         digest = hashlib.sha256()
-        for part in (self.content_type.encode(), self.draft.label.encode("utf-8"), self.draft.body):
+        for part in parts:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
         return digest.hexdigest()
