@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from captures.decode.digest import HEAD_MASK, digests
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
-from captures.decode.row import CLASS_NAMES
+from captures.decode.row import CLASS_NAMES, body_text
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.codec import AT_A_TIME, add_findings, seen_packet
+from captures.pipeline.columns.codec import AT_A_TIME, BODY_TEXT, add_findings, seen_packet
 from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
 from captures.pipeline.octets import (
@@ -95,6 +95,18 @@ class Messages:
         self._add_kind(names)
         self._add_own_findings()
         self._put("digest", self._digests())
+
+    def add_texts(self) -> None:
+        """Fill in what bodies say, one by one."""
+        properties = self.fields.inside("properties")
+        at = properties.place("message_body")
+        ends = at + properties.numbers("message_size")
+        types = properties.numbers("body_type").tolist()
+        bodies = map(slice, at.tolist(), ends.tolist())
+        found = [
+            body_text(self.data[where].tobytes(), kind) for where, kind in zip(bodies, types, strict=True)
+        ]
+        self.table.put_items(BODY_TEXT, self.rows, found)
 
     def _put(self, column: str, values: Any, where: Mask | None = None) -> None:
         """A value for each row, or for some of them."""
