@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
+from simulator.client import connect
 from simulator.client.client import DraftOptions
 from simulator.edges.headers import (
     EXTENSION_ROOM_BYTES,
@@ -17,9 +19,14 @@ from simulator.edges.headers import (
     headers_of,
     options_in,
 )
+from simulator.edges.trigger.judgment import call_for
+from simulator.topology import load
+from tests.captures.wireshark.dissecting import drawn
+from tests.simulator.gateways import gateway
+from tests.simulator.running import running
 
 NUMBERS = st.integers(0, 0xFFFFFFFF)
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 
 
 @st.composite
@@ -91,3 +98,50 @@ def test_a_header_that_cannot_be_is_refused_by_name(headers: dict[str, str], wor
 def test_an_administration_queue_hears_of_everything_unless_something_is_said(asked: str, flags: int) -> None:
     headers = {"MQ-Admin-Queue": "q", "MQ-Acknowledge": asked}
     assert options_in(lambda name: headers.get(name, "")).get("acknowledgments") == flags
+
+
+QUEUES = st.sampled_from(
+    [
+        "",
+        r"destination\notes",
+        r"DIRECT=TCP:127.0.0.9\PRIVATE$\q",
+        r"PRIVATE=0000000D-0000-0000-0000-00000000000A\00000011",
+    ]
+)
+
+
+async def test_what_comes_by_http_goes_by_http_as_it_came(tmp_path: Path) -> None:
+    """Through a gateway, a queue manager and what a trigger makes of it: every header says the same, and the body."""
+    topology = load("three-node").with_free_ports()
+    handed = [
+        (
+            options | {"response_queue": response, "admin_queue": admin, "acknowledgments": bool(admin) * 5},
+            body,
+        )
+        for options, response, admin, body in drawn(
+            st.tuples(said(), QUEUES, QUEUES, st.binary(max_size=50)), 40
+        )
+    ]
+    sent = {}
+    named = {r"destination\notes": str(topology.resolve(r"destination\notes").format_name)}
+    async with (
+        running(topology, "destination", tmp_path),
+        connect(topology, "destination", tmp_path) as client,
+        gateway(topology, tmp_path) as producer,
+    ):
+        for options, body in handed:
+            headers = headers_of(options)
+            answer = await producer.post("/queues/notes/messages", content=body, headers=headers)
+            assert answer.status_code == 200, (options, answer.text)
+            sent[answer.json()["id"]] = options, body
+        # Acknowledgments are among them.
+        found = await client.receive("notes", 500)
+        for message in (each for each in found if each.message_class == "NORMAL"):
+            options, body = sent.pop(str(message.id))
+            call = call_for(message)
+            for which in ("response_queue", "admin_queue"):
+                options[which] = named.get(str(options[which]), options[which])
+            assert call.body == body
+            headers = call.headers()
+            assert {name: headers[name] for name in headers.keys() & HEADERS.keys()} == headers_of(options)
+        assert not sent

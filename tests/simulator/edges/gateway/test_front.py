@@ -163,7 +163,7 @@ async def test_the_other_properties_are_carried_as_they_are(
         "MQ-Application-Tag": "4000000000",
         "MQ-Extension": base64.b64encode(b"<any>\0\xff").decode(),
         "MQ-Response-Queue": "destination%5Cnotes",
-        "MQ-Admin-Queue": r"DIRECT=TCP:10.0.0.1\private$\acks",
+        "MQ-Admin-Queue": r"DIRECT=TCP:127.0.0.9\private$\acks",
         "MQ-Acknowledge": "no-arrival, receipt",
         "MQ-Body-Type": "8",
         "Idempotency-Key": "order-17",
@@ -173,7 +173,7 @@ async def test_the_other_properties_are_carried_as_they_are(
     assert (message.body, message.body_type, message.application_tag) == (b"\xff\xfe", 8, 4_000_000_000)
     assert message.extension == b"<any>\0\xff"
     assert message.response_queue == str(topology.resolve(r"destination\notes").format_name)
-    assert message.admin_queue == r"DIRECT=TCP:10.0.0.1\PRIVATE$\acks"
+    assert message.admin_queue == r"DIRECT=TCP:127.0.0.9\PRIVATE$\acks"
     assert message.acknowledgments == ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL
 
 
