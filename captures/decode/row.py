@@ -73,7 +73,7 @@ class PacketRow:
         sent_time_s, time_to_be_received_s, hop_count, delivery: express, recoverable or transactional.
         journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
-        body_text: as `body_text` has it.
+        body_text: as `body_text` has it; null if it is encrypted.
         authenticated: whether it has a SecurityHeader.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.
@@ -250,7 +250,8 @@ def message_columns(message: UserMessage) -> dict[str, Any]:
 def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
     row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
     _tell(row, message)
-    row.body_text = body_text(message.properties.message_body, message.properties.body_type)
+    if message.security is None or not message.security.body_encrypted:
+        row.body_text = body_text(message.properties.message_body, message.properties.body_type)
     if sight.acknowledgment is not None:
         body = sight.acknowledgment
         row.ack_sequence = shown(body.tx_sequence_id)

@@ -156,9 +156,10 @@ local function show_acknowledgment(kind, message, tvb)
   return scope
 end
 
--- What the body says, below the bytes that it is made of.
+-- What the body says, below the bytes that it is made of; nothing of one that is encrypted.
 local function show_content(message, tvb)
-  local properties = message.properties
+  local properties, security = message.properties, message.security
+  if security and part(security.flags, named_bits.SecurityHeader.body_encrypted) == 1 then return end
   local body = properties._places.message_body
   local content = content_of(
     message._reader.data:sub(body.at + 1, body.at + body.size), properties.body_type,

@@ -97,16 +97,15 @@ class Messages:
         self._put("digest", self._digests())
 
     def add_texts(self) -> None:
-        """Fill in what bodies say, one by one."""
-        properties = self.fields.inside("properties")
-        at = properties.place("message_body")
-        ends = at + properties.numbers("message_size")
-        types = properties.numbers("body_type").tolist()
-        bodies = map(slice, at.tolist(), ends.tolist())
-        found = [
-            body_text(self.data[where].tobytes(), kind) for where, kind in zip(bodies, types, strict=True)
-        ]
-        self.table.put_items(BODY_TEXT, self.rows, found)
+        """Fill in what bodies say that are not encrypted, one by one."""
+        properties, flags = self.fields.inside("properties"), self.fields.inside("security").numbers("flags")
+        is_plain = SecurityHeader.body_encrypted.within(flags) == 0
+        at = properties.place("message_body")[is_plain]
+        ends = at + properties.numbers("message_size")[is_plain]
+        types = properties.numbers("body_type")[is_plain]
+        places = zip(at.tolist(), ends.tolist(), types.tolist(), strict=True)
+        found = [body_text(self.data[start:end].tobytes(), kind) for start, end, kind in places]
+        self.table.put_items(BODY_TEXT, self.rows[is_plain], found)
 
     def _put(self, column: str, values: Any, where: Mask | None = None) -> None:
         """A value for each row, or for some of them."""

@@ -133,6 +133,18 @@ def test_the_text_of_a_body_is_what_it_says_if_that_is_text(
     assert rows(scene)[-1].body_text == text
 
 
+def test_a_body_that_is_encrypted_has_no_text() -> None:
+    message = a_full_message()
+    assert message.security is not None
+    found = {}
+    for message.security.body_encrypted in (False, True):
+        scene = Scene()
+        scene.wire("a", "c").put("a", encode_packet(message))
+        found[message.security.body_encrypted] = rows(scene)[-1].body_text
+    assert found[False]
+    assert found[True] is None
+
+
 @given(
     st.binary(max_size=30) | st.sampled_from(DOCUMENTS).flatmap(mutated),
     st.sampled_from([0, 0, 8, 30, 31, 72, 768]),
