@@ -5,6 +5,9 @@ Each row has every key, whatever the packet is; what a packet has not is null. N
 
 from __future__ import annotations
 
+import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -13,6 +16,7 @@ from typing import Any, Final
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from captures.decode.sequences import shown
 from captures.decode.sight import Acknowledged, Sight
+from mqproto.bodies import BYTES, read_body
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
@@ -26,6 +30,11 @@ from mqproto.wire import (
 )
 
 NANOSECONDS: Final = 1_000_000_000
+BODY_TEXT_LIMIT: Final = 16_384
+"""Characters of a body's text that a row has, at most."""
+_WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
+_LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
+_NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 CLASS_NAMES: Final = {int(each): each.name for each in MessageClass}
 
 
@@ -64,6 +73,7 @@ class PacketRow:
         sent_time_s, time_to_be_received_s, hop_count, delivery: express, recoverable or transactional.
         journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
+        body_text: as `body_text` has it; null if it is encrypted.
         authenticated: whether it has a SecurityHeader.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.
@@ -136,6 +146,7 @@ class PacketRow:
     application_tag: int | None = None
     body_bytes: int | None = None
     extension_bytes: int | None = None
+    body_text: str | None = None
     acknowledgments: int | None = None
     authenticated: bool | None = None
     sequence: str | None = None
@@ -239,6 +250,8 @@ def message_columns(message: UserMessage) -> dict[str, Any]:
 def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
     row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
     _tell(row, message)
+    if message.security is None or not message.security.body_encrypted:
+        row.body_text = body_text(message.properties.message_body, message.properties.body_type)
     if sight.acknowledgment is not None:
         body = sight.acknowledgment
         row.ack_sequence = shown(body.tx_sequence_id)
@@ -279,6 +292,42 @@ def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
 def identifier_text(manager: Guid, ordinal: int) -> str:
     """A message identifier as MSMQ's interfaces write it: GUID, backslash, ordinal.  [MS-MQMQ] 2.2.18.1.3"""
     return f"{guid_text(manager)}\\{ordinal}"
+
+
+def body_text(body: bytes, body_type: int) -> str | None:
+    """What a body says, if that is text; its first BODY_TEXT_LIMIT characters.
+
+    A text of COM's types or of BinaryFormatter, or a string in XML, is that text, other XML is the document, and a body
+    of no type is text if it is UTF-8 without control characters. Null is all else, and what its type does not explain.
+    """
+    found = read_body(body, body_type)
+    if found.reason or (not body and found.kind == BYTES):
+        return None
+    if isinstance(found.value, str):
+        text = found.value
+    elif found.kind.startswith("xml"):
+        text = _document(body)
+    elif found.kind == BYTES:
+        try:
+            text = body.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        if _NO_TEXT.search(text):
+            return None
+    else:
+        return None
+    return text[:BODY_TEXT_LIMIT]
+
+
+def _document(body: bytes) -> str:
+    """XML that has been read, as it is written."""
+    if body.startswith(_WIDE):
+        return body.decode("utf-16")
+    data = body.removeprefix(BOM_UTF8)
+    if not _LATIN.match(data):
+        with suppress(UnicodeDecodeError):
+            return data.decode("utf-8")
+    return data.decode("iso-8859-1")
 
 
 def encodable(text: str) -> str:

@@ -16,10 +16,12 @@ class SeriesFolder:
 
     path: in the folder of the run.
     buckets: into how many parts the pairs of ends are put.
+    texts: whether packets are found with what their bodies say.
     """
 
     path: Path
     buckets: int
+    texts: bool = False
 
     @property
     def found(self) -> Exchange:

@@ -26,7 +26,7 @@ from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.streams import STREAMS
-from captures.pipeline.tables import Part, Run, Tables, write_part
+from captures.pipeline.tables import Part, Run, Tables, TablesError, write_part
 from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.work import SeriesResult, Work
@@ -36,10 +36,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SERIES: Final = "series"
+TEXTS: Final = "body_texts"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
-"""In the manifest's state: what is known of each series by its name, why files were refused, by their paths, and how
-far packets are judged."""
+"""In the manifest's state: what is known of each series by its name, whether packets have what their bodies say, why
+files were refused, by their paths, and how far packets are judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ def analyse(
     *,
     names: Names | None = None,
     range_bytes: int = RANGE_BYTES,
+    body_texts: bool = False,
 ) -> Result:
     """Read captures into the tables of a folder. What is in them already, by content, is not read again.
 
@@ -87,9 +89,10 @@ def analyse(
         paths: files, and folders with files.
         names: what queue managers and queues are called.
         range_bytes: how much of a file one task reads.
+        body_texts: whether the table of packets has what bodies say; tables that have it go on to have it.
 
     Raises:
-        TablesError: as `Tables.run`.
+        TablesError: as `Tables.run`; or bodies are to be read, and of earlier packets they were not.
         JobError: a task failed.
         OSError: the folder cannot be written to.
     """
@@ -97,6 +100,11 @@ def analyse(
     with tables.run() as run:
         state = tables.manifest.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
+        texts = state.get(TEXTS, False) if known else body_texts
+        if body_texts and not texts:
+            raise TablesError(
+                f"{tables.folder} has tables without what bodies say: analyse all captures into another folder"
+            )
         is_read = reads(known.values())
         known_files: list[str] = []
         works: list[Work] = []
@@ -104,7 +112,7 @@ def analyse(
             if all(map(is_read, series.files)):
                 known_files += (file.path for file in series.files)
             else:
-                works.append(Work(run, to_read(series, known, tables.folder), tables.folder))
+                works.append(Work(run, to_read(series, known, tables.folder), tables.folder, texts=texts))
         _Job(works, run, runner, range_bytes).carry_out()
 
         before = judged(state.get(JUDGED))
@@ -161,6 +169,7 @@ def analyse(
             dropped=[part for part in tables.manifest.parts if part.name in replaced],
             state={
                 SERIES: {name: asdict(each) for name, each in known.items()},
+                TEXTS: texts,
                 REFUSED: refused,
                 JUDGED: asdict(verdicts.judged),
             },

@@ -174,7 +174,7 @@ class _Joiner:
         folder.joined.put(
             bucket,
             {
-                place: pa.concat_batches(packet_rows(collected(some), NO_STREAM))
+                place: pa.concat_batches(packet_rows(collected(some), NO_STREAM, texts=folder.texts))
                 for place, some in self._packets.items()
             },
         )

@@ -107,7 +107,7 @@ def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
     ip.save(folder.fragments(place.number))
     flows = read_flows(found, data, place.first_number)
     packets = flows.packets
-    rows = packet_rows(packets)
+    rows = packet_rows(packets, texts=folder.texts)
     if found.pings:
         rows = chain(rows, [ping_rows(found.pings, place.frames_before)])
     folder.found.put_all(place.number, FOUND, rows)

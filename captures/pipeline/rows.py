@@ -78,10 +78,11 @@ PACKETS: Final = pa.schema(
 """
 
 
-def packet_rows(packets: Packets, stream: Any = None) -> Iterator[pa.RecordBatch]:
+def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterator[pa.RecordBatch]:
     """Packets as rows of FOUND.
 
     Args:
+        texts: whether with what bodies say.
         stream: what to put for each packet's stream; by default its index.
     """
     streams = packets.streams
@@ -90,7 +91,9 @@ def packet_rows(packets: Packets, stream: Any = None) -> Iterator[pa.RecordBatch
     codes["connection"] = np.array([stream.connection for stream in streams], dtype=np.int64)
     for low in range(0, len(packets), ROWS_AT_A_TIME):
         rows = slice(low, low + ROWS_AT_A_TIME)
-        said = packet_columns(packets.data, packets.start[rows], packets.size[rows], packets.framed[rows])
+        said = packet_columns(
+            packets.data, packets.start[rows], packets.size[rows], packets.framed[rows], texts=texts
+        )
         index = packets.stream[rows]
         columns: dict[str, Any] = {
             "stream": index if stream is None else np.full(len(index), stream),

@@ -62,7 +62,7 @@ class Work:
         parts: that were written.
     """
 
-    def __init__(self, run: Run, to_read: ToRead, tables_folder: Path) -> None:
+    def __init__(self, run: Run, to_read: ToRead, tables_folder: Path, *, texts: bool) -> None:
         self.series = to_read.series
         self.growth = to_read.growth or Growth()
         self.known = to_read.known if to_read.growth is not None else None
@@ -70,7 +70,7 @@ class Work:
         self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
         size_bytes = sum(file.size_bytes for file in self.files)
         buckets = min(BUCKETS, 1 + size_bytes // RANGE_BYTES)
-        self.folder = SeriesFolder(run.folder / "_stages" / self.key, buckets)
+        self.folder = SeriesFolder(run.folder / "_stages" / self.key, buckets, texts)
         self.places: tuple[Place, ...] = ()
         self.wanting: list[Place] = []
         self.joined: list[Joined] = []

@@ -156,6 +156,26 @@ local function show_acknowledgment(kind, message, tvb)
   return scope
 end
 
+-- What the body says, below the bytes that it is made of; nothing of one that is encrypted.
+local function show_content(message, tvb)
+  local properties, security = message.properties, message.security
+  if security and part(security.flags, named_bits.SecurityHeader.body_encrypted) == 1 then return end
+  local body = properties._places.message_body
+  local content = content_of(
+    message._reader.data:sub(body.at + 1, body.at + body.size), properties.body_type,
+    body.size > 0 and tvb:range(body.at, body.size)
+  )
+  if not content then return end
+  local parent = body.size > 0 and body.item or properties._item
+  if not parent then return end
+  local item = parent:add(fields["msmq.content"], content.value or ""):set_generated()
+  if not content.value then item:set_text("Content: " .. (content.reason or content.class or content.kind)) end
+  for _, name in ipairs({"kind", "class", "reason"}) do
+    if content[name] then item:add(fields["msmq.content." .. name], content[name]):set_generated() end
+  end
+  if content.reason then item:add_proto_expert_info(experts.unexplained) end
+end
+
 local function class_text(class)
   return values.MessagePropertiesHeader_message_class[class] or format("class 0x%x", class)
 end
@@ -252,6 +272,7 @@ local function dissect_packet(tvb, tree)
   local text
   if is_whole then
     text = describe(top, tvb)
+    if top.properties then show_content(top, tvb) end
     remark_on(top)
   else
     text = format("%s cut short at byte %d", top._layout and top._layout.name or "no packet", top._reader.seen)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mqproto.bodies.automation import BY_NUMBER
+from mqproto.bodies.objects import BINARY_FORMATTER
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.layouts.base import INFINITE, BaseHeader
 from mqproto.wire.layouts.debug import DebugHeader
@@ -71,20 +73,10 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
     # [MS-MQMQ] 2.2.12
     (MessagePropertiesHeader, "body_type"): {
         0: "VT_EMPTY",
-        1: "VT_NULL",
-        2: "VT_I2",
-        3: "VT_I4",
-        11: "VT_BOOL",
         12: "VT_VARIANT",
-        16: "VT_I1",
-        17: "VT_UI1",
-        18: "VT_UI2",
-        19: "VT_UI4",
-        20: "VT_I8",
-        21: "VT_UI8",
-        31: "VT_LPWSTR",
         65: "VT_BLOB",
-        72: "VT_CLSID",
+        BINARY_FORMATTER: "BinaryFormatter",
+        **{number: variant.name for number, variant in BY_NUMBER.items()},
     },
     (MessagePropertiesHeader, "privacy_level"): {
         0: "clear text",

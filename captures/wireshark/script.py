@@ -1,4 +1,4 @@
-"""Puts the dissector together: values, fields, constants, the words of reading.lua, layouts, dissector.lua."""
+"""Puts the dissector together: values, fields, constants, reading.lua, layouts, bodies.lua, dissector.lua."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from captures.wireshark.expressions import quoted, quoted_bytes
 from captures.wireshark.fields import PREFIX, Field, bit_table, fields_of, meanings_table, table_name
 from captures.wireshark.layouts import Translated, Translator
 from captures.wireshark.meanings import MEANINGS
+from mqproto.bodies.automation import BY_NUMBER
+from mqproto.bodies.objects import BINARY_FORMATTER
+from mqproto.bodies.records import GADGETS
+from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT
 from mqproto.wire.acknowledgment import (
     BODY_SIZE,
     FIRST_FINAL_CLASS,
@@ -49,6 +53,9 @@ msmq.prefs.ping_ports = Pref.range("UDP ports", ping_port, "Ports whose datagram
 local experts = {{
   malformed = ProtoExpert.new("msmq.malformed", "A rule is broken", expert.group.MALFORMED, expert.severity.ERROR),
   remark = ProtoExpert.new("msmq.remark", "Odd, but let pass", expert.group.PROTOCOL, expert.severity.NOTE),
+  unexplained = ProtoExpert.new(
+    "msmq.unexplained", "The body is not what its type says", expert.group.UNDECODED, expert.severity.NOTE
+  ),
   many = ProtoExpert.new(
     "msmq.many", "Too many fields to show them all; all of them were judged",
     expert.group.UNDECODED, expert.severity.WARN
@@ -60,6 +67,22 @@ msmq.experts = experts
 OWN_FIELDS: Final = (
     Field(f"{PREFIX}unread", "bytes", "Unread", ("what no layout has, or what stands after the fault",)),
     Field(f"{PREFIX}destination", "string", "Destination", ("the format name of DestinationQueue",)),
+    Field(
+        f"{PREFIX}content", "string", "Content", ("what the body says, if that is known; [MS-MQMQ] 2.2.12",)
+    ),
+    Field(
+        f"{PREFIX}content.kind",
+        "string",
+        "Kind",
+        ("xml, binary, VT_BSTR ...; bytes if it is not what its type says",),
+    ),
+    Field(
+        f"{PREFIX}content.class",
+        "string",
+        "Class",
+        ("of BinaryFormatter's root; the CLSID of a streamed object",),
+    ),
+    Field(f"{PREFIX}content.reason", "string", "Reason", ("why the body is shown as bytes",)),
     Field(f"{PREFIX}order_ack", "none", "OrderAck", (order_ack_body.layout.section,)),
     Field(f"{PREFIX}final_ack", "none", "FinalAck", (final_ack_body.layout.section,)),
 )
@@ -95,6 +118,7 @@ def dissector() -> str:
         "local layouts = {}\n",
         *(layout.source for layout in translator.translated),
         _known(bodies),
+        _resource("bodies.lua"),
         _resource("dissector.lua"),
     )
     return "\n".join(parts)
@@ -145,6 +169,9 @@ def _known(bodies: dict[str, Translated]) -> str:
         "infinite": INFINITE,
         "private_on_destination": PRIVATE_ON_DESTINATION,
         "private_on_source": PRIVATE_ON_SOURCE,
+        "binary_formatter": BINARY_FORMATTER,
+        "depth_limit": DEPTH_LIMIT,
+        "values_limit": VALUES_LIMIT,
     }
     texts = {"label": wide(LABEL), "order_queue_path": wide(ORDER_QUEUE_PATH.lower())}
     lines = [f"  {name} = {value},\n" for name, value in numbers.items()]
@@ -152,5 +179,7 @@ def _known(bodies: dict[str, Translated]) -> str:
     kinds: dict[int, Record[Any]] = {**INTERNAL_PACKETS}
     packets = ", ".join(f"[{kind}] = layouts.{record.kind.__name__}" for kind, record in kinds.items())
     acknowledgments = ", ".join(f"{name} = layouts.{body.name}" for name, body in bodies.items())
+    types = ", ".join(f"[{number}] = {quoted(variant.name)}" for number, variant in BY_NUMBER.items())
+    lines += [f"  body_types = {{{types}}},\n", f"  gadgets = {{{', '.join(map(quoted, GADGETS))}}},\n"]
     lines += [f"  internal_packets = {{{packets}}},\n", f"  acknowledgments = {{{acknowledgments}}},\n"]
     return f"local known = {{\n{''.join(lines)}}}\n"

@@ -20,7 +20,7 @@ from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT, DateTime, TimeSpan,
 
 RANK_LIMIT: Final = 32
 """Dimensions of an array, as .NET has at most."""
-_GADGETS: Final = (
+GADGETS: Final = (
     "System.DelegateSerializationHolder",
     "System.Collections.Generic.ComparisonComparer`1",
     "System.Windows.Data.ObjectDataProvider",
@@ -173,7 +173,7 @@ class Stream:
 
     def _class_name(self) -> str:
         name = self._string()
-        for gadget in _GADGETS:
+        for gadget in GADGETS:
             if gadget in name:
                 raise UnexplainedError(
                     f"the stream names {gadget}, with which streams attack those who read them"

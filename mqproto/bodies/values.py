@@ -187,19 +187,31 @@ def to_json(value: Value) -> Any:
 _DOUBLES: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
-def from_json(data: Any, depth: int = 0) -> Value:
+def from_json(data: Any) -> Value:
     """The value that `to_json` made this of, or that somebody has written in its form.
 
     Raises:
-        UsageError: it is in another form, or deeper than DEPTH_LIMIT.
+        UsageError: it is in another form, deeper than DEPTH_LIMIT, or has more than VALUES_LIMIT values.
     """
+    waiting, count = [data], 0
+    while waiting:
+        item = waiting.pop()
+        count += 1
+        if count > VALUES_LIMIT:
+            raise UsageError(f"the JSON has more than {VALUES_LIMIT:,} values, which nobody reads")
+        if isinstance(item, list | dict):
+            waiting.extend(item.values() if isinstance(item, dict) else item)
+    return _from_json(data, 0)
+
+
+def _from_json(data: Any, depth: int) -> Value:
     if depth > DEPTH_LIMIT:
         raise UsageError(f"the JSON is nested deeper than {DEPTH_LIMIT} levels")
     match data:
         case None | bool() | int() | float() | str():
             return data
         case list():
-            return [from_json(item, depth + 1) for item in data]
+            return [_from_json(item, depth + 1) for item in data]
         case dict():
             return _special(data) if len(data) == 1 and data.keys() <= _SPECIAL.keys() else _tree(data, depth)
     raise UsageError(f"{type(data).__name__} is no value of JSON")
@@ -215,7 +227,7 @@ def _tree(data: dict[str, Any], depth: int) -> Tree:
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in members
     ):
         raise UsageError(f"{quoted(str(pairs))} is no list of members: write [[name, value], ...]")
-    return Tree(name, tuple((member, from_json(value, depth + 1)) for member, value in members))
+    return Tree(name, tuple((member, _from_json(value, depth + 1)) for member, value in members))
 
 
 _SPECIAL: Final[dict[str, Callable[[Any], Value]]] = {

@@ -45,6 +45,12 @@ def analyse(
     range_mib: Annotated[
         int, typer.Option("--range", min=1, max=1_024, help="MiB of a capture that one task reads.")
     ] = 64,
+    body_text: Annotated[
+        bool,
+        typer.Option(
+            "--body-text", help="Read what bodies say into the column body_text, as far as it is text."
+        ),
+    ] = False,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Wait for more captures to come to the folders, until Ctrl-C."),
@@ -93,8 +99,18 @@ def analyse(
         runner = SparkRunner(spark, line)
         range_bytes = range_mib << 20
         if watch:
-            return _watch(spark, captures, tables, runner, names, range_bytes, settle_s, as_json=as_json)
-        result = analyse(captures, tables, runner, names=names, range_bytes=range_bytes)
+            return _watch(
+                spark,
+                captures,
+                tables,
+                runner,
+                names,
+                range_bytes,
+                settle_s,
+                body_text=body_text,
+                as_json=as_json,
+            )
+        result = analyse(captures, tables, runner, names=names, range_bytes=range_bytes, body_texts=body_text)
     counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
     if as_json:
         print_json(_as_json(result, counts))
@@ -113,6 +129,7 @@ def _watch(
     range_bytes: int,
     settle_s: int,
     *,
+    body_text: bool,
     as_json: bool,
 ) -> int:
     """A line for each batch, until somebody interrupts it."""
@@ -128,7 +145,17 @@ def _watch(
             print(f"{datetime.now():%H:%M:%S}  {_batch(result, counts)}", flush=True)
         statuses.add(_status(result))
 
-    watch(spark, folders, tables, runner, told, names=names, range_bytes=range_bytes, settle_s=settle_s)
+    watch(
+        spark,
+        folders,
+        tables,
+        runner,
+        told,
+        names=names,
+        range_bytes=range_bytes,
+        body_texts=body_text,
+        settle_s=settle_s,
+    )
     return max(statuses)
 
 

@@ -145,10 +145,13 @@ def as_table(inspection: Inspection, size_bytes: int) -> RenderableType:
 
 
 def _contents(inspection: Inspection) -> dict[str, Any]:
-    """What the body and the extension say, if the packet is whole and a message."""
-    if not isinstance(inspection.packet, UserMessage):
+    """What the body and the extension say, if the packet is whole and a message; a body that is encrypted, nothing."""
+    packet = inspection.packet
+    if not isinstance(packet, UserMessage):
         return {}
-    properties = inspection.packet.properties
+    properties = packet.properties
+    if packet.security is not None and packet.security.body_encrypted:
+        return describe(read_body(b"", 0, properties.extension_data))
     return describe(read_body(properties.message_body, properties.body_type, properties.extension_data))
 
 

@@ -8,10 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mqproto.base.errors import FormatNameError
 from mqproto.formatname.wire import admin_from_wire, destinations_from_wire, response_from_wire
+from mqproto.messages.drafts import (
+    ACKNOWLEDGE_ARRIVAL,
+    ACKNOWLEDGE_RECEIPT,
+    REPORT_NO_ARRIVAL,
+    REPORT_NO_RECEIPT,
+)
 from mqproto.wire import (
     Guid,
     MessageClass,
@@ -23,6 +29,8 @@ from mqproto.wire import (
     message_identifier,
 )
 from mqproto.wire.glance import body_of, identifier_of
+
+ASKED_FOR: Final = ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 
 
 class MessageId(NamedTuple):
@@ -138,6 +146,22 @@ class ReceivedMessage:
         except FormatNameError:
             return ""
         return "" if name is None else str(name)
+
+    @property
+    def admin_queue(self) -> str:
+        """The format name of the queue that acknowledgments go to; empty for none."""
+        user = self.record.user
+        ends = user.source_queue_manager, user.queue_manager_address
+        try:
+            name = admin_from_wire(user.admin_type, user.admin_queue, *ends)
+        except FormatNameError:
+            return ""
+        return "" if name is None else str(name)
+
+    @property
+    def acknowledgments(self) -> int:
+        """Which are asked for, as `Draft.acknowledgments`."""
+        return self.record.properties.flags & ASKED_FOR
 
     @property
     def transactional(self) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mqproto.bodies import Above, DateTime, TimeSpan, Tree, UnexplainedError, Value
 from mqproto.bodies.objects import read_objects
-from mqproto.bodies.records import _GADGETS
+from mqproto.bodies.records import GADGETS
 from tests.bodies.values import NULL, array, instance, reference, stream, string, text
 
 
@@ -201,7 +201,7 @@ def test_what_is_no_stream_or_too_much_is_not_explained(data: bytes, said: str) 
         read_objects(data)
 
 
-@pytest.mark.parametrize("gadget", _GADGETS)
+@pytest.mark.parametrize("gadget", GADGETS)
 def test_a_stream_with_which_others_were_attacked_is_not_explained(gadget: str) -> None:
     name = f"System.Collections.Generic.List`1[[{gadget}, Assembly]]"
     for data in (stream(instance(1, gadget, [])), stream(instance(1, name, []))):

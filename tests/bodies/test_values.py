@@ -85,6 +85,12 @@ def test_json_that_is_nested_too_deep_is_refused() -> None:
         from_json(data)
 
 
+def test_json_of_more_values_than_anybody_reads_is_refused() -> None:
+    assert from_json([[0] * 1_000] * 100) == [[0] * 1_000] * 100
+    with pytest.raises(UsageError, match="more than 200,000 values"):
+        from_json([{"a": [0] * 999}] * 200)
+
+
 @given(TIMES)
 def test_a_time_is_what_its_text_says(time: DateTime) -> None:
     assert DateTime.parse(str(time)) == time

@@ -26,6 +26,7 @@ AT_A_TIME: Final = 1_024
 """Of how many packets Python has objects at a time: of more, it would have to ask for memory again and again."""
 
 _NOWHERE: Final = Endpoint("", 0)
+BODY_TEXT: Final = "body_text"
 _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 
 
@@ -77,8 +78,9 @@ def add_one_by_one(
     framed: Mask | None = None,
     *,
     connection: int = 0,
+    texts: bool = False,
 ) -> None:
-    """Fill in all columns of these rows; `starts`, `ends` and `framed` are those of all."""
+    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends` and `framed` are those of all."""
     for first in range(0, len(rows), AT_A_TIME):
         some = rows[first : first + AT_A_TIME]
         seen = [
@@ -93,6 +95,8 @@ def add_one_by_one(
         ]
         said = [row_of(sight_of(each)) for each in seen]
         for field in _SAID:
+            if field.name == BODY_TEXT and not texts:
+                continue
             put = table.put_items if field.type == pa.string() else table.put
             _put(put, field.name, some, [getattr(row, field.name) for row in said])
         _put(table.put_items, "own_findings", some, [found(each) for each in seen])

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from captures.decode.digest import HEAD_MASK, digests
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
-from captures.decode.row import CLASS_NAMES
+from captures.decode.row import CLASS_NAMES, body_text
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
-from captures.pipeline.columns.codec import AT_A_TIME, add_findings, seen_packet
+from captures.pipeline.columns.codec import AT_A_TIME, BODY_TEXT, add_findings, seen_packet
 from captures.pipeline.columns.schema import Table
 from captures.pipeline.columns.walk import Fields, Walk
 from captures.pipeline.octets import (
@@ -95,6 +95,17 @@ class Messages:
         self._add_kind(names)
         self._add_own_findings()
         self._put("digest", self._digests())
+
+    def add_texts(self) -> None:
+        """Fill in what bodies say that are not encrypted, one by one."""
+        properties, flags = self.fields.inside("properties"), self.fields.inside("security").numbers("flags")
+        is_plain = SecurityHeader.body_encrypted.within(flags) == 0
+        at = properties.place("message_body")[is_plain]
+        ends = at + properties.numbers("message_size")[is_plain]
+        types = properties.numbers("body_type")[is_plain]
+        places = zip(at.tolist(), ends.tolist(), types.tolist(), strict=True)
+        found = [body_text(self.data[start:end].tobytes(), kind) for start, end, kind in places]
+        self.table.put_items(BODY_TEXT, self.rows[is_plain], found)
 
     def _put(self, column: str, values: Any, where: Mask | None = None) -> None:
         """A value for each row, or for some of them."""

@@ -57,6 +57,7 @@ PACKET_SCHEMA: Final = pa.schema(
         ("body_offset", pa.int32()),
         ("body_bytes", pa.int32()),
         ("extension_bytes", pa.int32()),
+        ("body_text", pa.string()),
         ("acknowledgments", pa.int32()),
         ("authenticated", pa.bool_()),
         ("sequence", pa.string()),

@@ -30,7 +30,9 @@ FEW: Final = 32
 """So few packets are sooner read one by one: to read all at once takes as long for one as for a thousand."""
 
 
-def packet_columns(data: Octets, starts: Vector, sizes: Vector, framed: Mask | None = None) -> pa.RecordBatch:
+def packet_columns(
+    data: Octets, starts: Vector, sizes: Vector, framed: Mask | None = None, *, texts: bool = False
+) -> pa.RecordBatch:
     """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
 
     Give it many at a time, as each call takes some 5 ms whatever it has to do; but no more than 100,000, as each packet
@@ -42,13 +44,14 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector, framed: Mask | N
             PacketSize.
         framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
             head of none is all that is said of them. By default all are.
+        texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
     """
     ends = starts + sizes
     framed = np.ones(len(starts), bool) if framed is None else framed
     assert ((starts >= 0) & (sizes >= 0) & (ends <= len(data))).all(), "packets lie within the data"
     table = Table(len(starts))
     if len(starts) <= FEW:
-        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed)
+        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed, texts=texts)
         return table.batch()
 
     heads = Walk(base_header, data, starts, np.minimum(starts + base_header.sizeof(), ends))
@@ -58,7 +61,8 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector, framed: Mask | N
     record_ends = ends - session_header.sizeof() * rides
     whole = framed & heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
 
-    taken = [_add_messages(table, data, np.flatnonzero(whole & ~is_internal), starts, record_ends, ends)]
+    messages = np.flatnonzero(whole & ~is_internal)
+    taken = [_add_messages(table, data, messages, starts, record_ends, ends, texts=texts)]
     internal = np.flatnonzero(whole & is_internal)
     heads_end = starts[internal] + base_header.sizeof()
     kinds = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof())
@@ -72,7 +76,7 @@ def packet_columns(data: Octets, starts: Vector, sizes: Vector, framed: Mask | N
     valid = np.flatnonzero(~left)
     table.put("size_bytes", valid, sizes[valid])
     table.put("valid", valid, True)
-    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed)
+    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed, texts=texts)
     return table.batch()
 
 
@@ -87,7 +91,14 @@ def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
 
 
 def _add_messages(
-    table: Table, data: Octets, rows: Vector, starts: Vector, record_ends: Vector, ends: Vector
+    table: Table,
+    data: Octets,
+    rows: Vector,
+    starts: Vector,
+    record_ends: Vector,
+    ends: Vector,
+    *,
+    texts: bool,
 ) -> Vector:
     """Fill in UserMessages; says which of the rows are."""
     taken = np.ones(len(rows), bool)
@@ -101,7 +112,10 @@ def _add_messages(
         taken[rides] &= session.taken
         if taken.all():
             break
-    Messages(table, data, rows, starts[rows], record_ends[rows], ends[rows], whole.fields).add()
+    messages = Messages(table, data, rows, starts[rows], record_ends[rows], ends[rows], whole.fields)
+    messages.add()
+    if texts:
+        messages.add_texts()
     _add_session(table, riding, session.fields)
     return rows
 

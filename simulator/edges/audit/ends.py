@@ -28,6 +28,8 @@ class End(StrEnum):
     IN_ITS_QUEUE = "in its queue"
     BEING_PROCESSED = "being processed"
     ON_ITS_WAY = "on its way"
+    HEARD_ELSEWHERE = "ended, as its producer's own administration queue was told"
+    """No store has it, and it left no dead letter here."""
     UNACCOUNTED = "unaccounted for"
 
 
@@ -40,6 +42,7 @@ class Evidence:
     r"""All that is known of one message.
 
     queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
+    heard_elsewhere: whether its producer has it told how it ends.
     resolved: whether an operator has said that it is settled.
     processed, attempted, started: what a trigger says: its consumer has accepted it; was called; has not answered.
     copied: why a copy of it is in a queue of some store: what an error queue has.
@@ -49,6 +52,7 @@ class Evidence:
 
     queue: str = ""
     key: str = ""
+    heard_elsewhere: bool = False
     resolved: bool = False
     processed: bool = False
     attempted: bool = False
@@ -76,4 +80,6 @@ def end_of(known: Evidence) -> End:
         return End.LETTER_TAKEN
     if known.waits:
         return End.BEING_PROCESSED if known.started else End.IN_ITS_QUEUE
-    return End.ON_ITS_WAY if known.on_its_way else End.UNACCOUNTED
+    if known.on_its_way:
+        return End.ON_ITS_WAY
+    return End.HEARD_ELSEWHERE if known.heard_elsewhere else End.UNACCOUNTED

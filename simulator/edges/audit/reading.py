@@ -111,19 +111,25 @@ class Reader:
     def _read_accepted(self) -> None:
         for scope, key, record in self._documents(GATEWAY):
             if record.entry is Entry.COMPLETED:
-                self.answered[OUTCOMES.decode(record.outcome).id] = Evidence(scope.removeprefix(GATEWAY), key)
+                outcome = OUTCOMES.decode(record.outcome)
+                self.answered[outcome.id] = Evidence(
+                    scope.removeprefix(GATEWAY), key, heard_elsewhere=bool(outcome.admin_queue)
+                )
         for path in self._logs:
             for step in steps_in(path, TOLD):
                 # A node's line of this name has no key.
                 if step.event == "accepted" and "key" in step.facts and step.message not in self.answered:
                     self.answered[step.message] = Evidence(
-                        str(step.facts.get("queue", "")), str(step.facts["key"])
+                        str(step.facts.get("queue", "")),
+                        str(step.facts["key"]),
+                        heard_elsewhere="admin_queue" in step.facts,
                     )
 
     # What became of it
 
     def _read_history(self) -> None:
-        by_key = {(known.queue, known.key or message): known for message, known in self.answered.items()}
+        by_key = {(known.queue, message): known for message, known in self.answered.items()}
+        by_key |= {(known.queue, known.key): known for known in self.answered.values() if known.key}
         for _, message, record in self._documents(ENDS):
             if (known := self.answered.get(message)) is not None and record.outcome:
                 known.confirmed = CONFIRMATIONS.decode(record.outcome).message_class

@@ -12,19 +12,20 @@ not looked at because of what stands before it: its token, its queue, its size, 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypedDict
+from functools import partial
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import unquote
 
 import msgspec
+import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
-from mqproto.wire import INFINITE
 from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.gateway.admission import Rate, Room, Tokens
@@ -32,6 +33,7 @@ from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from simulator.edges.headers import BODY_TYPE, HEADERS, PRIORITY, MessageOptions, options_in
 from simulator.edges.httpserver import Answer, Fault, Request
 from simulator.topology.errors import nearest
 
@@ -44,19 +46,8 @@ ROOM_BYTES: Final = 64 * 2**20
 ROOM_PATIENCE_S: Final = 10.0
 
 KEY_HEADER: Final = "Idempotency-Key"
-LABEL: Final = "MQ-Label"
-PRIORITY: Final = "MQ-Priority"
-REACH: Final = "MQ-Time-To-Reach-Queue"
-RECEIVE: Final = "MQ-Time-To-Be-Received"
-CORRELATION: Final = "MQ-Correlation-Id"
-HEADERS: Final = {
-    LABEL: "the label, in UTF-8, percent-encoded",
-    PRIORITY: "0 to 7; only where the queue is not transactional",
-    REACH: "seconds until it must be in its queue",
-    RECEIVE: "seconds until it must be received",
-    CORRELATION: "20 bytes as 40 hexadecimal digits",
-}
-"""What may be said of a message beside its content type."""
+CONVERSIONS: Final = 2
+"""How many texts are made into bodies at a time; each may take 100 MB meanwhile."""
 
 FAULTS: Final = {
     Fault.MALFORMED: (Code.MALFORMED, "this is no HTTP/1.1 request, or its body is malformed"),
@@ -121,10 +112,11 @@ class Front:
         self._health = health
         self._names = names
         self._node = node
-        self._wishes = _Wishes(journal_negative=True, admin_queue=confirmations, acknowledgments=FULL_RECEIVE)
+        self._confirmed = MessageOptions(admin_queue=confirmations, acknowledgments=FULL_RECEIVE)
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
         self._log = log
+        self._conversions = trio.CapacityLimiter(CONVERSIONS)
 
     async def answer(self, request: Request) -> Answer:
         """The answer to one request.
@@ -140,7 +132,7 @@ class Front:
                     return await self._message(request, name, facts)
                 case ["queues", name, "messages", key] if key:
                     _only("GET", request)
-                    queue = await self._queue(request, name)
+                    queue = await self._opened_queue(name, self._opened(request))
                     with _refused_as(Code.INVALID):
                         trail = await self._gateway.trail(queue, _key(key))
                     return Answer(200, [_JSON], msgspec.json.encode(trail))
@@ -161,7 +153,8 @@ class Front:
             return refused(refusal)
 
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
-        queue = await self._queue(request, name)
+        opened = self._opened(request)
+        queue = await self._opened_queue(name, opened)
         facts["queue"] = queue.name
         length = request.content_length
         if length is not None and length > LIMIT_BYTES:
@@ -176,35 +169,53 @@ class Front:
             )
             content_type = Envelope(content_type=_one(request, "Content-Type")).content_type
             options = _options(request, queue)
+            body_type = _one(request, BODY_TYPE)
+        named: Literal["response_queue", "admin_queue"]
+        for named in ("response_queue", "admin_queue"):
+            if opened is not None and options[named]:
+                # Else whoever has a token could have others write to any queue.
+                options[named] = (await self._opened_queue(options[named], opened)).name
+        admin_queue = options["admin_queue"]
         with ExitStack() as held:
             body = await self._body(request, LIMIT_BYTES if length is None else length, held)
             with _refused_as(Code.INVALID):
                 if self._policy.key_field:
                     key = facts["key"] = _key(_field(body, self._policy.key_field))
-                extension = Envelope(content_type=content_type, producer_key=key).as_extension()
-                draft = Draft(body=body, extension=extension, **options, **self._wishes)
+                if not options.get("extension"):
+                    envelope = Envelope(content_type=content_type, producer_key=key)
+                    options["extension"] = envelope.as_extension()
+                if body_type:
+                    body, options["body_type"] = await self._typed(body, body_type)
+                options["journal_negative"] = True
+                if not admin_queue:  # Else the producer hears of it himself.
+                    options |= self._confirmed
+                draft = Draft(body=body, **options)
                 draft.check(names=False)
             if self._policy.require_key and not key:
                 raise Refusal(
                     Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
                 )
-            accepted = await self._gateway.accept(Handed(queue, key, content_type, draft), held.pop_all())
+            handed = Handed(queue, key, content_type, draft, admin_queue)
+            accepted = await self._gateway.accept(handed, held.pop_all())
         return _json(200, accepted._asdict())
 
-    async def _queue(self, request: Request, name: str) -> Queue:
-        """The queue, if the request may reach it. Strangers do not learn which there are."""
-        opened = None
+    def _opened(self, request: Request) -> Collection[str] | None:
+        """The queues that the request may reach; None for all. Strangers do not learn which there are."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
-            if scheme.casefold() == "bearer":
-                opened = self._policy.tokens.queues_of(token.strip())
+            opened = self._policy.tokens.queues_of(token.strip()) if scheme.casefold() == "bearer" else None
             if opened is None:
                 raise Refusal(
                     Code.UNAUTHORISED, "send a token that is known here: Authorization: Bearer TOKEN"
                 )
-        elif request.header("Origin"):
+            return opened
+        if request.header("Origin"):
             # Any page in a browser on this machine could otherwise hand in messages, without being asked for a token.
             raise Refusal(Code.FORBIDDEN, "pages in browsers may not hand in messages: ask for tokens")
+        return None
+
+    async def _opened_queue(self, name: str, opened: Collection[str] | None) -> Queue:
+        """A queue, if it is one of these."""
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
         try:
@@ -214,6 +225,14 @@ class Front:
         if opened is not None and queue.name not in opened:
             raise Refusal(Code.FORBIDDEN, f"this token does not open {queue.name}")
         return queue
+
+    async def _typed(self, text: bytes, kind: str) -> tuple[bytes, int]:
+        """The body that a text says, and its body type. A large one takes seconds.
+
+        Raises:
+            UsageError: there is no such kind, or the text is no value of it.
+        """
+        return await trio.to_thread.run_sync(body_of_text, text, kind, limiter=self._conversions)
 
     async def _body(self, request: Request, most_bytes: int, held: ExitStack) -> bytes:
         """All of the body, once there is room for it; `held` gives the room back."""
@@ -305,33 +324,13 @@ def _field(body: bytes, name: str) -> str:
         return ""
 
 
-class _Wishes(TypedDict):
-    """What each message asks for, so that it never ends in nothing."""
-
-    journal_negative: bool
-    admin_queue: str
-    acknowledgments: int
-
-
-class _Options(TypedDict, total=False):
-    """What the headers say for a `Draft`."""
-
-    label: str
-    transactional: bool
-    recoverable: bool
-    priority: int
-    correlation_id: bytes
-    time_to_reach_queue_s: int
-    time_to_be_received_s: int
-
-
-def _options(request: Request, queue: Queue) -> _Options:
+def _options(request: Request, queue: Queue) -> MessageOptions:
     """What the headers say, such that the message is kept on disk wherever it goes.
 
     Raises:
         UsageError: one of them cannot be.
     """
-    known = {name.casefold(): name for name in HEADERS}
+    known = {name.casefold() for name in HEADERS}
     for name in request.header_names:
         if name.startswith("mq-") and name not in known:
             raise UsageError(f"there is no header {name[:80]}; {nearest(name, HEADERS)}")
@@ -339,31 +338,5 @@ def _options(request: Request, queue: Queue) -> _Options:
         raise UsageError(
             f"{queue.name} is transactional, and has its messages in order: leave {PRIORITY} out"
         )
-    options = _Options(
-        label=_label(_one(request, LABEL)),
-        transactional=queue.transactional,
-        recoverable=not queue.transactional,
-        time_to_reach_queue_s=_number(request, REACH, INFINITE, INFINITE),
-        time_to_be_received_s=_number(request, RECEIVE, INFINITE, INFINITE),
-    )
-    if not queue.transactional:
-        options["priority"] = _number(request, PRIORITY, 7, 3)
-    if text := _one(request, CORRELATION):
-        if not re.fullmatch(r"[0-9A-Fa-f]{40}", text):
-            raise UsageError(f"{CORRELATION} is {text[:50]!r}: must be 40 hexadecimal digits")
-        options["correlation_id"] = bytes.fromhex(text)
-    return options
-
-
-def _label(text: str) -> str:
-    try:
-        return unquote(text.encode("ascii"), errors="strict")
-    except UnicodeError:
-        raise UsageError(f"{LABEL} must be UTF-8, percent-encoded") from None
-
-
-def _number(request: Request, name: str, most: int, default: int) -> int:
-    text = _one(request, name)
-    if text and not (re.fullmatch(r"[0-9]{1,10}", text) and int(text) <= most):
-        raise UsageError(f"{name} is {text[:20]!r}: must be a whole number, 0 to {most}")
-    return int(text) if text else default
+    options = options_in(partial(_one, request))
+    return {**options, "transactional": queue.transactional, "recoverable": not queue.transactional}

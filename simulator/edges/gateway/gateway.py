@@ -28,6 +28,7 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
+from simulator.client.envelope import Envelope
 from simulator.edges.gateway.refusals import Code, Refusal
 from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
 from simulator.edges.history.history import HistoryError, Record
@@ -82,17 +83,25 @@ class Handed:
     """A message as a producer handed it in.
 
     key: the producer's id; empty for none, and then no duplicate of it is known.
+    admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     """
 
     queue: Queue
     key: str
     content_type: str
     draft: Draft
+    admin_queue: str = ""
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's."""
+        draft = self.draft
+        parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
+        envelope = Envelope(content_type=self.content_type, producer_key=self.key).as_extension()
+        if draft.body_type or draft.application_tag or draft.extension != envelope:
+            # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
+            parts += [str(draft.body_type).encode(), str(draft.application_tag).encode(), draft.extension]
         digest = hashlib.sha256()
-        for part in (self.content_type.encode(), self.draft.label.encode("utf-8"), self.draft.body):
+        for part in parts:
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
         return digest.hexdigest()
@@ -111,6 +120,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     queue: str
     key: str
     fingerprint: str
+    admin_queue: str = ""
 
 
 class Submitter(Protocol):
@@ -244,7 +254,7 @@ class Gateway:
                 self._log.error("in-doubt", queue=ticket.queue, key=key, reason=str(end))
                 continue
             if isinstance(end, MessageId):
-                outcome = Outcome(str(end), ticket.fingerprint)
+                outcome = Outcome(str(end), ticket.fingerprint, ticket.admin_queue)
                 await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
                 self._log.info("accepted", message=outcome.id, queue=ticket.queue, key=key, recovered=True)
             # What the node refused may be begun anew: the entry may be another gateway's by now.
@@ -310,16 +320,16 @@ class Gateway:
                 identifier = await self._submit(handed, fingerprint)
             except Refusal as refusal:
                 if refusal.code is not Code.IN_DOUBT:
-                    self._submitter.forget(Ticket(handed.queue.name, key, fingerprint))
+                    self._submitter.forget(self._ticket(handed, fingerprint))
                     self._in_doubt.discard(place)
                     # If the history cannot be told, the next of this id finds that it is not under way.
                     with suppress(HistoryError):
                         await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
                 raise
             accepted = Accepted(str(identifier), duplicate=False)
-            await self._finish(scope, key, Outcome(accepted.id, fingerprint))
+            await self._finish(scope, key, Outcome(accepted.id, fingerprint, handed.admin_queue))
             self._in_doubt.discard(place)
-            self._submitter.forget(Ticket(handed.queue.name, key, fingerprint))
+            self._submitter.forget(self._ticket(handed, fingerprint))
         self._note("accepted", handed, accepted.id)
         return accepted
 
@@ -354,8 +364,11 @@ class Gateway:
             Code.IN_PROGRESS, f"a message with the id {key} is under way at another gateway: ask again"
         )
 
+    def _ticket(self, handed: Handed, fingerprint: str) -> Ticket:
+        return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue)
+
     async def _submit(self, handed: Handed, fingerprint: str) -> MessageId:
-        ticket = Ticket(handed.queue.name, handed.key, fingerprint)
+        ticket = self._ticket(handed, fingerprint)
         try:
             return await self._submitter.submit(ticket, handed.draft)
         except QuotaExceeded as error:
@@ -379,7 +392,8 @@ class Gateway:
             await trio.sleep(FINISH_AGAIN_S)
 
     def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
-        self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key)
+        admin = {"admin_queue": handed.admin_queue} if handed.admin_queue else {}
+        self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key, **admin)
 
 
 def _reused(handed: Handed) -> Refusal:

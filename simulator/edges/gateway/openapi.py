@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from simulator.edges.gateway.front import HEADERS, LIMIT_BYTES, Policy
+from simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, Code
 from simulator.edges.gateway.trail import State
+from simulator.edges.headers import BODY_TYPE, HEADERS
 
 OF_ALL = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
 """What any request may be told."""
@@ -41,7 +42,10 @@ def openapi(policy: Policy) -> dict[str, Any]:
             *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
         ],
         "requestBody": {
-            "description": f"At most {LIMIT_BYTES:,} bytes of any type, delivered as they are.",
+            "description": (
+                f"At most {LIMIT_BYTES:,} bytes of any type, delivered as they are; with {BODY_TYPE}, a text that says "
+                "the body."
+            ),
             "content": {"*/*": {}},
         },
         "responses": {"200": _content("On disk.", "Accepted"), **_refusals(OF_MESSAGES)},

@@ -55,11 +55,15 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True, rename={"message_cl
     reason: str = ""
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What the history keeps of a message that was accepted."""
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the history keeps of a message that was accepted.
+
+    admin_queue: the producer's own, which hears how it ends in place of the gateway.
+    """
 
     id: str
     fingerprint: str
+    admin_queue: str = ""
 
 
 class Looking(Protocol):
@@ -91,6 +95,8 @@ async def trail_of(history: Looking, queue: str, key: str) -> Trail | None:
     message = OUTCOMES.decode(accepted.outcome).id
     end = await history.look(ENDS, message)
     called = await history.look(f"trigger/{queue}", key)
+    if not called.attempts:  # A message with an extension of its own goes without the producer's id.
+        called = await history.look(f"trigger/{queue}", message)
     confirmation = CONFIRMATIONS.decode(end.outcome) if end.outcome else None
     return Trail(
         key,

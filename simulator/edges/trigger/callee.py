@@ -21,17 +21,20 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, Protocol
-from urllib.parse import quote
 
 import httpx
 import trio
 
 from mqproto.base.errors import UsageError
+from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
+from simulator.client import ReceivedMessage
+from simulator.command.talk import message_as_json
+from simulator.edges.headers import MessageOptions, headers_of
 
 ANSWER_LIMIT_BYTES: Final = 65_536
 """How much of an answer's body is read."""
@@ -68,6 +71,10 @@ class Call:
     delivery_count: how often it has been delivered, this time counted; -1 if that is not known.
     content_type: as the producer said; empty if he did not.
     correlation_id: 20 bytes, zeros for none.
+    body_type, application_tag, priority, acknowledgments: as of a `Draft`.
+    extension: empty if all that stands there is the producer's content type and id.
+    response_queue, admin_queue: format names; empty for none.
+    packet: all of it, as `simulator.client.ReceivedMessage` reads it.
     """
 
     message: str
@@ -77,21 +84,46 @@ class Call:
     label: str = ""
     content_type: str = ""
     correlation_id: bytes = bytes(20)
+    body_type: int = 0
+    application_tag: int = 0
+    priority: int = 3
+    extension: bytes = b""
+    response_queue: str = ""
+    admin_queue: str = ""
+    acknowledgments: int = 0
+    packet: bytes = field(default=b"", repr=False)
+
+    @property
+    def content(self) -> Body:
+        """What the body says, read anew each time. It takes time in proportion to the body."""
+        return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
         """All but the body, for HTTP."""
-        headers = {
+        said = {
             "Idempotency-Key": self.key,
             "MQ-Message-Id": self.message,
             "MQ-Delivery-Count": str(self.delivery_count),
         }
         if self.content_type:
-            headers["Content-Type"] = self.content_type
-        if self.label:
-            headers["MQ-Label"] = quote(self.label, errors="replace")
-        if any(self.correlation_id):
-            headers["MQ-Correlation-Id"] = self.correlation_id.hex()
-        return headers
+            said["Content-Type"] = self.content_type
+        options = MessageOptions(
+            label=self.label,
+            correlation_id=self.correlation_id,
+            body_type=self.body_type,
+            application_tag=self.application_tag,
+            priority=self.priority,
+            extension=self.extension,
+            response_queue=self.response_queue,
+            admin_queue=self.admin_queue,
+            acknowledgments=self.acknowledgments,
+        )
+        return said | headers_of(options)
+
+    def as_json(self) -> bytes:
+        """What `mqproto receive --json` says of it, and of what its body says."""
+        said = message_as_json(ReceivedMessage(self.packet, self.delivery_count))
+        return json.dumps(said).encode("ascii")
 
 
 class Answer(NamedTuple):
@@ -148,17 +180,23 @@ class Endpoint:
     """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
     environment says of proxies is not asked."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, url: str, client: httpx.AsyncClient, *, as_json: bool = False) -> None:
         self._url = url
         self._client = client
+        self._as_json = as_json
 
     async def post(self, call: Call) -> Response:
-        """Post the body once; nothing is repeated.
+        """Post it once; nothing is repeated.
 
         Raises:
             httpx.TransportError: no connection, or no answer that can be read.
         """
-        request = self._client.build_request("POST", self._url, content=call.body, headers=call.headers())
+        content, headers = call.body, call.headers()
+        if self._as_json:
+            # To read a large body may take seconds, in which other messages go on.
+            content = await trio.to_thread.run_sync(call.as_json)
+            headers["Content-Type"] = "application/json"
+        request = self._client.build_request("POST", self._url, content=content, headers=headers)
         response = await self._client.send(request, stream=True)
         try:
             body = bytearray()
@@ -176,8 +214,11 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def endpoint(url: str) -> AsyncIterator[Endpoint]:
+async def endpoint(url: str, *, as_json: bool = False) -> AsyncIterator[Endpoint]:
     """The endpoint of a URL.
+
+    Args:
+        as_json: whether what is posted is `Call.as_json` and not the body.
 
     Raises:
         UsageError: it is no URL of HTTP.
@@ -191,7 +232,7 @@ async def endpoint(url: str) -> AsyncIterator[Endpoint]:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     headers = {"User-Agent": "mqproto", "Accept": "application/json", "Accept-Encoding": "identity"}
     async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers) as client:
-        yield Endpoint(url, client)
+        yield Endpoint(url, client, as_json=as_json)
 
 
 class HttpCallee:
@@ -236,8 +277,8 @@ def _business_error(response: Response, fields: list[str]) -> Answer | None:
         return None
     if not isinstance(answer, dict):
         return None
-    for field in fields:
-        code = answer.get(field)
+    for name in fields:
+        code = answer.get(name)
         if code and isinstance(code, str | int) and not isinstance(code, bool):
             text = answer.get("message")
             reason = f"{code}: {text}" if isinstance(text, str) and text else str(code)

@@ -184,4 +184,12 @@ def call_for(message: ReceivedMessage) -> Call:
         label=message.label,
         content_type=envelope.content_type,
         correlation_id=message.record.properties.correlation_id,
+        body_type=message.body_type,
+        application_tag=message.application_tag,
+        priority=3 if message.transactional else message.priority,
+        extension=b"" if envelope != Envelope() else message.extension,
+        response_queue=message.response_queue,
+        admin_queue=message.admin_queue,
+        acknowledgments=message.acknowledgments,
+        packet=message.packet,
     )

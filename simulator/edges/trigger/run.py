@@ -38,6 +38,7 @@ class Options:
     url, function: the consumer: one of the two, the other is empty. A function goes by `module:function`.
     resolver: a URL or a function; empty for none.
     error_field: see callee.py.
+    as_json: whether URLs get `Call.as_json` and not the body.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
     makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
     detects: whether messages that are delivered again are looked at; without that, each is new each time.
@@ -49,6 +50,7 @@ class Options:
     function: str = ""
     resolver: str = ""
     error_field: str = ""
+    as_json: bool = False
     history: str | None = ""
     makes_error_queue: bool = True
     detects: bool = True
@@ -137,7 +139,8 @@ async def _say_ready(name: str, ready: trio.Event) -> None:
 
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
     if options.url:
-        return HttpCallee(await held.enter_async_context(endpoint(options.url)), options.error_field)
+        called = await held.enter_async_context(endpoint(options.url, as_json=options.as_json))
+        return HttpCallee(called, options.error_field)
     return PythonCallee(function(options.function, FUNCTION), options.policy.parallel)
 
 
@@ -152,7 +155,8 @@ async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
     if not options.resolver:
         return None
     if "://" in options.resolver:
-        return HttpResolver(await held.enter_async_context(endpoint(options.resolver)))
+        asked = await held.enter_async_context(endpoint(options.resolver, as_json=options.as_json))
+        return HttpResolver(asked)
     return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
 
 

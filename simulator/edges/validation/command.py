@@ -164,6 +164,13 @@ def trigger(
             show_default=False,
         ),
     ] = "",
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Post what `mqproto receive --json` says of the message, and what its body says, instead of the body.",
+        ),
+    ] = False,
     history: HistoryOption = "",
     no_history: Annotated[
         bool, typer.Option("--no-history", help="Go by the delivery count and the resolver alone.")
@@ -203,6 +210,8 @@ def trigger(
         raise UsageError("--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out")
     if bool(url) == bool(call):
         raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
+    if as_json and not url:
+        raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
     if no_history and history:
         raise UsageError("--no-history uses none and --history names one: choose one")
     if at_least_once and (history or resolver):
@@ -212,6 +221,7 @@ def trigger(
         function=call,
         resolver=resolver,
         error_field=error_field,
+        as_json=as_json,
         history=None if no_history else history,
         makes_error_queue=not no_error_queue,
         detects=not at_least_once,

@@ -3,12 +3,19 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from captures.decode import PacketRow, row_of
-from captures.decode.row import KEYS, encodable
+from captures.decode.row import BODY_TEXT_LIMIT, KEYS, body_text, encodable
+from mqproto.bodies import write_body
+from mqproto.testing import mutated
 from mqproto.wire import encode_packet, guid_text
+from tests.bodies.values import NULL, instance, stream, string
 from tests.captures.decode.scene import Scene, transactional
 from tests.captures.decode.story import KNOWN, pinged, story
-from tests.examples import EVERY_PACKET, SOMEBODY, a_full_message
+from tests.examples import EVERY_PACKET, SOMEBODY, a_full_message, a_user_message
 
 
 def rows(scene: Scene) -> list[PacketRow]:
@@ -70,6 +77,81 @@ def test_every_example_and_what_is_no_packet_has_a_row() -> None:
     found = rows(scene)
     assert [row.valid for row in found] == [True] * len(EVERY_PACKET) + [False]
     assert found[-1].fault is not None
+
+
+STREAM = stream(string(1, "drei Stück"))
+ORDER = b"\xef\xbb\xbf<?xml version='1.0'?><Order><Id>5</Id></Order>"
+ODD = b"\xef\xbb\xbf<?xml version='1.0' encoding='iso-8859-1'?><a>\xe4</a>"
+DOCUMENTS = [
+    ORDER,
+    ODD,
+    ODD[3:],
+    ODD[:20] + b" " * 300 + ODD[20:],
+    "<a>ä</a>".encode("utf-16"),
+    write_body("ä", "xml")[0],
+    STREAM,
+]
+LATIN = "<?xml version='1.0' encoding='ISO-8859-1'?><Stück Id='5'/>"
+
+
+@pytest.mark.parametrize(
+    ("body", "body_type", "text"),
+    [
+        (*write_body("drei Stück", "xml"), "drei Stück"),
+        (*write_body("drei Stück", "VT_BSTR"), "drei Stück"),
+        (*write_body("drei", "VT_LPSTR"), "drei"),
+        (STREAM, 768, "drei Stück"),
+        (b"drei St\xc3\xbcck\r\n", 0, "drei Stück\r\n"),
+        (*write_body("", "VT_BSTR"), ""),
+        (ORDER, 0, ORDER.decode("utf-8-sig")),
+        (LATIN.encode("iso-8859-1"), 0, LATIN),
+        ("<a>ä</a>".encode("utf-16"), 0, "<a>ä</a>"),
+        (ODD, 0, ODD[3:].decode("iso-8859-1")),
+        (*write_body("x" * 20_000, "xml"), "x" * BODY_TEXT_LIMIT),
+        # What is no text.
+        (b"", 0, None),
+        (b"a\0", 0, None),
+        (b"\xff", 0, None),
+        (*write_body(17, "VT_I4"), None),
+        (*write_body(b"text", "VT_ARRAY|VT_UI1"), None),
+        # What its type does not explain.
+        (b"<a>" * 350_000, 0, None),
+        (b"<!DOCTYPE a><a/>", 0, None),
+        (b"abc", 8, None),
+        (b"text", 12, None),
+        (stream(instance(1, "System.Windows.Data.ObjectDataProvider", ["a"], NULL)), 768, None),
+    ],
+)
+def test_the_text_of_a_body_is_what_it_says_if_that_is_text(
+    body: bytes, body_type: int, text: str | None
+) -> None:
+    assert body_text(body, body_type) == text
+    message = a_user_message(body=body)
+    message.properties.body_type = body_type
+    scene = Scene()
+    scene.wire("a", "c").put("a", encode_packet(message))
+    assert rows(scene)[-1].body_text == text
+
+
+def test_a_body_that_is_encrypted_has_no_text() -> None:
+    message = a_full_message()
+    assert message.security is not None
+    found = {}
+    for message.security.body_encrypted in (False, True):
+        scene = Scene()
+        scene.wire("a", "c").put("a", encode_packet(message))
+        found[message.security.body_encrypted] = rows(scene)[-1].body_text
+    assert found[False]
+    assert found[True] is None
+
+
+@given(
+    st.binary(max_size=30) | st.sampled_from(DOCUMENTS).flatmap(mutated),
+    st.sampled_from([0, 0, 8, 30, 31, 72, 768]),
+)
+def test_any_body_has_a_text_that_a_table_can_hold_or_none(body: bytes, body_type: int) -> None:
+    text = body_text(body, body_type)
+    assert text is None or len(text.encode("utf-8")) <= 4 * BODY_TEXT_LIMIT
 
 
 def test_half_a_surrogate_pair_does_not_break_the_output() -> None:

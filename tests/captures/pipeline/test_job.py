@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from captures.packets import PacketReader, Totals
 from captures.pipeline.job import analyse
 from captures.pipeline.runner import Count, LocalRunner
 from captures.pipeline.streams import closed_rows
-from captures.pipeline.tables import Tables
+from captures.pipeline.tables import Tables, TablesError
 from captures.pipeline.work import SeriesResult
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.contents import rows_of
@@ -95,10 +96,25 @@ def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int,
     reader = PacketReader(read_capture(path))
     wanted = expected(reader)
     tables = Tables(tmp_path / "out")
-    result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes)
+    result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
     assert_same(tables, reader, wanted)
     (series,) = result.series
     assert series.totals == reader.totals
+
+
+def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Path) -> None:
+    first, second = (str(SAMPLES / f"{name}.pcapng") for name in ("three-hop", "gap-held"))
+    without, having = Tables(tmp_path / "without"), Tables(tmp_path / "having")
+    analyse([first], without, LocalRunner())
+    assert without.read("packets")["body_text"].null_count == without.manifest.rows("packets")
+    with pytest.raises(
+        TablesError, match="without what bodies say: analyse all captures into another folder"
+    ):
+        analyse([second], without, LocalRunner(), body_texts=True)
+    analyse([first], having, LocalRunner(), body_texts=True)
+    one = pc.count(having.read("packets")["body_text"]).as_py()
+    analyse([second], having, LocalRunner())
+    assert pc.count(having.read("packets")["body_text"]).as_py() > one > 0
 
 
 def first_ns(path: Path) -> int:
@@ -126,7 +142,7 @@ def assert_read_as_one(
         tables = Tables(folder / "out")
         series: list[SeriesResult] = []
         for path in paths if run_by_run else [folder]:
-            result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes)
+            result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
             series = result.series or series  # Files without a frame may be the same.
 
         rows, last = found(tables)

@@ -132,10 +132,13 @@ def _seen(proto: ET.Element) -> Seen:
 def _walk(element: ET.Element, start: int, seen: Seen) -> None:
     for child in element:
         name = child.get("name", "")
-        if name == "_ws.expert":
-            said = {each.get("name"): each.get("show", "") for each in child}
-            seen.findings.append(said["_ws.expert.message"])
-            seen.fault_count += "msmq.malformed" in said
+        if name == "msmq.content":
+            said = [(each.get("name", ""), each.get("show", "")) for each in child.iter("field")]
+            seen.further += [each for each in said if each[0].startswith("msmq.content")]
+        elif name == "_ws.expert":
+            expert = {each.get("name"): each.get("show", "") for each in child}
+            seen.findings.append(expert["_ws.expert.message"])
+            seen.fault_count += "msmq.malformed" in expert
         elif name in ("msmq.order_ack", "msmq.final_ack"):
             seen.further += [(each.get("name", ""), each.get("show", "")) for each in child.iter("field")]
         elif name == "msmq.destination":

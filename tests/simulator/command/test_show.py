@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mqproto.base.errors import UsageError
-from mqproto.bodies import write_body
+from mqproto.bodies import REBUS, Headers, write_body, write_headers
 from mqproto.testing.packets import nearly_valid_packets, packets
 from mqproto.wire import Guid, encode_packet
 from mqproto.wire.lenient import inspect_packet
 from mqproto.wire.messages import user_message
 from simulator.command import show
+from tests.examples import a_full_message
 
 
 def printed(data: bytes) -> str:
@@ -38,6 +39,18 @@ def test_what_a_body_and_an_extension_say_is_shown_below_the_fields() -> None:
     assert f"headers {json.dumps(headers)}" in printed(data)
     found = show.as_json(inspect_packet(data), len(data))
     assert (found["content"], found["headers"]) == (content, headers)
+
+
+def test_a_body_that_is_encrypted_says_nothing_and_its_extension_does() -> None:
+    extension = write_headers(Headers(REBUS, {"rbs2-intent": "p2p"}))
+    message = a_full_message()
+    assert message.security is not None
+    message.properties.extension_data, message.properties.body_type = extension, 8
+    message.security.body_encrypted = True
+    data = encode_packet(message)
+    found = show.as_json(inspect_packet(data), len(data))
+    assert "content" not in found
+    assert found["headers"]["fields"] == {"rbs2-intent": "p2p"}
 
 
 @given(st.binary(min_size=1).filter(bytes.strip))

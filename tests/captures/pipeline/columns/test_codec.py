@@ -17,7 +17,7 @@ def test_the_codec_alone_gives_the_rows_of_the_decoder() -> None:
     packets = [*EVERY_PACKET, b"", b"LIOR", EVERY_PACKET[0][:-1]]
     data, starts, sizes = laid_out(packets)
     table = Table(len(packets))
-    add_one_by_one(table, data, np.arange(len(packets)), starts, starts + sizes)
+    add_one_by_one(table, data, np.arange(len(packets)), starts, starts + sizes, texts=True)
     assert table.batch().to_pylist() == [decoded(packet) for packet in packets]
 
 
@@ -25,7 +25,7 @@ def test_only_the_rows_that_are_asked_for_are_filled_in(monkeypatch: pytest.Monk
     monkeypatch.setattr(codec, "AT_A_TIME", 3)
     data, starts, sizes = laid_out([EVERY_PACKET[0]] * 9)
     table = Table(len(starts))
-    add_one_by_one(table, data, np.arange(1, len(starts)), starts, starts + sizes)
+    add_one_by_one(table, data, np.arange(1, len(starts)), starts, starts + sizes, texts=True)
     first, *rows = table.batch().to_pylist()
     assert {*first.values()} == {None}
     assert rows == [decoded(EVERY_PACKET[0])] * 8

@@ -37,7 +37,7 @@ def test_messages_that_differ_in_any_one_field_are_told_apart(packet: bytes) -> 
         number = int.from_bytes(field.raw, "little")
         for changed in (number ^ 1, number ^ 1 << field.size * 8 - 1):
             variants.append(poked(packet, field.name, changed.to_bytes(field.size, "little")))
-    rows = packet_columns(*laid_out(variants)).to_pylist()
+    rows = packet_columns(*laid_out(variants), texts=True).to_pylist()
     assert rows == [decoded(each) for each in variants]
     assert sum(row["valid"] for row in rows) > len(rows) / 2
 
@@ -70,7 +70,7 @@ def test_what_nearly_is_an_acknowledgment_is_told_from_what_is_one() -> None:
         changed(a_transactional_message(), message_class=0x1234),
     ]
     data = [encode_packet(message) for message in messages]
-    rows = packet_columns(*laid_out(data)).to_pylist()
+    rows = packet_columns(*laid_out(data), texts=True).to_pylist()
     assert rows == [decoded(each) for each in data]
     assert {row["kind"] for row in rows} >= {"OrderAck", "FinalAck", "AdminAck", "Report", "Transactional"}
 
@@ -91,7 +91,7 @@ def test_one_of_many_messages_alike_is_decoded(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("captures.pipeline.columns.messages.seen_packet", counted)
     data = [encode_packet(a_user_message(message_id=number)) for number in range(100)]
-    rows = packet_columns(*laid_out(data)).to_pylist()
+    rows = packet_columns(*laid_out(data), texts=True).to_pylist()
     assert [row["message_id"] for row in rows] == [*range(100)]
     assert len(decodings) == 2, "once for the names, once for the kind"
 

@@ -14,19 +14,37 @@ from captures.packets import read_packets
 from captures.pipeline.columns import PACKET_SCHEMA, packet_columns, ping_columns, table
 from captures.pipeline.columns.walk import LONGEST_LIST
 from mqproto.base.errors import WireFormatError
+from mqproto.bodies import Tree, write_body
 from mqproto.testing import nearly_valid_packets, packets, pings
 from mqproto.wire import Packet, decode_packet, encode_packet, encode_ping
 from tests.captures.pipeline.columns.places import decoded, laid_out
-from tests.examples import EVERY_PACKET
+from tests.examples import EVERY_PACKET, a_user_message
 from tests.frames import SESSION_FRAMES
 from tests.wire.accidents import accidents
 
 SAMPLES: Final = Path("captures/samples")
 
 
+def with_body(body: bytes, body_type: int) -> bytes:
+    message = a_user_message(body=body)
+    message.properties.body_type = body_type
+    return encode_packet(message)
+
+
+BODIES: Final = [with_body(*write_body("drei Stück", kind)) for kind in ("xml", "VT_BSTR")] + [
+    with_body(*write_body(Tree("Order", (("Id", "5"),)), "xml")),
+    with_body(b"plain", 0),
+    with_body(b"\xff", 0),
+    with_body(b"<a>", 0),
+    with_body(b"\x11\0\0\0", 3),
+    with_body(b"", 8),
+]
+"""Of all that there is: text, XML, numbers, what is no text, and what its type does not explain."""
+
+
 def rows_of(data: list[bytes], gap: bytes = b"") -> list[dict[str, Any]]:
     """The rows of these packets, all read together."""
-    rows: list[dict[str, Any]] = packet_columns(*laid_out(data, gap)).to_pylist()
+    rows: list[dict[str, Any]] = packet_columns(*laid_out(data, gap), texts=True).to_pylist()
     return rows
 
 
@@ -84,7 +102,7 @@ def test_rows_come_in_the_order_in_which_packets_are_given(data: list[bytes], rn
         rng.randrange(len(data)) for _ in range(8)
     ]  # Some twice, as no two captures of one packet have to be.
     where, starts, sizes = laid_out(data)
-    rows = packet_columns(where, starts[order], sizes[order]).to_pylist()
+    rows = packet_columns(where, starts[order], sizes[order], texts=True).to_pylist()
     assert rows == [decoded(data[place]) for place in order]
 
 
@@ -100,7 +118,7 @@ def test_only_what_is_refused_or_a_long_list_goes_through_the_codec(given: list[
     data = [each if isinstance(each, bytes) else encode_packet(each) for each in given]
     with pytest.MonkeyPatch.context() as patch:
         one_by_one: list[int] = []
-        patch.setattr(table, "add_one_by_one", lambda *args: one_by_one.extend(args[2]))
+        patch.setattr(table, "add_one_by_one", lambda *args, **_: one_by_one.extend(args[2]))
         packet_columns(*laid_out(data))
     assert one_by_one == [row for row, packet in enumerate(data) if is_refused_or_has_a_long_list(packet)]
 
@@ -112,6 +130,16 @@ def is_refused_or_has_a_long_list(data: bytes) -> bool:
         return True
     lists = (header.destination, header.administration, header.response) if header else ()
     return any(len(each.format_name_list.elements) > LONGEST_LIST for each in lists)
+
+
+def test_what_bodies_say_is_read_where_it_is_asked_for() -> None:
+    data = laid_out([*EVERY_PACKET, *EVERY_PACKET, *BODIES, *BODIES, *BODIES])
+    assert data[1].size > table.FEW
+    for laid in (data, laid_out(BODIES)):
+        read, unread = packet_columns(*laid, texts=True), packet_columns(*laid)
+        assert unread["body_text"].null_count == len(unread)
+        assert read["body_text"].null_count < len(read)
+        assert read.drop_columns(["body_text"]) == unread.drop_columns(["body_text"])
 
 
 def test_the_columns_can_be_read_from_bytes_that_nobody_may_change() -> None:

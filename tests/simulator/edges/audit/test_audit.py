@@ -289,6 +289,21 @@ async def being_processed(system: System, queue: str) -> None:
     await system.nursery.start(hold)
 
 
+async def processed_with_an_extension(system: System, queue: str) -> None:
+    """There the producer's id is not in the message."""
+    async with system.trigger(queue, Attempt.SUCCEEDED):
+        headers = {"MQ-Extension": "ZXh0ZW5zaW9u"}
+        await system.post("processed-with-an-extension", queue, headers=headers)
+        await system.until_state("processed", "processed-with-an-extension", queue)
+
+
+async def told_elsewhere(system: System, queue: str) -> None:
+    headers = {"MQ-Admin-Queue": r"far%5Ctold"}
+    await system.post("told-elsewhere", queue, headers=headers)
+    await system.far.receive(queue)
+    await system.far.receive("told", 2)
+
+
 class Way(NamedTuple):
     """How a message ends, who has it then, and why."""
 
@@ -323,15 +338,17 @@ WAYS: Final = (
     Way(in_doubt, End.IN_IN_DOUBT_QUEUE),
     Way(failed_and_taken, End.COPY_TAKEN),
     Way(being_processed, End.BEING_PROCESSED),
+    Way(processed_with_an_extension, End.PROCESSED),
+    Way(told_elsewhere, End.HEARD_ELSEWHERE),
 )
 """How many there are at least, the issue of custody says: 25."""
-PLAIN: Final = ("received_from_a_plain_queue", "purged_from_a_plain_queue")
+PLAIN: Final = ("received_from_a_plain_queue", "purged_from_a_plain_queue", "told")
 
 
 def topology_text() -> str:
     """A queue for each way, and those of the triggers."""
     lines = ["[node.near]", "[node.far]"]
-    for name in (*(way.go.__name__ for way in WAYS), "errors", "doubts", "resolved"):
+    for name in (*(way.go.__name__ for way in WAYS), "errors", "doubts", "resolved", "told"):
         lines += [f"[node.far.queue.{name}]", f"transactional = {str(name not in PLAIN).lower()}"]
         lines += ["quota_kb = 64"] * (name == "queue_full")
     return "\n".join([*lines, "[[link]]", 'between = ["near", "far"]', ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from mqproto.bodies import Tree, body_of_text, read_body
+from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
 from simulator.client import Client, connect
 from simulator.client.envelope import Envelope
 from simulator.edges.gateway import names
@@ -22,6 +25,13 @@ from simulator.topology import Topology, load
 from tests.simulator.gateways import gateway
 from tests.simulator.running import Log, running
 
+KINDS: list[tuple[str, str, Any]] = [
+    ("xml", "drei Stück", "drei Stück"),
+    ("xml:int", " 17 ", 17),
+    ("xml:json", '{"$type": "Order", "Id": "5"}', Tree("Order", (("Id", "5"),))),
+    ("VT_BSTR", "drei Stück", "drei Stück"),
+    ("vt_i4", "-17", -17),
+]
 ORDERS, NOTES = "/queues/orders/messages", "/queues/notes/messages"
 
 
@@ -146,6 +156,49 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
     assert message.record.properties.correlation_id == b"\x0a" * 20
 
 
+async def test_the_other_properties_are_carried_as_they_are(
+    producer: httpx.AsyncClient, node: Client, topology: Topology
+) -> None:
+    headers = {
+        "MQ-Application-Tag": "4000000000",
+        "MQ-Extension": base64.b64encode(b"<any>\0\xff").decode(),
+        "MQ-Response-Queue": "destination%5Cnotes",
+        "MQ-Admin-Queue": r"DIRECT=TCP:127.0.0.9\private$\acks",
+        "MQ-Acknowledge": "no-arrival, receipt",
+        "MQ-Body-Type": "8",
+        "Idempotency-Key": "order-17",
+    }
+    assert (await producer.post(ORDERS, content=b"\xff\xfe", headers=headers)).status_code == 200
+    [message] = await node.receive("orders")
+    assert (message.body, message.body_type, message.application_tag) == (b"\xff\xfe", 8, 4_000_000_000)
+    assert message.extension == b"<any>\0\xff"
+    assert message.response_queue == str(topology.resolve(r"destination\notes").format_name)
+    assert message.admin_queue == r"DIRECT=TCP:127.0.0.9\PRIVATE$\acks"
+    assert message.acknowledgments == ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), KINDS)
+async def test_a_body_is_made_of_a_text_as_send_makes_it(
+    producer: httpx.AsyncClient, node: Client, kind: str, text: str, value: Any
+) -> None:
+    assert (
+        await producer.post(ORDERS, content=text.encode(), headers={"MQ-Body-Type": kind})
+    ).status_code == 200
+    [message] = await node.receive("orders")
+    assert (message.body, message.body_type) == body_of_text(text.encode(), kind)
+    assert read_body(message.body, message.body_type).value == value
+
+
+async def test_an_id_belongs_to_a_body_of_one_type_one_tag_and_one_extension(
+    producer: httpx.AsyncClient,
+) -> None:
+    key = {"Idempotency-Key": "1"}
+    assert (await producer.post(ORDERS, content=b"17", headers=key)).status_code == 200
+    for other in ({"MQ-Body-Type": "8"}, {"MQ-Application-Tag": "1"}, {"MQ-Extension": "AAAA"}):
+        assert code_of(await producer.post(ORDERS, content=b"17", headers=key | other)) is Code.KEY_REUSED
+    assert (await producer.post(ORDERS, content=b"17", headers=key)).json()["duplicate"] is True
+
+
 @pytest.mark.parametrize("queue", ["orders", "destination%5Corders", "destination%5Cprivate%24%5Corders"])
 async def test_a_queue_is_the_same_however_it_is_called(
     producer: httpx.AsyncClient, node: Client, queue: str
@@ -202,6 +255,14 @@ async def test_the_largest_body_is_taken_and_one_byte_more_is_not(
         ("POST", NOTES, {"MQ-Time-To-Be-Received": "4294967296"}, Code.BAD_HEADER),
         ("POST", NOTES, {"MQ-Correlation-Id": "0a"}, Code.BAD_HEADER),
         ("POST", NOTES, {"MQ-Lable": "x"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Application-Tag": "x"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Extension": "x"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Acknowledge": "arrival"}, Code.BAD_HEADER),
+        ("POST", NOTES, {"MQ-Response-Queue": "nowhere%5Cx"}, Code.INVALID),
+        ("POST", NOTES, {"MQ-Admin-Queue": "%1B%5B2J"}, Code.INVALID),
+        ("POST", NOTES, {"MQ-Body-Type": "VT_I4"}, Code.INVALID),
+        ("POST", NOTES, {"MQ-Body-Type": "VT_NONE"}, Code.INVALID),
+        ("POST", NOTES, {"MQ-Body-Type": "4294967296"}, Code.INVALID),
         ("POST", NOTES, {"MQ-Label": "%FF"}, Code.BAD_HEADER),
         ("POST", NOTES, {"MQ-Label": b"\xe4"}, Code.BAD_HEADER),
         ("POST", NOTES, {"MQ-Label": "a%00b"}, Code.INVALID),
@@ -313,6 +374,15 @@ async def test_a_token_opens_its_queues_and_no_others(
             await producer.post(r"/queues/destination%5Corders/messages", headers=bearer("s" * 32))
         ).is_success
         assert code_of(await producer.post(NOTES, headers=bearer("s" * 32))) is Code.FORBIDDEN
+        for header in ("MQ-Response-Queue", "MQ-Admin-Queue"):
+            # Whoever has a token has others write to the queues that it opens, and to no others.
+            for queue, code in (
+                ("destination%5Corders", 200),
+                ("notes", 403),
+                (r"DIRECT=TCP:192.0.2.1%5Cprivate$%5Cq", 404),
+            ):
+                answer = await producer.post(ORDERS, headers=bearer("s" * 32) | {header: queue})
+                assert answer.status_code == code, answer.text
         assert code_of(await producer.post(ORDERS, headers=bearer("t" * 32))) is Code.UNAUTHORISED
         answer = await producer.post("/queues/ordres/messages")
         assert (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.edges.gateway.front import HEADERS, Policy
+from simulator.edges.gateway.front import Policy
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.headers import HEADERS
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:

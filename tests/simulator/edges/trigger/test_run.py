@@ -6,6 +6,7 @@ Process for JMS Triggers".
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -256,14 +257,14 @@ async def test_a_trigger_that_is_stopped_during_the_call_lets_it_end(desk: Clien
         return OK
 
     consumer.answering = slow
-    async with listening(consumer), running_trigger(file, "--url", consumer.url) as trigger:
+    async with listening(consumer), running_trigger(file, "--url", consumer.url, "--json") as trigger:
         await send(desk, b"one", b"two")
         await asked.wait()
         trigger.send_signal(signal.SIGTERM)
         may_answer.set()
         assert await trigger.wait() == 0
-    left = [message.body for message in await taken_from(desk, "orders")]
-    assert consumer.bodies + left == [b"one", b"two"]
+    left = [message.body.decode() for message in await taken_from(desk, "orders")]
+    assert [json.loads(body)["body"] for body in consumer.bodies] + left == ["one", "two"]
 
 
 async def test_what_the_readme_shows_of_a_trigger_is_what_it_logs(tmp_path: Path) -> None:
@@ -323,6 +324,7 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--url", "http://127.0.0.1:9", "--call", "json:dumps"), "say who is to be called"),
         (("--url", "orders.example"), "is no URL of HTTP"),
         (("--call", "json:nothing"), "cannot be had"),
+        (("--call", "json:dumps", "--json"), "call.content"),
         (("--call", "json:dumps", "--no-history", "--history", "sqlite:///h"), "choose one"),
         (("--call", "json:dumps", "--at-least-once", "--resolver", "json:dumps"), "leave --history"),
         (("--call", "json:dumps", "--group-by", "label"), "cannot be grouped"),

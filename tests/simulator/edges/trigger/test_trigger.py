@@ -6,6 +6,7 @@ for JMS Triggers" as duplicate detection, each with the heading.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import trio
 import trio.testing
 
 from mqproto.base.errors import UsageError
+from mqproto.bodies import Body, Tree, write_body
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from simulator.base.log import node_log
@@ -832,3 +834,64 @@ async def test_while_the_history_is_away_nobody_is_called_and_nothing_is_given_u
 def test_a_policy_that_cannot_be_is_refused(policy: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}$"):
         Policy(**policy)
+
+
+async def test_the_consumer_is_told_what_stands_beside_the_body(desk: Client, start: Start) -> None:
+    consumer = HttpConsumer()
+    async with called_over_http(consumer) as callee:
+        log = start(callee)
+        await send(
+            desk,
+            b"\x11\0\0\0",
+            body_type=3,
+            application_tag=7,
+            extension=b"\xff",
+            correlation_id=b"\x0a" * 20,
+            response_queue=r"DIRECT=OS:shop\private$\replies",
+            admin_queue=r"DIRECT=OS:shop\private$\acks",
+        )
+        await log.line("committed")
+    [seen] = consumer.seen
+    assert seen.body == b"\x11\0\0\0"
+    assert {name: text for name, text in seen.headers.items() if name.startswith("mq-")} == {
+        "mq-message-id": seen.headers["idempotency-key"],
+        "mq-delivery-count": "1",
+        "mq-body-type": "3",
+        "mq-application-tag": "7",
+        "mq-extension": "/w==",
+        "mq-correlation-id": "0a" * 20,
+        "mq-response-queue": "DIRECT%3DOS%3Ashop%5CPRIVATE%24%5Creplies",
+        "mq-admin-queue": "DIRECT%3DOS%3Ashop%5CPRIVATE%24%5Cacks",
+        "mq-acknowledge": "none",
+    }
+
+
+async def test_the_consumer_may_have_what_receive_says_of_a_message(desk: Client, start: Start) -> None:
+    consumer = HttpConsumer()
+    body, body_type = write_body(Tree("Order", (("Id", "5"),)), "xml")
+    async with listening(consumer), endpoint(consumer.url, as_json=True) as posted:
+        log = start(HttpCallee(posted))
+        await send(desk, body, body_type=body_type)
+        # XML of a megabyte of nesting, and text that is none: bytes, with the reason.
+        await send(desk, b"<a>" * 350_000)
+        await send(desk, b"\0", body_type=8)
+        await log.at_least(3, "committed")
+    first, second, third = (json.loads(seen.body) for seen in consumer.seen)
+    assert first["content"] == {"kind": "xml", "value": {"$type": "Order", "Id": "5"}}
+    assert first["body"] == body.decode()
+    assert second["content"] == {"kind": "bytes", "reason": "the XML is nested deeper than 100 levels"}
+    assert third["content"] == {"kind": "bytes", "reason": "VT_BSTR is text, and the body is no UTF-16"}
+    assert {seen.headers["content-type"] for seen in consumer.seen} == {"application/json"}
+
+
+async def test_a_function_is_told_what_the_body_says(desk: Client, start: Start) -> None:
+    found = []
+    body, body_type = write_body("drei Stück", "VT_BSTR")
+
+    def accept(call: Call) -> None:
+        found.append((call.content, call.application_tag, json.loads(call.as_json())["content"]))
+
+    log = start(PythonCallee(accept))
+    await send(desk, body, body_type=body_type, application_tag=5)
+    await log.line("committed")
+    assert found == [(Body("VT_BSTR", "drei Stück"), 5, {"kind": "VT_BSTR", "value": "drei Stück"})]

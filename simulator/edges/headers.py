@@ -1,0 +1,138 @@
+"""What a message says beside its body, as headers of HTTP: the gateway takes what the trigger gives.
+
+Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type and id travel in the
+message's extension (`client/envelope.py`), so a message with an extension of its own goes without them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, unquote
+
+from mqproto.base.errors import UsageError
+from mqproto.base.foreign import quoted
+from mqproto.wire import INFINITE
+from simulator.client.client import DraftOptions
+from simulator.command.talk import ACKNOWLEDGMENTS
+from simulator.topology.errors import nearest
+
+LABEL: Final = "MQ-Label"
+PRIORITY: Final = "MQ-Priority"
+REACH: Final = "MQ-Time-To-Reach-Queue"
+RECEIVE: Final = "MQ-Time-To-Be-Received"
+CORRELATION: Final = "MQ-Correlation-Id"
+BODY_TYPE: Final = "MQ-Body-Type"
+APPLICATION_TAG: Final = "MQ-Application-Tag"
+EXTENSION: Final = "MQ-Extension"
+RESPONSE_QUEUE: Final = "MQ-Response-Queue"
+ADMIN_QUEUE: Final = "MQ-Admin-Queue"
+ACKNOWLEDGE: Final = "MQ-Acknowledge"
+NONE: Final = "none"
+HEADERS: Final = {
+    LABEL: "the label, in UTF-8, percent-encoded",
+    PRIORITY: "0 to 7; only where the queue is not transactional",
+    REACH: "seconds until it must be in its queue",
+    RECEIVE: "seconds until it must be received",
+    CORRELATION: "20 bytes as 40 hexadecimal digits",
+    BODY_TYPE: "of what type the body is to be, as `mqproto send --body-type` takes it: xml, VT_BSTR, 8",
+    APPLICATION_TAG: "a number of 32 bits (COM: AppSpecific)",
+    EXTENSION: "the extension in base64; Content-Type and the id are not in the message then",
+    RESPONSE_QUEUE: "the queue that an answer is to go to, in UTF-8, percent-encoded",
+    ADMIN_QUEUE: "the queue that acknowledgments go to, in UTF-8, percent-encoded",
+    ACKNOWLEDGE: f"which of them: {', '.join(ACKNOWLEDGMENTS)}; or {NONE}; by default all",
+}
+"""What may be said of a message beside its content type."""
+EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
+EXTENSION_ROOM_BYTES: Final = 4_096
+"""A longer extension is not given in a header, as servers refuse long ones: its size is."""
+
+
+class MessageOptions(DraftOptions, total=False):
+    """What of a `Draft` headers say. Queues go by any name."""
+
+    label: str
+
+
+def options_in(header: Callable[[str], str]) -> MessageOptions:
+    """What the headers say, but for the body type, which a body is made by.
+
+    Args:
+        header: gives the value of one; empty if it is not there.
+
+    Raises:
+        UsageError: one has a value that it cannot have.
+    """
+    options = MessageOptions(
+        label=_text(LABEL, header(LABEL)),
+        time_to_reach_queue_s=_number(REACH, header(REACH), INFINITE, INFINITE),
+        time_to_be_received_s=_number(RECEIVE, header(RECEIVE), INFINITE, INFINITE),
+        priority=_number(PRIORITY, header(PRIORITY), 7, 3),
+        application_tag=_number(APPLICATION_TAG, header(APPLICATION_TAG), 0xFFFFFFFF, 0),
+        response_queue=_text(RESPONSE_QUEUE, header(RESPONSE_QUEUE)),
+        admin_queue=_text(ADMIN_QUEUE, header(ADMIN_QUEUE)),
+    )
+    if text := header(CORRELATION):
+        if not re.fullmatch(r"[0-9A-Fa-f]{40}", text):
+            raise UsageError(f"{CORRELATION} is {quoted(text)}: must be 40 hexadecimal digits")
+        options["correlation_id"] = bytes.fromhex(text)
+    if text := header(EXTENSION):
+        try:
+            options["extension"] = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise UsageError(f"{EXTENSION} is {quoted(text)}: must be base64") from None
+    names = [name.strip() for name in header(ACKNOWLEDGE).split(",") if name.strip()]
+    if names and not options["admin_queue"]:
+        raise UsageError(
+            f"{ACKNOWLEDGE} asks for acknowledgments: say where they are to go with {ADMIN_QUEUE}"
+        )
+    options["acknowledgments"] = 0
+    for name in [] if names == [NONE] else names or (ACKNOWLEDGMENTS if options["admin_queue"] else []):
+        if name not in ACKNOWLEDGMENTS:
+            raise UsageError(f"{ACKNOWLEDGE}: {nearest(name, ACKNOWLEDGMENTS)}")
+        options["acknowledgments"] |= ACKNOWLEDGMENTS[name]
+    return options
+
+
+def headers_of(options: MessageOptions) -> dict[str, str]:
+    """Headers that say this; `options_in` gives it back, and `MQ-Body-Type` the number of the body type."""
+    asked = options.get("acknowledgments", 0)
+    extension = options.get("extension", b"")
+    correlation_id = options.get("correlation_id", b"")
+    priority = options.get("priority", 3)
+    asked_for = [name for name, flag in ACKNOWLEDGMENTS.items() if asked & flag]
+    said = {
+        LABEL: _spelt(options.get("label", "")),
+        PRIORITY: "" if priority == 3 else str(priority),
+        CORRELATION: correlation_id.hex() if any(correlation_id) else "",
+        BODY_TYPE: str(options.get("body_type") or ""),
+        APPLICATION_TAG: str(options.get("application_tag") or ""),
+        RESPONSE_QUEUE: _spelt(options.get("response_queue", "")),
+        ADMIN_QUEUE: _spelt(options.get("admin_queue", "")),
+        ACKNOWLEDGE: ", ".join(asked_for or [NONE] * bool(options.get("admin_queue"))),
+    }
+    if len(extension) > EXTENSION_ROOM_BYTES:
+        said[EXTENSION_BYTES] = str(len(extension))
+    else:
+        said[EXTENSION] = base64.b64encode(extension).decode("ascii")
+    return {name: text for name, text in said.items() if text}
+
+
+def _spelt(text: str) -> str:
+    return quote(text, errors="replace")
+
+
+def _text(name: str, text: str) -> str:
+    try:
+        return unquote(text.encode("ascii"), errors="strict")
+    except UnicodeError:
+        raise UsageError(f"{name} must be UTF-8, percent-encoded") from None
+
+
+def _number(name: str, text: str, most: int, default: int) -> int:
+    if text and not (re.fullmatch(r"[0-9]{1,10}", text) and int(text) <= most):
+        raise UsageError(f"{name} is {quoted(text)}: must be a whole number, 0 to {most}")
+    return int(text) if text else default
