@@ -1,6 +1,6 @@
 """What an invoker keeps on disk of its numbered operations, so that the next process goes on where one died.
 
-One SQLite file: the invoker's name, the node that it speaks to, how far it has counted, and each operation of which the
+One SQLite file, with its `-wal`: the invoker's name, the node that it speaks to, how far it has counted, and each operation of which the
 outcome is not known, written before it is sent. Operations with a tag stay, with their outcome, until they are
 forgotten: what a tag means is its owner's business. One process at a time has a journal.
 """
@@ -262,3 +262,5 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
             f"{path}: it has layout {layout}, and this mqproto knows {LAYOUT}: use the mqproto that wrote it"
         )
     db.execute("COMMIT")
+    # Then a commit is one flush, in place of four. Not before it is known to be ours.
+    db.execute("PRAGMA journal_mode = WAL").close()

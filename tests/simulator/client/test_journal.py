@@ -30,6 +30,13 @@ def begun(identifier: int, parameter: bytes = b"p", tag: bytes = b"") -> tuple[i
     return (identifier, SEND, parameter, tag)
 
 
+def as_a_kill_leaves_it(path: Path, folder: Path) -> Path:
+    """A copy of the journal, whose process goes on."""
+    for name in (path.name, f"{path.name}-wal"):
+        (folder / name).write_bytes(path.with_name(name).read_bytes())
+    return folder / path.name
+
+
 def test_what_has_no_outcome_is_there_for_the_next_life(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     with opened(path) as journal:
@@ -54,8 +61,7 @@ def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) 
     with memory_folder() as folder, opened(path) as journal:
         journal.begin([begun(0, tag=b"t")])
         done(journal, 0, 5)
-        copy = Path(folder) / "copy"
-        copy.write_bytes(path.read_bytes())
+        copy = as_a_kill_leaves_it(path, Path(folder))
         with opened(copy) as crashed:
             assert crashed.state() == (1, [Pending(0, SEND, b"p")])
 
@@ -147,7 +153,10 @@ def test_a_birth_and_all_that_has_an_outcome_are_on_disk_together(tmp_path: Path
         done(journal, 0, 5)
         doubt = control.failure(control.InDoubt("forgotten"))
         journal.belongs_to(b"one", "one", b"birth", {1: doubt})
-        with closing(sqlite3.connect(f"file:{journal.path}?immutable=1", uri=True)) as copy:
+        with (
+            memory_folder() as folder,
+            closing(sqlite3.connect(as_a_kill_leaves_it(journal.path, Path(folder)))) as copy,
+        ):
             assert copy.execute("SELECT birth FROM invoker").fetchall() == [(b"birth",)]
             assert copy.execute("SELECT number FROM operation WHERE answer IS NULL").fetchall() == [(2,)]
         assert journal.state()[1][0].identifier == 2
