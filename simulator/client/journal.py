@@ -1,8 +1,8 @@
 """What an invoker keeps on disk of its numbered operations, so that the next process goes on where one died.
 
-One SQLite file, with its `-wal`: the invoker's name, the node that it speaks to, how far it has counted, and each operation of which the
-outcome is not known, written before it is sent. Operations with a tag stay, with their outcome, until they are
-forgotten: what a tag means is its owner's business. One process at a time has a journal.
+One SQLite file, with its `-wal`: the invoker's name, the node that it speaks to, how far it has counted, and each
+operation of which the outcome is not known, written before it is sent. Operations with a tag stay, with their outcome,
+until they are forgotten: what a tag means is its owner's business. One process at a time has a journal.
 """
 
 from __future__ import annotations

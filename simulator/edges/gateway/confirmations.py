@@ -22,6 +22,7 @@ from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
 from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
+from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.history.history import HistoryError
 
 ENDS: Final = "ends"
@@ -57,11 +58,15 @@ class Confirmations:
 
     Args:
         queue: the name of the queue that they come to; it is made where it is missing.
+        fullness: is told of each.
     """
 
-    def __init__(self, queue: str, history: Finishing, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, queue: str, history: Finishing, log: FilteringBoundLogger, fullness: Fullness | None = None
+    ) -> None:
         self.queue = queue
         self._history = history
+        self._fullness = fullness or Fullness()
         self._log = log
 
     @property
@@ -136,7 +141,9 @@ class Confirmations:
         for message in messages:
             if not is_confirmation(message):
                 self._log.warning("no-confirmation", message=str(message.id), reason="somebody has sent it")
-            elif message.message_class == RECEIVED:
+                continue
+            self._fullness.ended(str(message.correlation), message.message_class)
+            if message.message_class == RECEIVED:
                 self._log.info("received", message=str(message.correlation))
             else:
                 reason = message.message_class

@@ -29,6 +29,7 @@ from mqproto.messages.drafts import Draft
 from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
 from simulator.client.envelope import Envelope
+from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.gateway.refusals import Code, Refusal
 from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
 from simulator.edges.history.history import HistoryError, Record
@@ -164,6 +165,7 @@ class Gateway:
         owner: names this gateway in the history, over its restarts, and no other.
         nursery: what is under way goes on in it, whatever becomes of the producers.
         limit: how many messages may be under way.
+        fullness: knows which queues are full; confirmations tell it.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class Gateway:
         *,
         limit: int = 1_000,
         patience_s: float = PATIENCE_S,
+        fullness: Fullness | None = None,
     ) -> None:
         self._submitter = submitter
         self._history = history
@@ -184,6 +187,7 @@ class Gateway:
         self._nursery = nursery
         self._limit = limit
         self._patience_s = patience_s
+        self._fullness = fullness or Fullness()
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
@@ -369,8 +373,12 @@ class Gateway:
 
     async def _submit(self, handed: Handed, fingerprint: str) -> MessageId:
         ticket = self._ticket(handed, fingerprint)
+        if wait_s := self._fullness.wait_s(handed.queue.name):
+            raise Refusal(
+                Code.QUEUE_FULL, f"{handed.queue.name} had no room for a message a while ago", wait_s
+            )
         try:
-            return await self._submitter.submit(ticket, handed.draft)
+            message = await self._submitter.submit(ticket, handed.draft)
         except QuotaExceeded as error:
             raise Refusal(Code.QUEUE_FULL, str(error)) from None
         except (UsageError, FormatNameError) as error:
@@ -381,6 +389,8 @@ class Gateway:
             raise Refusal(Code.IN_DOUBT, str(error)) from None
         except StoreError as error:
             raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
+        self._fullness.accepted(str(message), handed.queue.name)
+        return message
 
     async def _finish(self, scope: str, key: str, outcome: Outcome) -> None:
         """Tell the history, however long it takes: until then the message is under way."""

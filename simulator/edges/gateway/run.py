@@ -23,6 +23,7 @@ from simulator.command.options import called, say_why_it_waits
 from simulator.edges.gateway.admission import Rate, Tokens
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
+from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
@@ -94,9 +95,10 @@ async def run_gateway(
         listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
         history = await held.enter_async_context(open_history(url))
         nursery = await held.enter_async_context(trio.open_nursery())
-        confirmations = Confirmations(f"{options.name}-confirmations", history, lines)
+        fullness = Fullness()
+        confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness)
         outlet = Outlet(options.place, node, names, journal, confirmations, lines)
-        gateway = Gateway(outlet, history, owner, lines, nursery)
+        gateway = Gateway(outlet, history, owner, lines, nursery, fullness=fullness)
         is_cleared = False
 
         async def recover(ended: Ended) -> None:

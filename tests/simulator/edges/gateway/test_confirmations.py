@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from simulator.client import Client, Reject, connect
+from simulator.edges.gateway.fullness import Fullness
 from simulator.topology import Topology, parse
 from tests.simulator.gateways import gateway
 from tests.simulator.running import Log, running
@@ -147,8 +148,31 @@ async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path:
         for key in "34":
             assert (await all_.until(key, "dead-letter"))["class"] == "NACK_Q_EXCEED_QUOTA"
         assert [(await all_.trail(key))["state"] for key in "12"] == ["accepted", "accepted"]
+        # What is new is refused now; what was accepted is a duplicate still, and another queue has room.
+        answer = await all_.producer.post(
+            "/queues/orders/messages", content=b"x", headers={"Idempotency-Key": "5"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (503, "queue-full")
+        assert 1 <= int(answer.headers["Retry-After"]) <= 10
+        await all_.post("3", bytes(30_000))
+        await all_.post("5", queue="notes")
         async with connect(topology, "near", tmp_path) as near:
             assert [len(letter.body) for letter in await near.peek("deadxact", limit=10)] == [30_000] * 2
+
+
+def test_a_queue_is_full_for_a_while_after_a_message_had_no_room() -> None:
+    now_s = 100.0
+    fullness = Fullness(lambda: now_s)
+    for message, queue in (("a", "orders"), ("b", "orders"), ("c", "notes")):
+        fullness.accepted(message, queue)
+    fullness.ended("a", "ACK_RECEIVE")
+    fullness.ended("unknown", "NACK_Q_EXCEED_QUOTA")
+    assert fullness.wait_s("orders") == 0
+    fullness.ended("b", "NACK_Q_EXCEED_QUOTA")
+    now_s = 104.0
+    assert (fullness.wait_s("orders"), fullness.wait_s("notes")) == (6.0, 0.0)
+    now_s = 110.0
+    assert fullness.wait_s("orders") == 0
 
 
 async def test_what_is_of_no_queue_manager_is_no_confirmation(topology: Topology, tmp_path: Path) -> None:
