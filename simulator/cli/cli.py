@@ -102,6 +102,13 @@ def demo(
     edges: Annotated[
         bool, typer.Option("--edges", help="With HTTP at both ends; the gateway and the trigger die too.")
     ] = False,
+    rough: Annotated[
+        bool,
+        typer.Option(
+            "--rough",
+            help="With --edges: the queue is purged and full at times, and the consumer is down for long.",
+        ),
+    ] = False,
     history: HistoryOption = "",
     as_json: JsonOption = False,
 ) -> int:
@@ -116,9 +123,9 @@ def demo(
     if edges:
         if source or capture:
             raise UsageError("--edges makes its own orders and no capture: leave --input and --capture out")
-        return _demo_with_edges(count or 2_000, seed, history, as_json)
-    if history:
-        raise UsageError("--history is for --edges")
+        return _demo_with_edges(count or 2_000, seed, history, rough, as_json)
+    if history or rough:
+        raise UsageError(f"{'--history' if history else '--rough'} is for --edges")
     count = count or 4_000
     work = workload.from_path(source) if source else workload.orders(count, seed)
     report = run_task(partial(demo.run_demo, work, capture, ProgressScreen(quiet=as_json)))
@@ -129,13 +136,13 @@ def demo(
     return FINDING if report.broken else DONE
 
 
-def _demo_with_edges(count: int, seed: int, history: str, as_json: bool) -> int:
+def _demo_with_edges(count: int, seed: int, history: str, rough: bool, as_json: bool) -> int:
     from simulator.base.screen import ProgressScreen
     from simulator.edges.validation.demo import run_edges_demo
     from simulator.edges.validation.report import show
 
     progress = ProgressScreen(quiet=as_json)
-    report = run_task(partial(run_edges_demo, count, seed, history=history, screen=progress))
+    report = run_task(partial(run_edges_demo, count, seed, history=history, rough=rough, screen=progress))
     if as_json:
         print_json(report.as_json())
     else:

@@ -12,7 +12,8 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 import trio
 
 from simulator.base.screen import ProgressScreen
-from simulator.client import connect
+from simulator.client import Client, InDoubt, NodeUnreachable, connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.command.story import logs_in, read_step, story_of, told
 from simulator.edges.audit.ends import End, end_of
@@ -52,6 +53,13 @@ CUES: Final = {
 """What the consumer does with a message that is valid, and how often."""
 ANSWER_S: Final = 0.5
 """How long the trigger waits for it."""
+ATTEMPTS: Final = 100
+ATTEMPTS_ROUGH: Final = 5
+"""These take less than a second, so that a message is given up when the consumer is down."""
+DOWN_S: Final = 2.0
+FULL_S: Final = 1.0
+FULL_KB: Final = 8
+"""What is rough, and for how long."""
 GATEWAY: Final = "gateway"
 TRIGGER: Final = "trigger"
 VICTIMS: Final = (
@@ -78,6 +86,7 @@ async def run_edges_demo(
     *,
     history: str = "",
     rounds: int = ROUNDS,
+    rough: bool = False,
     screen: ProgressScreen | None = None,
 ) -> EdgesReport:
     """Run it all, and say what came of it.
@@ -87,6 +96,7 @@ async def run_edges_demo(
         seed: which of them are what, and what the consumer does with each.
         history: the URL of the document history's database; by default an SQLite file.
         rounds: how often each line of VICTIMS has its turn.
+        rough: whether the queue is purged and full at times, and the consumer is down for longer than all attempts.
 
     Raises:
         NodeError: one of the programs does not start.
@@ -95,7 +105,9 @@ async def run_edges_demo(
     if not is_free(topology):
         topology = topology.with_free_ports()
     folder = Path(tempfile.mkdtemp(prefix="mqproto-edges-"))
-    demo = EdgesDemo(topology, folder, count, seed, history, rounds, screen or ProgressScreen(quiet=True))
+    demo = EdgesDemo(
+        topology, folder, count, seed, history, rounds, screen or ProgressScreen(quiet=True), rough=rough
+    )
     report = await demo.run()
     if not report.broken:
         shutil.rmtree(folder)  # Otherwise the logs in it say more.
@@ -137,12 +149,16 @@ class EdgesDemo:
         history: str,
         rounds: int,
         screen: ProgressScreen,
+        *,
+        rough: bool,
     ) -> None:
         self._topology = topology
         self._folder = folder
         self._seed = seed
         self._history = history
         self._rounds = rounds
+        self._rough = rough
+        self._is_down = False
         self._screen = screen
         shares = [count // PRODUCERS + (number < count % PRODUCERS) for number in range(PRODUCERS)]
         self._messages = [messages_of(number, share, seed) for number, share in enumerate(shares)]
@@ -173,6 +189,7 @@ class EdgesDemo:
                 duration_s = trio.current_time() - start_s
                 await programs.stop(TRIGGER)
                 audited = await trio.to_thread.run_sync(self._audit)
+                letters = await self._dead_letters()
                 failed = await self._in_the_error_queue()
             nursery.cancel_scope.cancel()
         said, longest = _said_in(self._folder)
@@ -190,12 +207,15 @@ class EdgesDemo:
             questions=self._consumer.questions,
             failed=failed,
             audited=audited,
+            letters=letters if self._rough else None,
             said=said,
             story=story,
         )
 
     def _cue(self, key: str, body: bytes, call: int) -> Cue:
         """What the consumer does: the same for the same seed, message and how many calls there were before."""
+        if self._is_down:
+            return Cue.FAIL
         if json.loads(body)["amount_cents"] < 0:
             return Cue.BUSINESS_ERROR
         dice = random.Random(f"{self._seed}/call/{key}/{call}")
@@ -208,12 +228,16 @@ class EdgesDemo:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._kill_all, supervisor, programs)
             nursery.start_soon(self._look)
+            if self._rough:
+                nursery.start_soon(self._be_rough)
             async with trio.open_nursery() as producing:
                 for number, messages in enumerate(self._messages):
                     dice = random.Random(f"{self._seed}/producer/{number}")
                     producing.start_soon(Producer(url, messages, self._handover, dice).run)
             with trio.move_on_after(SETTLE_S):
                 await self._until(partial(self._is_done, 1.0, self._rounds * sum(map(len, VICTIMS))))
+                if self._rough:
+                    await self._until_nothing_waits()
                 await trio.sleep(LINGER_S)
             nursery.cancel_scope.cancel()
 
@@ -223,7 +247,12 @@ class EdgesDemo:
 
     @property
     def _done(self) -> int:
-        """Messages that are at their end: refused by the gateway, processed, or refused by the consumer."""
+        """Messages that are at their end: refused by the gateway, processed, or refused by the consumer.
+
+        In a rough run others end elsewhere, so these are those with a final answer.
+        """
+        if self._rough:
+            return len(self._handover.refused) + len(self._handover.accepted)
         return len(self._handover.refused) + len(self._consumer.reached) + len(self._consumer.refused)
 
     def _is_done(self, share: float, kills: int = 0) -> bool:
@@ -250,6 +279,11 @@ class EdgesDemo:
         reader, _ = reader_of(Place(self._topology, self._folder), self._history)
         return {message: end_of(known) for message, known in reader.read().items()}
 
+    async def _dead_letters(self) -> set[str]:
+        """What the first node has in its dead-letter queue for transactional messages."""
+        async with connect(self._topology, "sender", self._folder) as client:
+            return {str(letter.id) for letter in await client.peek("deadxact", limit=500)}
+
     async def _in_the_error_queue(self) -> list[Failed]:
         """The messages that the trigger gave up; it has ended."""
         failed = []
@@ -262,6 +296,57 @@ class EdgesDemo:
                         Failed(key, message.body, note.failure if note else "", note.reason if note else "")
                     )
         return failed
+
+    # What is rough
+
+    async def _be_rough(self) -> None:
+        """Now and then the queue is full, or purged, or the consumer is down for longer than all attempts."""
+        dice = random.Random(f"{self._seed}/rough")
+        turns = [self._purge, self._have_it_full, self._be_down] * self._rounds
+        dice.shuffle(turns)
+        for turn, act in enumerate(turns, 1):
+            await self._until(partial(self._is_done, turn / (len(turns) + 1)))
+            await act()
+
+    async def _purge(self) -> None:
+        self._screen.say("purge orders")
+        await self._told(lambda client: client.purge("orders"))
+
+    async def _have_it_full(self) -> None:
+        self._screen.say("orders is full")
+        await self._told(lambda client: client.change("orders", quota_kb=FULL_KB))
+        await trio.sleep(FULL_S)
+        await self._told(lambda client: client.change("orders", quota_kb=0))
+
+    async def _be_down(self) -> None:
+        self._screen.say("the consumer is down")
+        self._is_down = True
+        await trio.sleep(DOWN_S)
+        self._is_down = False
+
+    async def _told(self, act: Callable[[Client], Awaitable[object]]) -> None:
+        """Have an operator do something at the last node, which may be dead just now."""
+        while True:
+            try:
+                async with connect(self._topology, "destination", self._folder) as client:
+                    await act(client)
+                    return
+            except (NodeUnreachable, InDoubt):
+                await trio.sleep(BEAT_S)
+
+    async def _until_nothing_waits(self) -> None:
+        """Each message is at its end when no queue has any more on its way, and the trigger has none in hand."""
+        while True:
+            waiting = 0
+            for name in self._topology.nodes:
+                with suppress(NodeUnreachable):
+                    async with connect(self._topology, name, self._folder) as client:
+                        status = await client.queues()
+                    waiting += sum(queue.waiting for queue in status.outgoing)
+                    waiting += sum(queue.waiting for queue in status.local if queue.name == "orders")
+            if not waiting:
+                return
+            await trio.sleep(BEAT_S)
 
     # Programs that die
 
@@ -301,7 +386,8 @@ class EdgesDemo:
                 *(TRIGGER, str(supervisor.topology_file("destination")), r"destination\orders", *history),
                 *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
-                *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1", "--attempts", "100"),
+                *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1"),
+                *("--attempts", str(ATTEMPTS_ROUGH if self._rough else ATTEMPTS)),
             ],
         }
         return f"http://{address}"

@@ -41,6 +41,7 @@ class EdgesReport:
     questions: how often it was asked whether it had.
     audited: by the identifier of each message that was answered 200 who has it, as `mqproto audit` says before the
         error queue is emptied.
+    letters: of a rough run, the dead letters at the first node; else None: then there is no reason for any.
     said: how many lines of each event are in the log of each program.
     story: of the message that most happened to, line by line.
     kills: how often each program was killed, and started again.
@@ -58,6 +59,7 @@ class EdgesReport:
     questions: int
     failed: list[Failed]
     audited: dict[str, End]
+    letters: set[str] | None
     said: Counter[tuple[str, str]]
     story: list[str]
 
@@ -73,12 +75,16 @@ class EdgesReport:
         for key in sorted({key for key in in_error_queue if in_error_queue.count(key) > 1}):
             yield f"{key} is in the error queue {in_error_queue.count(key)} times"
         for message in self.messages:
-            yield from self._broken_of(message, set(in_error_queue))
+            if self.letters is None or message.key not in self.handover.accepted:
+                yield from self._broken_of(message, set(in_error_queue))
         for key in {*self.processed, *in_error_queue} - set(by_key):
             yield f"{key!r} was never handed in, and came out"
         yield from self._out_of_order()
-        yield from self._audited_otherwise(set(in_error_queue))
-        for failed in self.failed:
+        if self.letters is None:
+            yield from self._audited_otherwise(set(in_error_queue))
+        else:
+            yield from self._unaccounted(set(in_error_queue), self.letters)
+        for failed in self.failed if self.letters is None else []:
             if not failed.reason.startswith(CODE):
                 yield f"{failed.key} is in the error queue for another reason: {failed.failure}, {failed.reason}"
 
@@ -107,6 +113,20 @@ class EdgesReport:
             has_it = End.PROCESSED if key in self.processed else End.IN_ERROR_QUEUE
             if end is not has_it and key in self.processed.keys() | in_error_queue:
                 yield f"{key} is {has_it}, and the audit says {end}"
+        for message in self.audited.keys() - set(self.handover.accepted.values()):
+            yield f"{message} was never answered 200, and the audit has it"
+
+    def _unaccounted(self, in_error_queue: set[str], letters: set[str]) -> Iterator[str]:
+        """Each accepted message is where the audit says, and that is an end."""
+        for key, message in self.handover.accepted.items():
+            end = self.audited.get(message, End.UNACCOUNTED)
+            is_there = {
+                End.PROCESSED: key in self.processed,
+                End.IN_ERROR_QUEUE: key in in_error_queue,
+                End.DEAD_LETTER: message in letters,
+            }
+            if not is_there.get(end, False):
+                yield f"{key} is {end}, as the audit says"
         for message in self.audited.keys() - set(self.handover.accepted.values()):
             yield f"{message} was never answered 200, and the audit has it"
 
@@ -229,7 +249,8 @@ def show(report: EdgesReport) -> None:
     show_verdict(
         console,
         report.broken,
-        "every accepted message was processed once and in order, or is in the error queue",
+        "every accepted message was processed once and in order, or is in the error queue"
+        + ("" if report.letters is None else ", or is a dead letter"),
     )
 
 

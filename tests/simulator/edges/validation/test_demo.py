@@ -35,6 +35,14 @@ async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_er
     assert "committed" in "".join(report.story)
 
 
+async def test_what_is_purged_full_or_given_up_is_accounted_for_as_well() -> None:
+    """`mqproto demo --edges --rough`, short."""
+    report = await run_edges_demo(40, seed=1, rounds=1, rough=True)
+    assert report.broken == [], f"stores and logs are in {report.folder}"
+    assert report.letters is not None
+    assert sorted(report.audited) == sorted(report.handover.accepted.values())
+
+
 def test_what_does_not_go_together_is_said() -> None:
     done = in_process("demo", "--edges", "--input", ".")
     assert (done.status, done.complaint) == (
@@ -42,6 +50,7 @@ def test_what_does_not_go_together_is_said() -> None:
         "--edges makes its own orders and no capture: leave --input and --capture out",
     )
     assert in_process("demo", "--history", "sqlite:///x").complaint == "--history is for --edges"
+    assert in_process("demo", "--rough").complaint == "--rough is for --edges"
 
 
 # The check
@@ -65,6 +74,7 @@ def a_report(**changes: Any) -> EdgesReport:
         questions=0,
         failed=[Failed("1-3", bodies["1-3"], "business error", f"{CODE}: no")],
         audited={f"id of {key}": End.IN_ERROR_QUEUE if key == "1-3" else End.PROCESSED for key in keys},
+        letters=None,
         said=Counter(),
         story=[],
     )
@@ -77,6 +87,31 @@ def without(report: EdgesReport, key: str) -> dict[str, bytes]:
 
 RIGHT = a_report()
 FAILED = RIGHT.failed[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"processed": without(RIGHT, "0-2")}, "0-2 is processed, as the audit says"),
+        ({"failed": []}, "1-3 is in an error queue, as the audit says"),
+        ({"letters": set()}, "0-1 is a dead letter, as the audit says"),
+        ({"audited": {"id of 0-1": End.IN_ITS_QUEUE}}, "0-1 is in its queue, as the audit says"),
+        ({"audited": {}}, "0-1 is unaccounted for, as the audit says"),
+        (
+            {"audited": RIGHT.audited | {"another": End.PROCESSED}},
+            "another was never answered 200, and the audit has it",
+        ),
+    ],
+)
+def test_in_a_rough_run_each_message_is_where_the_audit_says(changes: dict[str, Any], said: str) -> None:
+    rough = replace(
+        RIGHT,
+        processed=without(RIGHT, "0-1"),
+        audited=RIGHT.audited | {"id of 0-1": End.DEAD_LETTER},
+        letters={"id of 0-1"},
+    )
+    assert rough.broken == []
+    assert said in replace(rough, **changes).broken
 
 
 def test_a_run_that_keeps_its_promises_is_not_broken() -> None:
