@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
+from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
 from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.history.history import HistoryError
@@ -101,7 +102,7 @@ class Confirmations:
                 return
             except (RolledBack, InDoubt):
                 continue  # They are there still, or the history has them.
-            except (HistoryError, UsageError) as error:
+            except (HistoryError, StoreError, UsageError) as error:
                 self._log.warning("unconfirmed", reason=str(error))
                 await trio.sleep(AGAIN_S)
                 await self._see_to_the_queue(client)
@@ -110,7 +111,7 @@ class Confirmations:
         """An operator may have deleted it."""
         try:
             await self.prepare(client)
-        except (UsageError, NodeUnreachable, InDoubt) as error:
+        except (StoreError, UsageError, NodeUnreachable, InDoubt) as error:
             self._log.warning("unconfirmed", reason=str(error))
 
     async def _keep(self, messages: Sequence[ReceivedMessage]) -> None:
