@@ -143,8 +143,12 @@ async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path:
     """Four times 200, and two fit."""
     async with AsyncExitStack() as held:
         all_ = await both(held, topology, tmp_path)
-        for key in "1234":
-            await all_.post(key, bytes(30_000))
+        await all_.post("1", bytes(30_000))
+        async with connect(topology, "near", tmp_path) as near:
+            await near.pause(r"far\orders")  # So that all of them are accepted before the first is refused.
+            for key in "234":
+                await all_.post(key, bytes(30_000))
+            await near.resume(r"far\orders")
         for key in "34":
             assert (await all_.until(key, "dead-letter"))["class"] == "NACK_Q_EXCEED_QUOTA"
         assert [(await all_.trail(key))["state"] for key in "12"] == ["accepted", "accepted"]
