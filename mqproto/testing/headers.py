@@ -231,6 +231,17 @@ def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
 
 
 @made_once
+def sids() -> st.SearchStrategy[str]:
+    """Security identifiers as people write them, of each form of [MS-DTYP] 2.4.2.1."""
+    authorities = st.sampled_from(["5", "1", "4294967295", "0x100000000000"])
+    return st.builds(
+        lambda authority, numbers: "-".join(["S-1", authority, *map(str, numbers)]),
+        authorities,
+        st.lists(U32, min_size=1, max_size=15),
+    )
+
+
+@made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
     """With one item at the least."""

@@ -18,6 +18,7 @@ from mqproto.messages.drafts import (
     HEADROOM_BYTES,
     LABEL_LIMIT,
     PACKET_LIMIT_BYTES,
+    SECURITY_BYTES,
     Draft,
     queue_name,
 )
@@ -28,15 +29,18 @@ from mqproto.wire import (
     MessageClass,
     PrivateQueueFormatName,
     QueueName,
+    SecurityHeader,
     UserMessage,
     decode_packet,
     guid_from_text,
+    sid_from_text,
 )
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 FULL_BYTES = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 GUID = "01234567-89ab-cdef-0123-456789abcdef"
+SID = "S-1-5-21-1-2-3-1000"
 
 
 def a_pair() -> Net:
@@ -70,6 +74,7 @@ def test_all_that_an_application_says_arrives() -> None:
         time_to_be_received_s=90,
         journal_negative=True,
         journal_positive=True,
+        sender_id=SID,
     )
     net.run()
     message = the_message(net, "notes")
@@ -85,6 +90,7 @@ def test_all_that_an_application_says_arrives() -> None:
     )
     assert (properties.body_type, properties.application_tag) == (8, 77)
     assert properties.correlation_id == bytes(range(20))
+    assert message.security == SecurityHeader(flags=1, sender_id=sid_from_text(SID))
     assert user.sent_time_s == net.now.utc_s
 
 
@@ -122,6 +128,8 @@ def test_each_transactional_message_is_a_transaction_of_its_own_of_priority_0() 
         ({"admin_queue": f"PRIVATE={GUID}\\10;JOURNAL"}, "name one public, private or direct queue"),
         ({"trace_queue": r"DIRECT=OS:host\q"}, "reports go to a public queue"),
         ({"destinations": ("nowhere", "PUBLIC=" + GUID)}, "nowhere"),
+        ({"sender_id": "administrator"}, "'administrator' is no SID: write"),
+        ({"body": bytes(FULL_BYTES), "sender_id": SID}, r"4,192,340 bytes \(body, SID\) are too many"),
     ],
 )
 @pytest.mark.parametrize("transactional", [True, False])
@@ -150,8 +158,9 @@ def test_whatever_passes_the_check_has_a_packet(length: int, extension: bytes, t
 
 def test_the_largest_message_with_the_longest_label_fits() -> None:
     net = a_pair()
-    body = bytes(FULL_BYTES)
-    net.send("a", at("c"), body, label="x" * LABEL_LIMIT, transactional=True)
+    body = bytes(FULL_BYTES - SECURITY_BYTES)
+    sid = "S-1-5" + 15 * "-4294967295"
+    net.send("a", at("c"), body, label="x" * LABEL_LIMIT, sender_id=sid, transactional=True)
     net.run()
     assert net.receive("c", "orders") == [body]
 
