@@ -126,7 +126,8 @@ class Sending:
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
             example = max(run.drafts, key=_body_bytes)
-            example.check()
+            queue = run.destination.queue
+            example.check(destination=queue if isinstance(queue, str) else "")
             for draft in run.drafts:
                 if draft.label != example.label or draft.correlation_id != example.correlation_id:
                     draft.check(names=False)

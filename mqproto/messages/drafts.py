@@ -29,6 +29,8 @@ SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
+NAMES_ROOM: Final = 640
+"""How many characters of all names together fit the headroom, beside the longest label; more take of the body."""
 
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
@@ -77,15 +79,17 @@ class Draft:
         security = SECURITY_BYTES if self.sender_id else 0
         return len(self.body) + len(self.extension) + listed + security
 
-    def check(self, *, names: bool = True) -> None:
+    def check(self, *, names: bool = True, destination: str = "") -> None:
         """See that a packet can carry it.
 
         names: whether its queues go by their format names already, and are looked at.
+        destination: the name of the queue that it goes to, if that is in the packet.
 
         Raises:
             UsageError: names what is too long, and the limit.
         """
-        room = PACKET_LIMIT_BYTES - HEADROOM_BYTES
+        named = len(destination) + len(self.admin_queue) + len(self.response_queue)
+        room = PACKET_LIMIT_BYTES - HEADROOM_BYTES - 2 * max(0, named - NAMES_ROOM)
         if self.size_bytes > room:
             others = {
                 "extension": self.extension,

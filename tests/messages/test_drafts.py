@@ -17,6 +17,7 @@ from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
     HEADROOM_BYTES,
     LABEL_LIMIT,
+    NAMES_ROOM,
     PACKET_LIMIT_BYTES,
     SECURITY_BYTES,
     Draft,
@@ -163,6 +164,32 @@ def test_the_largest_message_with_the_longest_label_fits() -> None:
     net.send("a", at("c"), body, label="x" * LABEL_LIMIT, sender_id=sid, transactional=True)
     net.run()
     assert net.receive("c", "orders") == [body]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_what_long_names_take_is_not_there_for_the_body(transactional: bool) -> None:
+    net = a_pair()
+    host = "h" * 63
+    far = rf"OS:{host}\private$\{'q' * 124}"
+    destination = Destination(f"DIRECT={far}", None, far, host)
+    name = r"DIRECT=OS:{}\{}".format("h" * 160, "q" * 124)
+    draft = Draft(
+        body=b"",
+        label="x" * LABEL_LIMIT,
+        transactional=transactional,
+        admin_queue=name,
+        response_queue=name,
+        acknowledgments=ACKNOWLEDGE_ARRIVAL,
+        trace_queue="PUBLIC=" + GUID,
+        sender_id="S-1-5" + 15 * "-4294967295",
+    )
+    room = FULL_BYTES - SECURITY_BYTES - 2 * (len(far) + 2 * len(name) - NAMES_ROOM)
+    core = net.nodes["a"].up
+    with pytest.raises(UsageError, match="are too many: a message carries at most"):
+        core.enqueue([(destination, replace(draft, body=bytes(room + 1)))], net.now)
+    assert core.status().outgoing == []
+    core.enqueue([(destination, replace(draft, body=bytes(room)))], net.now)
+    assert [queue.waiting for queue in core.status().outgoing] == [1]
 
 
 @pytest.mark.parametrize(
