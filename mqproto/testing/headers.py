@@ -28,6 +28,7 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserHeader,
+    sid_from_text,
 )
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.layouts.properties import LONGEST_LABEL
@@ -244,11 +245,11 @@ def sids() -> st.SearchStrategy[str]:
 @made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
-    """With one item at the least."""
+    """With one item at the least; the sender may be a SID."""
     item = st.binary(max_size=40)
     header = SecurityHeader(
         flags=u16(draw),
-        sender_id=draw(item),
+        sender_id=draw(item | sids().map(sid_from_text)),
         sender_id_padding=draw(padding()),
         encryption_key=draw(item),
         encryption_key_padding=draw(padding()),
