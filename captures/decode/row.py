@@ -74,7 +74,8 @@ class PacketRow:
         journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
         body_text: as `body_text` has it; null if it is encrypted.
-        authenticated: whether it has a SecurityHeader.
+        authenticated: whether it has a signature in its SecurityHeader; nobody here verifies one.
+        sender_id: the SID that it names as its sender's, whether or not it is signed.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.
     An OrderAck or FinalAck:  [MS-MQQB] 2.2.4.1, 2.2.5.1
@@ -149,6 +150,7 @@ class PacketRow:
     body_text: str | None = None
     acknowledgments: int | None = None
     authenticated: bool | None = None
+    sender_id: str | None = None
     sequence: str | None = None
     sequence_number: int | None = None
     previous_number: int | None = None
@@ -280,7 +282,9 @@ def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
     row.label = None if properties.label is None else encodable(properties.label)
     row.body_type, row.application_tag = properties.body_type, properties.application_tag
     row.body_bytes, row.extension_bytes = len(properties.message_body), len(properties.extension_data)
-    row.acknowledgments, row.authenticated = properties.flags, message.security is not None
+    row.acknowledgments, security = properties.flags, message.security
+    row.authenticated = security is not None and bool(security.signature)
+    row.sender_id = (security.sid or None) if security is not None else None
     if transaction is not None:
         row.sequence = shown(transaction.tx_sequence_id)
         row.sequence_number = transaction.tx_sequence_number

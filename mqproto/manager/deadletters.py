@@ -95,6 +95,7 @@ def draft_of(message: UserMessage) -> Draft:
         response_queue=str(response) if response else "",
         acknowledgments=properties.flags & 0xF if admin else 0,
         trace_queue=trace_queue_of(message),
+        sender_id=message.security.sid if message.security else "",
         destinations=_destinations(message),
     )
 

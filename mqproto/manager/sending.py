@@ -32,6 +32,7 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     encode_packet,
+    sid_from_text,
     user_message,
 )
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
@@ -125,7 +126,8 @@ class Sending:
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
             example = max(run.drafts, key=_body_bytes)
-            example.check()
+            queue = run.destination.queue
+            example.check(destination=queue if isinstance(queue, str) else "")
             for draft in run.drafts:
                 if draft.label != example.label or draft.correlation_id != example.correlation_id:
                     draft.check(names=False)
@@ -322,6 +324,7 @@ class Sending:
             response_queue=queue_name(draft.response_queue),
             acknowledgments=draft.acknowledgments,
             trace_queue=_guid_of(draft.trace_queue),
+            sender_id=sid_from_text(draft.sender_id) if draft.sender_id else b"",
             multi_queue_format=list_of_all(draft.destinations),
         )
         return encode_packet(message)

@@ -15,16 +15,22 @@ from mqproto.wire import (
     INFINITE,
     PrivateQueueFormatName,
     QueueName,
+    sid_from_text,
 )
 from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.sid import SIZE_LIMIT
 
 LABEL_LIMIT: Final = 249
 """Characters of a label, without the NUL that ends it.  [MS-MQMQ] 2.2.19.3"""
 PACKET_LIMIT_BYTES: Final = 0x00400000
 HEADROOM_BYTES: Final = 2_048
 """Room for all headers of a message that we send, so that the size of its body tells whether it fits."""
+SECURITY_BYTES: Final = 16 + SIZE_LIMIT
+"""The SecurityHeader of a message that names its sender, with the longest SID."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
+NAMES_ROOM: Final = 640
+"""How many characters of all names together fit the headroom, beside the longest label; more take of the body."""
 
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
@@ -39,6 +45,8 @@ class Draft:
     admin_queue, response_queue: format names; empty for none.
     acknowledgments: what the administration queue hears of: ACKNOWLEDGE_ARRIVAL and the three beside it.
     trace_queue: the format name of the public queue that report messages go to; empty for none.
+    sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, as the
+        message is not signed.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `copies` sets it.
     """
@@ -61,27 +69,36 @@ class Draft:
     response_queue: str = ""
     acknowledgments: int = 0
     trace_queue: str = ""
+    sender_id: str = ""
     destinations: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
         """What of a packet its application decides, about."""
         listed = list_bytes(self.destinations) if self.destinations else 0
-        return len(self.body) + len(self.extension) + listed
+        security = SECURITY_BYTES if self.sender_id else 0
+        return len(self.body) + len(self.extension) + listed + security
 
-    def check(self, *, names: bool = True) -> None:
+    def check(self, *, names: bool = True, destination: str = "") -> None:
         """See that a packet can carry it.
 
         names: whether its queues go by their format names already, and are looked at.
+        destination: the name of the queue that it goes to, if that is in the packet.
 
         Raises:
             UsageError: names what is too long, and the limit.
         """
-        room = PACKET_LIMIT_BYTES - HEADROOM_BYTES
+        named = len(destination) + len(self.admin_queue) + len(self.response_queue)
+        room = PACKET_LIMIT_BYTES - HEADROOM_BYTES - 2 * max(0, named - NAMES_ROOM)
         if self.size_bytes > room:
+            others = {
+                "extension": self.extension,
+                "list of destinations": self.destinations,
+                "SID": self.sender_id,
+            }
+            what = ", ".join(["body", *(name for name, is_there in others.items() if is_there)])
             raise UsageError(
-                f"body{', list of destinations' if self.destinations else ''} and extension have "
-                f"{self.size_bytes:,} bytes; a message carries at most {room:,}"
+                f"{self.size_bytes:,} bytes ({what}) are too many: a message carries at most {room:,}; send several"
             )
         if self.label:
             if len(self.label.encode("utf-16-le", "surrogatepass")) > 2 * LABEL_LIMIT:
@@ -105,6 +122,8 @@ class Draft:
             raise UsageError(f"acknowledgments is {self.acknowledgments:#x}: four bits there are")
         if self.acknowledgments and not self.admin_queue:
             raise UsageError("acknowledgments are asked for and no admin_queue: name one")
+        if self.sender_id:
+            sid_from_text(self.sender_id)
         if not names:
             return
         if self.trace_queue and not isinstance(queue_name(self.trace_queue), bytes):

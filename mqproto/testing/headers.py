@@ -28,6 +28,7 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserHeader,
+    sid_from_text,
 )
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.layouts.properties import LONGEST_LABEL
@@ -231,13 +232,24 @@ def transaction_headers(draw: st.DrawFn) -> TransactionHeader:
 
 
 @made_once
+def sids() -> st.SearchStrategy[str]:
+    """Security identifiers as people write them, of each form of [MS-DTYP] 2.4.2.1."""
+    authorities = st.sampled_from(["5", "1", "4294967295", "0x100000000000"])
+    return st.builds(
+        lambda authority, numbers: "-".join(["S-1", authority, *map(str, numbers)]),
+        authorities,
+        st.lists(U32, min_size=1, max_size=15),
+    )
+
+
+@made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
-    """With one item at the least."""
+    """With one item at the least; the sender may be a SID."""
     item = st.binary(max_size=40)
     header = SecurityHeader(
         flags=u16(draw),
-        sender_id=draw(item),
+        sender_id=draw(item | sids().map(sid_from_text)),
         sender_id_padding=draw(padding()),
         encryption_key=draw(item),
         encryption_key_padding=draw(padding()),

@@ -32,6 +32,7 @@ from mqproto.wire.layouts.ping import Ping, decode_ping, encode_ping
 from mqproto.wire.layouts.properties import MessageIdentifier, MessagePropertiesHeader, message_identifier
 from mqproto.wire.layouts.security import ProviderInfo, SecurityHeader
 from mqproto.wire.layouts.session import SessionHeader
+from mqproto.wire.layouts.sid import sid_from_text, sid_text
 from mqproto.wire.layouts.soap import SoapHeader
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
 from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
@@ -102,6 +103,8 @@ __all__ = [
     "message_identifier",
     "order_ack",
     "session_ack",
+    "sid_from_text",
+    "sid_text",
     "user_message",
     "with_hop_counted",
     "with_message_class",

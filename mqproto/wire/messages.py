@@ -10,6 +10,7 @@ from mqproto.wire.layouts.base import DEFAULT_PRIORITY, INFINITE, BaseHeader
 from mqproto.wire.layouts.debug import PUBLIC_TRACE_QUEUE, DebugHeader
 from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader
 from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.security import SID, SecurityHeader
 from mqproto.wire.layouts.transaction import TransactionHeader
 from mqproto.wire.layouts.user import (
     DIRECT,
@@ -31,6 +32,8 @@ _TRANSACTIONAL: Final = UserHeader.has_transaction.mask | UserHeader.recoverable
 _JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 _JOURNAL_POSITIVE: Final = UserHeader.journal_positive.mask
 _MULTI_QUEUE_FORMAT: Final = UserHeader.has_multi_queue_format.mask
+_SECURITY: Final = UserHeader.has_security.mask
+_SENDER_ID_TYPE: Final = SecurityHeader.sender_id_type.first
 
 
 def user_message(
@@ -58,6 +61,7 @@ def user_message(
     response_queue: QueueName = None,
     acknowledgments: int = 0,
     trace_queue: Guid | None = None,
+    sender_id: bytes = b"",
     multi_queue_format: MultiQueueFormatHeader | None = None,
 ) -> UserMessage:
     """A message as its sender first sends it, without a SessionHeader.  [MS-MQMQ] 2.2.20
@@ -75,6 +79,7 @@ def user_message(
         admin_queue, response_queue: a number is a private queue at the source.
         acknowledgments: MessagePropertiesHeader.Flags, which ask for administration acknowledgments.
         trace_queue: the public queue that report messages go to, wherever the message comes by.
+        sender_id: the sender's SID, which nothing proves; none if empty.
         multi_queue_format: lists all queues that get a copy of it.
     """
     if priority is None:
@@ -93,6 +98,11 @@ def user_message(
         flags |= _JOURNAL_POSITIVE
     if multi_queue_format is not None:
         flags |= _MULTI_QUEUE_FORMAT
+    security = None
+    if sender_id:
+        flags |= _SECURITY
+        # AI stays clear, as in the message of [MS-MQQB] 4.1.7.
+        security = SecurityHeader(flags=SID << _SENDER_ID_TYPE, sender_id=sender_id)
     user = UserHeader(
         source_queue_manager=source,
         queue_manager_address=NULL_GUID if isinstance(destination, str) else destination_manager,
@@ -116,6 +126,7 @@ def user_message(
         debug=debug,
         user=user,
         transaction=transaction,
+        security=security,
         properties=MessagePropertiesHeader(
             flags=acknowledgments,
             message_class=message_class,

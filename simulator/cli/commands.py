@@ -61,6 +61,30 @@ def send(
         ),
     ] = None,
     label: Annotated[str, typer.Option(help="Up to 249 characters.")] = "",
+    application_tag: Annotated[
+        int, typer.Option(min=0, max=0xFFFFFFFF, help="A number that means something to its applications.")
+    ] = 0,
+    correlation_id: Annotated[
+        str,
+        typer.Option(
+            help=r"The message that it is about, GUID\number; or 20 bytes, in hexadecimal.",
+            show_default=False,
+        ),
+    ] = "",
+    extension: Annotated[
+        str | None, typer.Option(help="What goes beside the body, as text.", show_default=False)
+    ] = None,
+    extension_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The extension is this file.", show_default=False)
+    ] = None,
+    sender_id: Annotated[
+        str,
+        typer.Option(
+            metavar="SID",
+            help="Name this user as the sender, S-1-5-21-...; nothing proves it.",
+            show_default=False,
+        ),
+    ] = "",
     transactional: Annotated[
         bool | None,
         typer.Option(
@@ -145,6 +169,10 @@ def send(
         acknowledgments=talk.acknowledgments(admin_queue, ack),
         response_queue=response_queue,
         trace_queue=trace_queue,
+        application_tag=application_tag,
+        correlation_id=talk.correlation_id(correlation_id),
+        extension=talk.extension(extension, extension_file),
+        sender_id=talk.sender_id(sender_id),
     )
     place = place_of(topology, directory)
     if imported is not None:

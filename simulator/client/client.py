@@ -66,6 +66,7 @@ class DraftOptions(TypedDict, total=False):
     response_queue: str
     acknowledgments: int
     trace_queue: str
+    sender_id: str
 
 
 class ChangedOptions(TypedDict, total=False):

@@ -183,7 +183,7 @@ def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, na
             raise _LeaveOutError(f"it is a dead letter: {ONLY_IF_NAMED}")
         case QueueKind.LOCAL if exported.queue.endswith(JOURNAL_SUFFIX) and not named:
             raise _LeaveOutError(f"it is a journal's copy: {ONLY_IF_NAMED}")
-    if message.security is not None:
+    if message.security is not None and not message.security.has_sid_alone:
         raise _LeaveOutError("it has a signature or is encrypted, which its sender alone can make again")
     if message.soap is not None:
         raise _LeaveOutError("it has a SOAP header, and such messages are not sent from here")

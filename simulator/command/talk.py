@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -14,6 +15,8 @@ from typing import Any, Final
 
 from mqproto import bodies as contents
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.foreign import quoted
+from mqproto.manager.deadletters import trace_queue_of
 from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
     ACKNOWLEDGE_RECEIPT,
@@ -21,8 +24,8 @@ from mqproto.messages.drafts import (
     REPORT_NO_RECEIPT,
     Draft,
 )
-from mqproto.wire import INFINITE
-from simulator.client import ReceivedMessage, Reject, connect
+from mqproto.wire import INFINITE, sid_from_text
+from simulator.client import MessageId, ReceivedMessage, Reject, connect
 from simulator.client.envelope import FailureNote
 from simulator.client.imported import Import, read_import
 from simulator.client.live import as_it_is, host_of
@@ -62,6 +65,10 @@ class SendOptions:
     response_queue: str = ""
     trace_queue: str = ""
     body_type: int = 0
+    application_tag: int = 0
+    correlation_id: bytes = bytes(20)
+    extension: bytes = b""
+    sender_id: str = ""
 
     def draft(self, body: bytes, *, transactional: bool) -> Draft:
         """One of the messages."""
@@ -85,6 +92,10 @@ class SendOptions:
             response_queue=self.response_queue,
             trace_queue=self.trace_queue,
             body_type=self.body_type,
+            application_tag=self.application_tag,
+            correlation_id=self.correlation_id,
+            extension=self.extension,
+            sender_id=self.sender_id,
         )
 
 
@@ -113,6 +124,59 @@ def acknowledgments(admin_queue: str, chosen: Sequence[str] | None) -> int:
     return flags
 
 
+def correlation_id(typed: str) -> bytes:
+    """A correlation id as it was typed; zeros for none.
+
+    Raises:
+        UsageError: it is neither a message's identifier nor 20 bytes.
+    """
+    if not typed:
+        return bytes(20)
+    if (about := MessageId.parse(typed)) is not None:
+        return about.correlation_id
+    if re.fullmatch(r"[0-9A-Fa-f]{40}", typed):
+        return bytes.fromhex(typed)
+    raise UsageError(
+        rf"--correlation-id {quoted(typed)}: write a message's identifier, GUID\number as `mqproto send` prints it, "
+        "or 20 bytes as 40 hexadecimal digits"
+    )
+
+
+def sender_id(typed: str) -> str:
+    """The SID that was given; empty for none.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if typed:
+        sid_from_text(typed)
+    return typed
+
+
+def extension(text: str | None, file: Path | None) -> bytes:
+    """The extension that was given, in one of the two ways; nothing if it was not.
+
+    Raises:
+        UsageError: both were given, or the file cannot be read, or is too long.
+    """
+    if text is not None and file is not None:
+        raise UsageError("give one extension: --extension TEXT or --extension-file FILE")
+    data = text.encode("utf-8", "surrogateescape") if text is not None else b""
+    if file is not None:
+        data = _contents(file, BODY_LIMIT_BYTES + 1)
+    _check_length([data], "extension")
+    return data
+
+
+def _contents(file: Path, limit_bytes: int) -> bytes:
+    """What is in a file, at most so much of it; all if the limit is negative."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(limit_bytes)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; name a file to send") from None
+
+
 def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
     """The bodies that were given, in one of the three ways.
 
@@ -126,10 +190,7 @@ def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: boo
     if body is not None:
         data = body.encode("utf-8", "surrogateescape")
     elif file is not None:
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{file}: {error.strerror}; name a file to send") from None
+        data = _contents(file, -1 if lines else BODY_LIMIT_BYTES + 1)
     else:
         data = sys.stdin.buffer.read()
     found = (
@@ -150,10 +211,11 @@ def typed(found: Sequence[bytes], kind: str) -> tuple[list[bytes], int]:
     return [body for body, _ in made], made[0][1]
 
 
-def _check_length(found: Sequence[bytes]) -> None:
-    longest = max(map(len, found))
-    if longest > BODY_LIMIT_BYTES:
-        raise UsageError(f"{longest:,} bytes are too many; a message carries at most {BODY_LIMIT_BYTES:,}")
+def _check_length(found: Sequence[bytes], what: str = "body") -> None:
+    if max(map(len, found)) > BODY_LIMIT_BYTES:
+        raise UsageError(
+            f"the {what} is too long: a message carries at most {BODY_LIMIT_BYTES:,} bytes; send several"
+        )
 
 
 async def send(
@@ -409,12 +471,24 @@ def _on_a_terminal(body: bytes) -> bytes:
 
 
 def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """A message for programs: the body as text where it is UTF-8, in base64 where it is not; and what it says."""
-    try:
-        body: dict[str, str] = {"body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        body = {"body_base64": base64.b64encode(message.body).decode("ascii")}
+    """A message for programs: what `send` can say of one, where it says it, and what its body says.
+
+    Body and extension are text where they are UTF-8, and in base64 where they are not.
+    """
+    record = message.record
     note = FailureNote.of(message.extension)
+    transaction, trace_queue = record.transaction, trace_queue_of(record)
+    marks = {
+        "recoverable": record.user.recoverable and transaction is None,
+        "dead_letter": record.user.journal_negative,
+        "journal": record.user.journal_positive,
+        "final_ack": transaction is not None and transaction.final_ack,
+    }
+    times = {
+        "time_to_reach_queue_s": record.base.time_to_reach_queue_s,
+        "time_to_be_received_s": record.user.time_to_be_received_s,
+    }
+    asked_for = [name for name, flag in ACKNOWLEDGMENTS.items() if message.acknowledgments & flag]
     body_type = message.body_type
     return {
         "id": str(message.id),
@@ -423,10 +497,25 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         "priority": message.priority,
         **({"destinations": message.destinations} if message.destinations else {}),
         **({} if message.message_class == "NORMAL" else {"class": message.message_class}),
+        **{name: True for name, is_set in marks.items() if is_set},
+        **{name: seconds for name, seconds in times.items() if seconds != INFINITE},
         **({"correlation": str(message.correlation)} if message.correlation else {}),
+        **({"application_tag": message.application_tag} if message.application_tag else {}),
+        **({"sender_id": message.sender_id} if message.sender_id else {}),
+        **({"trace_queue": trace_queue} if trace_queue else {}),
+        **({"admin_queue": message.admin_queue} if message.admin_queue else {}),
+        **({"acknowledgments": asked_for} if asked_for else {}),
         **({"response_queue": message.response_queue} if message.response_queue else {}),
         **({"failure": note.failure, "reason": note.reason, "attempts": note.attempts} if note else {}),
-        **body,
+        **(_as_text("extension", message.extension) if message.extension else {}),
+        **_as_text("body", message.body),
         **({"body_type": body_type} if body_type else {}),
         **contents.describe(contents.read_body(message.body, body_type, message.extension)),
     }
+
+
+def _as_text(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode("ascii")}

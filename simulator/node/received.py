@@ -51,7 +51,7 @@ class MessageId(NamedTuple):
     def parse(cls, text: str) -> MessageId | None:
         r"""The identifier that a text is, as we print it or with braces as Windows does; None if it is none."""
         found = re.fullmatch(r"\{?([0-9A-Fa-f-]{36})\}?\\([0-9]{1,10})", text.strip())
-        if found is None:
+        if found is None or int(found[2]) > 0xFFFFFFFF:
             return None
         with suppress(ValueError):
             return cls(guid_from_text(found[1]), int(found[2]))
@@ -127,9 +127,17 @@ class ReceivedMessage:
         return MessageClass(number).name if number in MessageClass._value2member_map_ else f"{number:#06x}"
 
     @property
+    def correlation_id(self) -> bytes:
+        """20 bytes, as `Draft.correlation_id`: zeros for none."""
+        return self.record.properties.correlation_id
+
+    @property
     def correlation(self) -> MessageId | None:
-        """The message that it is about: of an acknowledgment, the one acknowledged; None for none."""
-        data = self.record.properties.correlation_id
+        """The message that it is about: of an acknowledgment, the one acknowledged; None for none.
+
+        An application may have written anything there; that is one as well, as every 20 bytes are.
+        """
+        data = self.correlation_id
         if not any(data):
             return None
         identifier = message_identifier.decode(data)
@@ -162,6 +170,14 @@ class ReceivedMessage:
     def acknowledgments(self) -> int:
         """Which are asked for, as `Draft.acknowledgments`."""
         return self.record.properties.flags & ASKED_FOR
+
+    @property
+    def sender_id(self) -> str:
+        """The SID that it names as its sender's (SenderId), as S-1-5-21-...; empty if it names none.
+
+        Anybody can write any SID there: a signature would prove it, and none is verified.
+        """
+        return self.record.security.sid if self.record.security else ""
 
     @property
     def transactional(self) -> bool:

@@ -29,7 +29,11 @@ TRANSACTIONAL: Final = "transactional"
 
 @contextmanager
 def started(
-    folder: Path, topology: int | str | Topology = 3, *, queues: Sequence[str] = QUEUES
+    folder: Path,
+    topology: int | str | Topology = 3,
+    *,
+    queues: Sequence[str] = QUEUES,
+    capture: Path | None = None,
 ) -> Iterator[QueueManagers]:
     """Queue managers that run within a block. It begins when all of them listen.
 
@@ -38,6 +42,7 @@ def started(
         topology: how many, qm1, qm2 and so on, each linked to the next; or a topology, with free ports in place of its
             own, or what `--topology` takes.
         queues: of a number of queue managers, the queues that each has, `NAME` or `NAME:transactional`.
+        capture: has each record what it sends and receives: qm1 in `run-qm1.pcapng`, if this is `run.pcapng`.
 
     Raises:
         UsageError: they cannot be.
@@ -47,7 +52,7 @@ def started(
         topology = line_of(topology, queues)
     elif isinstance(topology, str):
         topology = load(topology)
-    running = _running(topology.with_free_ports(), folder)
+    running = _running(topology.with_free_ports(), folder, capture)
     with (
         start_blocking_portal("trio", name="queue managers") as portal,
         held(portal, running) as (supervisor, links),
@@ -63,10 +68,14 @@ class Starting:
         self._ends = ends
 
     def __call__(
-        self, topology: int | str | Topology = 3, *, queues: Sequence[str] = QUEUES
+        self,
+        topology: int | str | Topology = 3,
+        *,
+        queues: Sequence[str] = QUEUES,
+        capture: Path | None = None,
     ) -> QueueManagers:
         """Start queue managers, as `started` does, in a folder of their own."""
-        return self._ends.enter_context(started(self._new_folder(), topology, queues=queues))
+        return self._ends.enter_context(started(self._new_folder(), topology, queues=queues, capture=capture))
 
 
 class QueueManagers:
@@ -172,14 +181,16 @@ def line_of(count: int, queues: Sequence[str]) -> Topology:
 
 
 @asynccontextmanager
-async def _running(topology: Topology, folder: Path) -> AsyncIterator[tuple[Supervisor, Links]]:
+async def _running(
+    topology: Topology, folder: Path, capture: Path | None
+) -> AsyncIterator[tuple[Supervisor, Links]]:
     links = Links(topology)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
         try:
             detours = await nursery.start(links.run)
-            async with supervised(topology, folder, detours) as supervisor:
+            async with supervised(topology, folder, detours, capture) as supervisor:
                 yield supervisor, links
         except BaseException as error:
             failure = error

@@ -17,7 +17,9 @@ from mqproto.messages.drafts import (
     ACKNOWLEDGE_ARRIVAL,
     HEADROOM_BYTES,
     LABEL_LIMIT,
+    NAMES_ROOM,
     PACKET_LIMIT_BYTES,
+    SECURITY_BYTES,
     Draft,
     queue_name,
 )
@@ -28,15 +30,18 @@ from mqproto.wire import (
     MessageClass,
     PrivateQueueFormatName,
     QueueName,
+    SecurityHeader,
     UserMessage,
     decode_packet,
     guid_from_text,
+    sid_from_text,
 )
 from tests.pair import Net, at, chain, direct, guid_of, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 FULL_BYTES = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 GUID = "01234567-89ab-cdef-0123-456789abcdef"
+SID = "S-1-5-21-1-2-3-1000"
 
 
 def a_pair() -> Net:
@@ -70,6 +75,7 @@ def test_all_that_an_application_says_arrives() -> None:
         time_to_be_received_s=90,
         journal_negative=True,
         journal_positive=True,
+        sender_id=SID,
     )
     net.run()
     message = the_message(net, "notes")
@@ -85,6 +91,7 @@ def test_all_that_an_application_says_arrives() -> None:
     )
     assert (properties.body_type, properties.application_tag) == (8, 77)
     assert properties.correlation_id == bytes(range(20))
+    assert message.security == SecurityHeader(flags=1, sender_id=sid_from_text(SID))
     assert user.sent_time_s == net.now.utc_s
 
 
@@ -122,6 +129,8 @@ def test_each_transactional_message_is_a_transaction_of_its_own_of_priority_0() 
         ({"admin_queue": f"PRIVATE={GUID}\\10;JOURNAL"}, "name one public, private or direct queue"),
         ({"trace_queue": r"DIRECT=OS:host\q"}, "reports go to a public queue"),
         ({"destinations": ("nowhere", "PUBLIC=" + GUID)}, "nowhere"),
+        ({"sender_id": "administrator"}, "'administrator' is no SID: write"),
+        ({"body": bytes(FULL_BYTES), "sender_id": SID}, r"4,192,340 bytes \(body, SID\) are too many"),
     ],
 )
 @pytest.mark.parametrize("transactional", [True, False])
@@ -150,10 +159,37 @@ def test_whatever_passes_the_check_has_a_packet(length: int, extension: bytes, t
 
 def test_the_largest_message_with_the_longest_label_fits() -> None:
     net = a_pair()
-    body = bytes(FULL_BYTES)
-    net.send("a", at("c"), body, label="x" * LABEL_LIMIT, transactional=True)
+    body = bytes(FULL_BYTES - SECURITY_BYTES)
+    sid = "S-1-5" + 15 * "-4294967295"
+    net.send("a", at("c"), body, label="x" * LABEL_LIMIT, sender_id=sid, transactional=True)
     net.run()
     assert net.receive("c", "orders") == [body]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_what_long_names_take_is_not_there_for_the_body(transactional: bool) -> None:
+    net = a_pair()
+    host = "h" * 63
+    far = rf"OS:{host}\private$\{'q' * 124}"
+    destination = Destination(f"DIRECT={far}", None, far, host)
+    name = r"DIRECT=OS:{}\{}".format("h" * 160, "q" * 124)
+    draft = Draft(
+        body=b"",
+        label="x" * LABEL_LIMIT,
+        transactional=transactional,
+        admin_queue=name,
+        response_queue=name,
+        acknowledgments=ACKNOWLEDGE_ARRIVAL,
+        trace_queue="PUBLIC=" + GUID,
+        sender_id="S-1-5" + 15 * "-4294967295",
+    )
+    room = FULL_BYTES - SECURITY_BYTES - 2 * (len(far) + 2 * len(name) - NAMES_ROOM)
+    core = net.nodes["a"].up
+    with pytest.raises(UsageError, match="are too many: a message carries at most"):
+        core.enqueue([(destination, replace(draft, body=bytes(room + 1)))], net.now)
+    assert core.status().outgoing == []
+    core.enqueue([(destination, replace(draft, body=bytes(room)))], net.now)
+    assert [queue.waiting for queue in core.status().outgoing] == [1]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ class Messages:
         names = self._add_user()
         self._add_properties()
         self._add_transaction()
+        self._add_security()
         self._add_kind(names)
         self._add_own_findings()
         self._put("digest", self._digests())
@@ -127,7 +128,6 @@ class Messages:
         self._put("hop_count", UserHeader.hop_count.within(flags))
         self._put("journal_negative", UserHeader.journal_negative.within(flags) != 0)
         self._put("journal_positive", UserHeader.journal_positive.within(flags) != 0)
-        self._put("authenticated", UserHeader.has_security.within(flags) != 0)
         deliveries = np.where(self._is_transactional(), 2, UserHeader.recoverable.within(flags) != 0)
         self.table.put_items("delivery", self.rows, _DELIVERIES, deliveries)
 
@@ -182,6 +182,20 @@ class Messages:
         self._put("asks_final_ack", TransactionHeader.final_ack.within(flags) != 0, has)
         sequences = sequence_texts(transaction.inside("tx_sequence_id"), has)
         self.table.put_items("sequence", self.rows[has], *sequences)
+
+    def _add_security(self) -> None:
+        """What the SecurityHeader says of those that have one.  [MS-MQMQ] 2.2.20.6"""
+        security = self.fields.inside("security")
+        self._put("authenticated", security.numbers("signature_size") != 0)
+        has = UserHeader.has_security.within(self.fields.inside("user").numbers("flags")) != 0
+        if not has.any():
+            return
+        sender = security.span("sender_id")
+        senders = binaries(self.data, sender.at[has], sender.sizes[has])
+        codes, examples = alike(security.numbers("flags")[has], senders)
+        headers = [self._example(row).security for row in np.flatnonzero(has)[examples]]
+        sids = [(header.sid or None) if header is not None else None for header in headers]
+        self.table.put_items("sender_id", self.rows[has], sids, codes)
 
     def _add_kind(self, names: Vector) -> None:
         """What each is, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""

@@ -60,6 +60,7 @@ PACKET_SCHEMA: Final = pa.schema(
         ("body_text", pa.string()),
         ("acknowledgments", pa.int32()),
         ("authenticated", pa.bool_()),
+        ("sender_id", pa.string()),
         ("sequence", pa.string()),
         ("sequence_number", pa.int64()),
         ("previous_number", pa.int64()),

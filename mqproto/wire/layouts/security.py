@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 
 from construct import Int16ul, Int32ul, Rebuild, len_, this
 
+from mqproto.wire.layouts.sid import sid_text
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Octets, Pad4, TerminatedText
 from mqproto.wire.schema.record import Bit, Bits, Record
+
+NO_SENDER, SID, QUEUE_MANAGER = range(3)
+"""What the sender identifier is: the values of ST."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,17 @@ class SecurityHeader:
     default_provider = Bit(6)
     has_security_data = Bit(7)
     signature_type = Bits(8, 4)
+
+    @property
+    def sid(self) -> str:
+        """The SID that the message names as its sender's; empty if it names none. Nothing here proves it."""
+        return sid_text(self.sender_id) if self.sender_id_type == SID else ""
+
+    @property
+    def has_sid_alone(self) -> bool:
+        """Whether a SID is all that it says: nothing is signed or encrypted."""
+        others = self.encryption_key, self.signature, self.sender_cert, self.provider_info
+        return bool(self.sid) and not self.body_encrypted and not any(others)
 
 
 _sender_id_type = SecurityHeader.sender_id_type.within(this.flags)

@@ -11,7 +11,7 @@ from captures.decode import PacketRow, row_of
 from captures.decode.row import BODY_TEXT_LIMIT, KEYS, body_text, encodable
 from mqproto.bodies import write_body
 from mqproto.testing import mutated
-from mqproto.wire import encode_packet, guid_text
+from mqproto.wire import encode_packet, guid_text, sid_from_text
 from tests.bodies.values import NULL, instance, stream, string
 from tests.captures.decode.scene import Scene, transactional
 from tests.captures.decode.story import KNOWN, pinged, story
@@ -66,6 +66,16 @@ def test_a_ping_and_a_full_message_have_their_rows() -> None:
     assert row.admin_queue == f"PRIVATE={guid_text(SOMEBODY)}\\00000009"
     assert row.response_queue == "DIRECT=TCP:10.0.0.1\\replies"
     assert (row.authenticated, row.acknowledgments, row.extension_bytes) == (True, 15, 5)
+
+
+def test_a_message_that_names_its_sender_is_not_authenticated_by_that() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.put("a", encode_packet(a_user_message(sender_id=sid_from_text("S-1-5-21-1-2-3-1000"))))
+    wire.put("a", encode_packet(a_user_message(message_id=6)))
+    named, plain = rows(scene)[-2:]
+    assert (named.authenticated, named.sender_id) == (False, "S-1-5-21-1-2-3-1000")
+    assert (plain.authenticated, plain.sender_id) == (False, None)
 
 
 def test_every_example_and_what_is_no_packet_has_a_row() -> None:

@@ -29,6 +29,8 @@ from tests.simulator.typed import (
 )
 from tests.test_readme import Command, console_blocks, shows
 
+A_GUID = "963EBEB9-8A2F-504A-9728-78C61096BF80"
+
 
 @pytest.mark.parametrize(
     "command",
@@ -126,13 +128,16 @@ def test_what_the_readme_shows_of_sending_once_is_what_the_commands_say(
             assert printed == f"{command.output}\n"
 
 
-def test_what_the_readme_shows_of_bodies_is_what_the_commands_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "heading", ["What can a message say beside its body?", "How do I send what .NET and COM read?"]
+)
+def test_what_the_readme_shows_of_messages_is_what_the_commands_say(
+    heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = topology_file(tmp_path)
     monkeypatch.setenv("MQPROTO_TOPOLOGY", str(file))
     monkeypatch.setenv("MQPROTO_DIRECTORY", str(tmp_path))
-    [typed] = console_blocks("How do I send what .NET and COM read?")
+    [typed] = console_blocks(heading)
     with node(file, tmp_path, "destination"):
         there: dict[str, str] = {}
         for command in typed:
@@ -249,6 +254,30 @@ def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
         (("demo", "--count", "0"), "--count"),
         (("demo", "--count", "1", "--capture", "/nowhere/x"), "/nowhere/x"),
         (("send", "q", "--frobnicate"), "--frobnicate"),
+        (("send", "q", "-b", "x", "--application-tag", "4294967296"), "--application-tag"),
+        (
+            ("send", "q", "-b", "x", "--correlation-id", "7"),
+            "--correlation-id '7': write a message's identifier",
+        ),
+        (
+            ("send", "q", "-b", "x", "--correlation-id", rf"{A_GUID}\4294967296"),
+            "write a message's identifier",
+        ),
+        (("send", "q", "-b", "x", "--correlation-id", 39 * "0"), "or 20 bytes as 40 hexadecimal digits"),
+        (("send", "q", "-b", "x", "--sender-id", "administrator"), "'administrator' is no SID: write S-1-"),
+        (("send", "q", "-b", "x", "--extension", "x", "--extension-file", "y"), "give one extension"),
+        (
+            ("send", "q", "-b", "x", "--extension-file", "/nowhere"),
+            "/nowhere: No such file or directory; name a file",
+        ),
+        (
+            ("send", "q", "-b", "x", "--extension-file", "/dev/zero"),
+            "the extension is too long: a message carries",
+        ),
+        (
+            ("send", "q", "--file", "/dev/zero"),
+            "the body is too long: a message carries at most 4,192,256 bytes",
+        ),
     ],
 )
 def test_misuse_is_one_line_with_what_to_do(

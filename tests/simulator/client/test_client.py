@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.messages.drafts import LABEL_LIMIT, Draft
-from mqproto.wire import Guid, encode_packet
+from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, LABEL_LIMIT, Draft
+from mqproto.wire import Guid, SecurityHeader, encode_packet, guid_text, sid_from_text
 from simulator.base.storeerrors import StoreError
 from simulator.client import (
     Client,
@@ -32,7 +32,7 @@ from simulator.node import control
 from simulator.node.control import FrameBuffer, Operation
 from simulator.node.received import ReceivedMessage
 from simulator.topology import Topology, TopologyError, load, places
-from tests.examples import a_user_message
+from tests.examples import a_security_header, a_user_message
 from tests.simulator.running import NodeProcess, running, running_with_client
 
 ORDERS = r".\private$\orders"
@@ -68,13 +68,40 @@ async def numbers_in(client: Client, queue: str = "orders") -> list[int]:
 
 async def test_a_message_arrives_as_it_was_sent(client: Client) -> None:
     before = datetime.now(UTC).replace(microsecond=0)
-    sent = await client.send(NOTES, b"\0body", "a label", priority=5, extension=b"\1\2", application_tag=9)
+    about = MessageId(client.manager, 77)
+    sent = await client.send(
+        NOTES,
+        b"\0body",
+        "a label",
+        priority=5,
+        extension=b"\1\2",
+        application_tag=9,
+        correlation_id=about.correlation_id,
+        response_queue=ORDERS,
+        admin_queue="orders",
+        acknowledgments=ACKNOWLEDGE_RECEIPT,
+        sender_id="S-1-5-21-1-2-3-1000",
+    )
     [message] = await client.receive("notes")
     assert (message.body, message.label, message.extension) == (b"\0body", "a label", b"\1\2")
     assert (message.id, message.source, message.priority) == (sent, client.manager, 5)
     assert before <= message.sent_time <= datetime.now(UTC)
     assert not message.transactional
-    assert message.record.properties.application_tag == 9
+    assert message.application_tag == 9
+    assert (message.correlation, message.correlation_id) == (about, about.correlation_id)
+    assert message.response_queue == message.admin_queue == rf"PRIVATE={guid_text(client.manager)}\00000010"
+    assert (message.acknowledgments, message.sender_id) == (ACKNOWLEDGE_RECEIPT, "S-1-5-21-1-2-3-1000")
+
+
+def test_a_queue_manager_that_signs_and_what_is_no_sid_are_no_sender_that_is_shown() -> None:
+    for security in (
+        a_security_header(),
+        SecurityHeader(flags=1, sender_id=b"S-1-5-7"),
+        SecurityHeader(flags=2, sender_id=sid_from_text("S-1-5-7")),
+    ):
+        message = a_user_message()
+        message.user.has_security, message.security = True, security
+        assert ReceivedMessage(encode_packet(message)).sender_id == ""
 
 
 async def test_certain_messages_are_received_and_the_others_stay_where_they_are(client: Client) -> None:
@@ -117,6 +144,14 @@ def test_a_message_id_is_read_as_it_is_printed_and_with_the_braces_of_windows(
 def test_what_is_no_message_id_is_none(text: str) -> None:
     found = MessageId.parse(text)
     assert found is None or str(found) == text.strip().replace("{", "").replace("}", "").upper()
+
+
+def test_an_ordinal_of_more_than_32_bits_is_of_no_message() -> None:
+    guid = "01234567-89AB-CDEF-0123-456789ABCDEF"
+    found = MessageId.parse(rf"{guid}\4294967295")
+    assert found is not None
+    assert found.correlation_id[16:] == b"\xff" * 4
+    assert MessageId.parse(rf"{guid}\4294967296") is None
 
 
 async def test_a_list_of_any_length_is_sent_in_order(client: Client) -> None:

@@ -14,7 +14,7 @@ import trio
 
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, Draft
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import Guid, MessageClass, UserMessage, encode_packet
+from mqproto.wire import Guid, MessageClass, SecurityHeader, UserMessage, encode_packet, sid_from_text
 from simulator.client import ReceivedMessage, connect
 from simulator.client.imported import LeftOut, read_import
 from simulator.storage.care.export import Exported, line_of, message_in
@@ -73,6 +73,9 @@ OWN_CLASS = a_user_message()
 OWN_CLASS.properties.message_class = 0x10
 SIGNED = replace(a_full_message(), soap=None)
 SIGNED.user.has_soap = False
+SID = "S-1-5-21-1-2-3-1000"
+OF_A_USER = SecurityHeader(flags=1, sender_id=sid_from_text(SID))
+SIGNED_BY_A_USER = replace(SIGNED, security=replace(OF_A_USER, signature=b"signed"))
 SOAP = replace(a_full_message(), security=None)
 SOAP.user.has_security = False
 IN_TRANSIT = {"node": SOMEBODY}
@@ -86,6 +89,7 @@ IN_TRANSIT = {"node": SOMEBODY}
         (line(OWN_CLASS), "it is of class 0x0010, which no application sends"),
         (line(a_final_ack(), QueueKind.ORDER), "it is"),
         (line(SIGNED), "it has a signature or is encrypted"),
+        (line(SIGNED_BY_A_USER), "it has a signature or is encrypted"),
         (line(SOAP), "it has a SOAP header"),
         (
             line(a_transactional_message(), QueueKind.HELD),
@@ -139,6 +143,12 @@ def test_our_own_that_was_on_its_way_is_sent_and_is_said_to_be_in_doubt() -> Non
     found = read_import(lines, "a file", None, has_journal=False)
     assert [one.may_have_left for one in found.chosen] == [True, True]
     assert found.nodes == {SENDER}
+
+
+def test_who_has_sent_a_message_is_said_of_it_again() -> None:
+    message = a_user_message(sender_id=sid_from_text(SID))
+    [run] = read_import([line(message)], "a file", None, has_journal=False).runs()
+    assert [draft.sender_id for draft in run.drafts] == [SID]
 
 
 def test_express_messages_do_not_outlive_their_node_so_a_journal_takes_none() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -202,6 +203,15 @@ async def test_runs_go_on_where_the_journal_is_whatever_is_behind_that(
             assert await numbers_in(client) == list(range(5))
             found = await client.receive("notes", limit=9)
             assert [int(message.body) for message in found] == [10, 11, 12, 13]
+
+
+def test_what_earlier_versions_did_not_have_is_in_no_digest_where_it_says_nothing() -> None:
+    """Theirs are in the files that `--resume` goes on with."""
+    plain = Draft(body=b"one", label="l", priority=5)
+    listed = Draft(body=b"\xff", transactional=True, destinations=("PUBLIC=x",))
+    digest = _digest("orders", [plain, listed])
+    assert digest.hex() == "f6b9c6b0516c3705b2117b8ce34f56f0aa66102516fb4a72cb12398f8593604c"
+    assert _digest("orders", [replace(plain, sender_id="S-1-5-7"), listed]) != digest
 
 
 async def test_a_journal_of_other_work_is_refused_and_names_where_it_differs(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqproto.base.errors import UsageError
 from simulator.client import connect
 from simulator.client.client import DraftOptions
+from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.headers import (
     EXTENSION_ROOM_BYTES,
     HEADERS,
@@ -134,11 +135,15 @@ async def test_what_comes_by_http_goes_by_http_as_it_came(tmp_path: Path) -> Non
             answer = await producer.post("/queues/notes/messages", content=body, headers=headers)
             assert answer.status_code == 200, (options, answer.text)
             sent[answer.json()["id"]] = options, body
+        [made] = [queue for queue in await client.declared() if queue.name == "gateway-confirmations"]
+        confirmations = PrivateName(client.manager, made.identifier)
         # Acknowledgments are among them.
         found = await client.receive("notes", 500)
         for message in (each for each in found if each.message_class == "NORMAL"):
             options, body = sent.pop(str(message.id))
             call = call_for(message)
+            if not options["admin_queue"]:  # Then the gateway hears how it ends.
+                options |= {"admin_queue": str(confirmations), "acknowledgments": FULL_RECEIVE}
             for which in ("response_queue", "admin_queue"):
                 options[which] = named.get(str(options[which]), options[which])
             assert call.body == body

@@ -290,7 +290,9 @@ async def test_what_is_refused_or_rejected_comes_back_as_a_dead_letter(
 async def test_dead_letters_are_sent_back_all_or_some(topology: Topology, tmp_path: Path) -> None:
     async with running_with_client(topology, "a", tmp_path) as a:
         for body in (b"1", b"2", b"3"):
-            await a.send(ORDERS, body, transactional=True, journal_negative=True, label="kept")
+            await a.send(
+                ORDERS, body, transactional=True, journal_negative=True, label="kept", sender_id="S-1-5-7"
+            )
         await a.purge(ORDERS)
         first, *_ = await a.peek("deadxact", limit=3)
         with pytest.raises(UsageError, match=rf"has no message .*\\{first.id.ordinal + 9}$"):
@@ -302,8 +304,8 @@ async def test_dead_letters_are_sent_back_all_or_some(topology: Topology, tmp_pa
     async with two(topology, tmp_path) as (a, b):
         await found(b, "orders", 3)
         messages = await b.receive("orders", limit=3)
-        assert [(message.body, message.label) for message in messages] == [
-            (body, "kept") for body in (b"1", b"2", b"3")
+        assert [(message.body, message.label, message.sender_id) for message in messages] == [
+            (body, "kept", "S-1-5-7") for body in (b"1", b"2", b"3")
         ]
         assert await b.send_back("orders;journal") == 3
         await found(b, "orders", 3)
