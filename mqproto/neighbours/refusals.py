@@ -83,11 +83,11 @@ class Refusals:
         assert neighbour.trial is not None
         neighbour.trial.pass_over(entries)
         for entry in entries:
-            queue_of(entry).withhold(entry)
+            queue_of(entry).withhold(entry, self._writes)
 
     def _hold_back(self, neighbour: Neighbour, suspect: Suspect) -> None:
         entry = suspect.entry
-        queue_of(entry).withhold(entry)
+        queue_of(entry).withhold(entry, self._writes)
         if suspect.refused.total() == 1:
             self._notes.append(Note("message-suspected", self._facts(neighbour, entry)))
 

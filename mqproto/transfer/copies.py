@@ -58,6 +58,20 @@ class Copies:
             if message.position > self._places.get(name, 0):
                 self.joined(name, message.position, message.packet)
 
+    def later_copy(self, position: int, packet: bytes) -> int | None:
+        """Where a message that joined behind this one waits, and is the same byte by byte; None if none is known to.
+
+        It counts as gone from now on.
+        """
+        if not is_transactional(packet):
+            return None
+        name = identifier_of(packet)
+        copy = self.waiting(name)
+        if copy is None or copy <= position or not self.waits(name, packet):
+            return None
+        del self._places[name]
+        return copy
+
     def is_withheld(self, position: int, packet: bytes) -> None:
         """A message that was sent before waits outside the window."""
         if is_transactional(packet) and position >= self._places.get(name := identifier_of(packet), 0):

@@ -163,10 +163,16 @@ class OutgoingQueue(Lane):
         self.remove(message, writes)
         return True
 
-    def withhold(self, entry: InFlight) -> None:
-        """A message that left is back, and waits to be sent alone."""
+    def withhold(self, entry: InFlight, writes: PendingWrites) -> None:
+        """A message that left is back, and waits to be sent alone.
+
+        A copy that has come meanwhile leaves: it would be refused like this one, as if the neighbour refused all.
+        """
         self.withheld.add(entry.position)
         if self.kind is QueueKind.OUTGOING:
+            copy = self.copies.later_copy(entry.position, entry.packet)
+            if copy is not None:
+                self.delete(copy, writes)
             self.copies.is_withheld(entry.position, entry.packet)
 
     def release(self, position: int) -> None:

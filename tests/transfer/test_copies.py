@@ -66,6 +66,23 @@ def test_one_with_other_bytes_takes_the_place_of_its_earlier_copy_in_one_transac
     assert queue.queue.count == 0
 
 
+def test_a_copy_that_came_while_the_first_was_out_leaves_when_that_is_held_back() -> None:
+    """It would be refused like the first, as if the next hop refused all."""
+    queue = Intermediate()
+    for number in (1, 2, 3):
+        queue.pass_on(number)
+    entries, _ = queue.take_run(2, 1_000_000)
+    assert queue.pass_on(1)
+    assert queue.pass_on(2, previous=0)
+    for entry in entries:
+        queue.queue.withhold(entry, queue.writes)
+    queue.commit_all()
+    assert queue.stored_numbers() == [1, 2, 3, 2], "of the second the bytes differ"
+    assert queue.queue.count == 4
+    assert not queue.pass_on(1)
+    assert [body_of(one.packet) for one in queue.take_all()] == ["3", "2"]
+
+
 def test_one_that_comes_after_the_next_hop_was_sent_the_first_is_passed_on_again() -> None:
     queue = Intermediate()
     queue.pass_on(1)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
+from mqproto.formatname import PrivateName
 from simulator.client import connect
 from simulator.client.client import DraftOptions
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
