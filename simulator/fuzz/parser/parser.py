@@ -170,11 +170,11 @@ def fuzzer_of(options: Options) -> Fuzzer:
 
 def material_of(options: Options) -> Material:
     """What a target is given: packets, but for those of our readers that read something else."""
-    brought = from_files(options.corpus)
     if not options.program and options.target in TARGETS:
         material = TARGETS[options.target].material
-        material.seeds = [*brought, *material.seeds]
+        material.seeds = [*from_files(options.corpus, as_they_are=True), *material.seeds]
         return material
+    brought = from_files(options.corpus)
     ping = [] if options.target == OURS and not options.program else [a_ping()]
     return Packets([*brought, *examples(), *ping])
 

@@ -1,4 +1,4 @@
-"""Our own readers of what is no packet, as targets of `mqproto fuzz parser`: xml, activex, binary, headers.
+"""Our own readers of what is no packet, as targets of `mqproto fuzz parser`: xml, activex, binary, headers, decode.
 
 Each has valid inputs, words of its format, and a judge: the reader says what the bytes are, or in one line why not, and
 what it says holds. Time and memory are for the fuzzer to watch.
@@ -38,6 +38,7 @@ from mqproto.bodies import (
 )
 from mqproto.bodies.automation import BY_NAME, BY_NUMBER, VT_EMPTY
 from mqproto.bodies.objects import BINARY_FORMATTER
+from simulator.fuzz.parser import pasting
 from simulator.fuzz.parser.judges import BURST, Broken
 from simulator.fuzz.parser.material import Writings
 
@@ -331,5 +332,6 @@ TARGETS: Final = {
          b"]", b",", b"null", b'"rbs2-', b"\\ud800", b"\\u0000", b"1e999", b"NaN"],
         _drawn_headers,
     ),
+    "decode": Target(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
 }  # fmt: skip
 """By the name that `--target` takes."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from mqproto.bodies import Body, UnexplainedError, read_body, read_headers, write_body
-from simulator.fuzz.parser import readers
+from mqproto.wire import Inspection, inspect_packet
+from simulator.fuzz.parser import pasting, readers
 from simulator.fuzz.parser.judges import Broken
-from simulator.fuzz.parser.parser import Options, Report, fuzz_parser
+from simulator.fuzz.parser.parser import Options, Report, fuzz_parser, material_of
 from simulator.fuzz.parser.readers import TARGETS
 
 PACKETS: Final = int(os.environ.get("MQPROTO_READER_PACKETS", "4000"))
@@ -44,9 +46,10 @@ def test_every_seed_and_what_is_drawn_is_valid(target: str) -> None:
         else:
             way = TARGETS[target].ask(data)
             kinds.add(str(way[0]) if isinstance(way, tuple) else f"refused: {way}")
+    assert not (target == "decode" and kinds - {"True", "False"}), kinds
     unpublished = {"refused: body type xf has no published form"} if target == "activex" else set()
     assert {kind for kind in kinds if kind.startswith("refused")} == unpublished
-    assert len(kinds) >= {"binary": 1, "headers": 3}.get(target, 6)
+    assert len(kinds) >= {"binary": 1, "headers": 3, "decode": 2}.get(target, 6)
     assert "none" not in kinds
 
 
@@ -85,3 +88,25 @@ def test_a_reader_that_raises_what_is_no_reason_is_found_and_repeated(
     [finding] = run("headers", 1_000).findings.first.values()
     assert finding.group.startswith("UnexplainedError")
     assert finding.data == b"<"
+
+
+def test_inputs_of_ones_own_come_first_and_are_taken_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "own").write_bytes(b"<own/>")
+    material = material_of(Options(target="xml", corpus=(tmp_path / "own",)))
+    assert material.seeds[0] == b"<own/>"
+    assert len(material.seeds) > 10
+
+
+@pytest.mark.parametrize(
+    ("planted", "group"),
+    [
+        (lambda data: iter([(1, inspect_packet(data))]), "stream"),
+        (lambda data: iter([(0, inspect_packet(data[:-1]))]), "stream"),
+        (lambda data: iter([(0, Inspection())]), "stream"),
+    ],
+)
+def test_a_stream_of_which_not_all_is_shown_is_found(
+    planted: object, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pasting, "inspect_stream", planted)
+    assert list(run("decode", 5).findings.first) == [group]
