@@ -8,6 +8,10 @@ export PYTHON
 # How long `make strangers` takes.
 MINUTES := 10
 
+# What `make readers` fuzzes, each for READER_MINUTES.
+READERS := xml activex binary headers decode
+READER_MINUTES := 10
+
 # A .venv with everything serves as well: `demo` makes the smaller one only where there is none.
 DEV := $(VENV)/.dev
 DEMO := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.simulator)
@@ -19,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers readers letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +63,11 @@ hurt: $(DEV)  ## 1,000 stores of real traffic, each hurt in one way, and 1,000 k
 
 strangers: $(DEMO)  ## three nodes under honest load, and attack after attack; ten minutes; MINUTES=1, ARGS="--seed 7"
 	@$(VENV)/bin/mqproto fuzz strangers --minutes $(MINUTES) $(ARGS)
+
+readers: $(DEMO)  ## the readers of bodies and pasted text, each fuzzed for ten minutes; READERS=xml, READER_MINUTES=1, ARGS="--seed 7"
+	@for reader in $(READERS); do \
+	  $(VENV)/bin/mqproto fuzz parser --target $$reader --minutes $(READER_MINUTES) $(ARGS) || exit; \
+	done
 
 letter: $(DEV)  ## our node against a second queue manager, with every other reading of the text; a quarter of an hour
 	@$(VENV)/bin/python -m tests.letter.matrix $(ARGS)

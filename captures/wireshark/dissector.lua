@@ -50,6 +50,9 @@ local function read_headers(reader, top)
       inside(top, "internal", layouts.InternalHeader)
       error(ENDED, 0)
     end
+  elseif reader.stop >= known.user_flags_at + 4 then
+    local flags = little_endian(reader.data, known.user_flags_at, 4)
+    if part(flags, user_bits.over_http) == 1 then layout = layouts.SrmpMessage end
   end
   top._section, top._layout = layout.section, layout
   layout.read(top)

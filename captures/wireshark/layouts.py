@@ -19,6 +19,7 @@ from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (
     Absent,
+    Fits,
     Octets,
     OneOf,
     Pad4,
@@ -139,6 +140,8 @@ class _Walk:
         match part:
             case Must():
                 self._must(part)
+            case Fits():
+                self.emit(f'fits(this, "{checked(part.counted)}", {part.unit}, {quoted(part.known_as)})')
             case Const():
                 self._leaf(Leaf(name, f"uint{8 * self._size(part)}", is_code=True))
                 self.emit(f"constant({named}, {self._size(part)}, {number(part.value)})")

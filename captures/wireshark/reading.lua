@@ -126,6 +126,16 @@ local function take(this, name, size)
   return at
 end
 
+-- A size that stands before fits into what PacketSize counts; behind one that lies nothing can be read.
+local function fits(this, name, unit, known_as)
+  local reader, size = this._reader, this[name] * unit
+  local left = math.max(reader.stop, this._.base.packet_size) - reader.at
+  if size <= left then return end
+  local wraps = size >= 2 ^ 32 and format("in 32 bits 0x%x is %d", size, size % 2 ^ 32) or "it lies"
+  local limit = format("at most 0x%x, as %d bytes are left; %s, as in %s", floor(left / unit), left, wraps, known_as)
+  refuse(this, name, this[name], limit)
+end
+
 local function may_show(reader)
   reader.shown = reader.shown + 1
   return reader.shown <= MOST_FIELDS

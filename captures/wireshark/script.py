@@ -29,8 +29,8 @@ from mqproto.wire.layouts.base import INFINITE, base_header
 from mqproto.wire.layouts.internal import internal_header
 from mqproto.wire.layouts.ping import ping_packet
 from mqproto.wire.layouts.session import session_header
-from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE
-from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE, user_header
+from mqproto.wire.packets import INTERNAL_PACKETS, srmp_message_packet, user_message_packet
 from mqproto.wire.schema.parts import wide
 from mqproto.wire.schema.record import Record
 
@@ -95,7 +95,8 @@ def dissector() -> str:
         NotImplementedError: a layout of mqproto/wire has something that captures/wireshark does not know.
     """
     translator = Translator()
-    messages = [translator.record(record) for record in (user_message_packet, *INTERNAL_PACKETS.values())]
+    records = (user_message_packet, srmp_message_packet, *INTERNAL_PACKETS.values())
+    messages = [translator.record(record) for record in records]
     session = translator.record(session_header)
     ping = translator.record(ping_packet)
     bodies = {"order_ack": translator.record(order_ack_body), "final_ack": translator.record(final_ack_body)}
@@ -161,6 +162,7 @@ def _known(bodies: dict[str, Translated]) -> str:
         "flags_at": base_header.offset_of("flags"),
         "packet_size_at": base_header.offset_of("packet_size"),
         "type_at": base_header.sizeof() + internal_header.offset_of("flags"),
+        "user_flags_at": base_header.sizeof() + user_header.offset_of("flags"),
         "session_header_size": session_header.sizeof(),
         "order_ack_class": MessageClass.ORDER_ACK.value,
         "first_final_class": FIRST_FINAL_CLASS,

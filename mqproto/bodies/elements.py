@@ -35,6 +35,8 @@ _STAND_IN: Final = 0xF0000
 """Where, in a plane for private use, stand the characters that expat refuses, until they are read."""
 _STAND_INS: Final = re.compile("[\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
 _STAND_INS_BYTES: Final = (b"\xf3\xb0\x80", b"\xf3\xb0\xbf\xbf", b"\xf3\xb0\xbf\xbe")
+_NO_NAMESPACE: Final = re.compile("[{}\U000f0000-\U000f001f\U000f0fff\U000f0ffe]")
+"""What no namespace has: braces, as trees write one in braces, and characters that XML forbids."""
 _ESCAPED: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff&<>]")
 _ESCAPED_QUOTED: Final = re.compile('[\x00-\x1f\ufffe\uffff&<>"]')
 _NAMED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
@@ -142,6 +144,8 @@ class _Reader:
         # A name says its namespace each time.
         if uri and len(uri) > _NAMESPACE_LIMIT:
             raise UnexplainedError(f"the XML has a namespace of more than {_NAMESPACE_LIMIT} characters")
+        if uri and (found := _NO_NAMESPACE.search(uri)):
+            raise UnexplainedError(f"the XML has a namespace with {quoted(found[0])}, which none has")
         if len(self._prefixes) > _PREFIX_LIMIT:
             raise UnexplainedError(f"the XML has more than {_PREFIX_LIMIT} namespaces at one place")
 
@@ -168,6 +172,10 @@ class _Reader:
 
     def _qualified(self, name: str) -> Name:
         prefix, _, local = name.strip(SPACE).rpartition(":")
+        try:
+            check_name(local)
+        except UsageError:
+            raise UnexplainedError(f"the XML has a type {quoted(name)}, which is no name") from None
         for known, uri in reversed(self._prefixes):
             if known == prefix:
                 return uri, local
@@ -246,11 +254,19 @@ def write_xml(root: Element) -> bytes:
 def _write(element: Element, around: str, parts: list[str], declared: str = "") -> None:
     namespace, local = element.name
     check_name(local)
+    default = namespace
+    if namespace and element.type is not None and not element.type[0]:
+        # Without a prefix the type is in no namespace only where there is no other by default.
+        default, local = "", f"q0:{local}"
     tag = f"<{local}{declared}"
-    if namespace != around:
-        tag += f' xmlns="{_quoted_text(namespace)}"'
+    if default != namespace:
+        tag += f' xmlns:q0="{_quoted_text(namespace)}"'
+    if default != around:
+        tag += f' xmlns="{_quoted_text(default)}"'
     if element.type is not None:
-        tag += _type_attribute(element.type, namespace)
+        tag += _type_attribute(element.type, default)
+    if len({name for name, _ in element.attributes}) < len(element.attributes):
+        raise UsageError(f"{quoted(local)} has two attributes of one name, which no XML holds")
     for number, ((attribute_namespace, name), text) in enumerate(element.attributes):
         check_name(name)
         prefix = PREFIXES.get(attribute_namespace, f"p{number}")
@@ -270,7 +286,7 @@ def _write(element: Element, around: str, parts: list[str], declared: str = "") 
         if isinstance(part, str):
             parts.append(_ESCAPED.sub(_reference, _whole(part)))
         else:
-            _write(part, namespace, parts)
+            _write(part, default, parts)
     parts.append(f"</{local}>")
 
 
@@ -281,8 +297,6 @@ def _type_attribute(name: Name, around: str) -> str:
         return f' xsi:type="{PREFIXES[namespace]}:{local}"'
     if namespace == around:
         return f' xsi:type="{local}"'
-    if not namespace:
-        raise UsageError(f"the type {quoted(local)} is in no namespace, and its element in {quoted(around)}")
     return f' xmlns:q1="{_quoted_text(namespace)}" xsi:type="q1:{local}"'
 
 

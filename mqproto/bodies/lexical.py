@@ -111,7 +111,9 @@ def _form_single(value: Value) -> str:
 def _parse_decimal(text: str) -> Decimal:
     if not _DECIMAL.fullmatch(text):
         raise ValueError(text)
-    return Decimal(text)
+    number = Decimal(text)
+    _form_decimal(number)  # .NET would round what has more digits, and so say something else.
+    return number
 
 
 def _form_decimal(value: Value) -> str:

@@ -36,7 +36,15 @@ from mqproto.wire.layouts.sid import sid_from_text, sid_text
 from mqproto.wire.layouts.soap import SoapHeader
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
 from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
-from mqproto.wire.lenient import Inspection, Remark, SeenField, inspect_packet
+from mqproto.wire.lenient import (
+    Inspection,
+    Remark,
+    SeenField,
+    begins_stream,
+    inspect_packet,
+    inspect_ping,
+    inspect_stream,
+)
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.patch import (
@@ -88,6 +96,7 @@ __all__ = [
     "UserMessage",
     "Welcome",
     "acknowledgment_in",
+    "begins_stream",
     "check_packet",
     "connection_parameters",
     "decode_message",
@@ -100,6 +109,8 @@ __all__ = [
     "guid_from_text",
     "guid_text",
     "inspect_packet",
+    "inspect_ping",
+    "inspect_stream",
     "message_identifier",
     "order_ack",
     "session_ack",

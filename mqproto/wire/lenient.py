@@ -1,7 +1,7 @@
 """What an analyst wants to see of a packet, broken or not: every field where it lies, and what is wrong.
 
 The same layouts and the same rules as `decode_packet`; only that a broken rule is noted where the reading
-can go on.
+can go on. `inspect_stream` does so with packets and Pings that stand behind one another.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from typing import Any
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import reference
+from mqproto.wire.buffer import HEAD_SIZE, PacketBuffer
 from mqproto.wire.guid import NULL_GUID
 from mqproto.wire.layouts.base import INFINITE
+from mqproto.wire.layouts.ping import Ping, begins_ping, ping_packet
 from mqproto.wire.packets import Packet, UserMessage
+from mqproto.wire.schema.layout import PacketStream
+from mqproto.wire.schema.record import to_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +61,83 @@ class Inspection:
 
     fields: list[SeenField] = field(default_factory=list)
     findings: list[WireFormatError | Remark] = field(default_factory=list)
-    packet: Packet | None = None
+    packet: Packet | Ping | None = None
 
     @property
     def is_valid(self) -> bool:
-        """Whether `decode_packet` accepts these bytes."""
+        """Whether `decode_packet`, or `decode_ping`, accepts these bytes."""
         return not any(isinstance(finding, WireFormatError) for finding in self.findings)
 
 
 def inspect_packet(data: bytes) -> Inspection:
     """Read as much as can be read of what should be one whole packet; raises nothing."""
-    inspection = Inspection()
     seen: list[Any] = []
     faults: list[WireFormatError] = []
+    packet = None
     try:
-        inspection.packet = reference.read(bytes(data), seen, faults)
+        packet = reference.read(bytes(data), seen, faults)
     except WireFormatError as fault:
         faults.append(fault)
+    return Inspection(
+        _fields(seen, data), [*faults, *(remarks(packet) if packet is not None else ())], packet
+    )
 
-    end = 0
-    for name, offset, value, raw, section in seen:
-        inspection.fields.append(SeenField(name, offset, len(raw), value, raw, section))
-        end = offset + len(raw)
+
+def inspect_ping(datagram: bytes) -> Inspection:
+    """The fields of a Ping, which has no other rules than its size and its signature."""
+    seen: list[Any] = []
+    ping = to_records(ping_packet.parse_stream(PacketStream(datagram), seen=seen))
+    return Inspection(_fields(seen, datagram), packet=ping)
+
+
+def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
+    """The packets and Pings that stand behind one another, each with its offset.
+
+    The last may be one whose end is missing, or a rest that begins none: nothing searches for another behind it.
+    """
+    at = 0
+    while at < len(data):
+        if begins_ping(data[at : at + ping_packet.sizeof()]):
+            size = ping_packet.sizeof()
+            yield at, inspect_ping(data[at : at + size])
+        else:
+            try:
+                size = _size_of(data[at : at + HEAD_SIZE])
+            except WireFormatError as fault:
+                rest = data[at:]
+                unread = SeenField("unread", 0, len(rest), rest, rest, "")
+                yield at, inspect_packet(rest) if not at else Inspection([unread], [fault])
+                return
+            yield at, inspect_packet(data[at : at + size])
+        at += size
+
+
+def begins_stream(data: bytes) -> bool:
+    """Whether a packet or a Ping begins with these bytes, so that `inspect_stream` has one to show."""
+    try:
+        return begins_ping(data) or _size_of(data[:HEAD_SIZE]) > 0
+    except WireFormatError:
+        return False
+
+
+def _size_of(head: bytes) -> int:
+    """The size of the packet that begins so, as whoever receives it would have it."""
+    if len(head) < HEAD_SIZE:
+        reference.judge_head(head)
+    buffer = PacketBuffer()
+    buffer.feed(head)
+    return len(head) + buffer.missing_bytes
+
+
+def _fields(seen: list[Any], data: bytes) -> list[SeenField]:
+    """What was seen, and as one last field what was not."""
+    fields = [
+        SeenField(name, offset, len(raw), value, raw, section) for name, offset, value, raw, section in seen
+    ]
+    end = fields[-1].offset + fields[-1].size if fields else 0
     if end < len(data):
-        inspection.fields.append(SeenField("unread", end, len(data) - end, data[end:], data[end:], ""))
-
-    inspection.findings.extend(faults)
-    if inspection.packet is not None:
-        inspection.findings.extend(remarks(inspection.packet))
-    return inspection
+        fields.append(SeenField("unread", end, len(data) - end, data[end:], data[end:], ""))
+    return fields
 
 
 def remarks(packet: Packet) -> Iterator[Remark]:

@@ -25,6 +25,12 @@ from mqproto.wire.layouts.properties import MessagePropertiesHeader, message_pro
 from mqproto.wire.layouts.security import SecurityHeader, security_header
 from mqproto.wire.layouts.session import SessionHeader
 from mqproto.wire.layouts.soap import SoapHeader, soap_header
+from mqproto.wire.layouts.srmp import (
+    CompoundMessageHeader,
+    SrmpEnvelopeHeader,
+    compound_message_header,
+    srmp_envelope_header,
+)
 from mqproto.wire.layouts.transaction import TransactionHeader, transaction_header
 from mqproto.wire.layouts.user import UserHeader, user_header
 from mqproto.wire.schema.layout import Layout, Must
@@ -54,29 +60,52 @@ class UserMessage:
 
 _user_flags = this.user.flags
 
+_headers = (
+    "base" / base_header,
+    Must(
+        "base.flags",
+        BaseHeader.internal.within(this.base.flags) == 0,
+        "clear of IN",
+        value=this.base.flags,
+    ),
+    "user" / user_header,
+    "transaction" / When(UserHeader.has_transaction.within(_user_flags), transaction_header),
+    "security" / When(UserHeader.has_security.within(_user_flags), security_header),
+    "properties" / message_properties_header,
+    "debug" / When(BaseHeader.debug_header.within(this.base.flags), debug_header),
+)
+_headers_behind = (
+    "soap" / When(UserHeader.has_soap.within(_user_flags), soap_header),
+    "multi_queue_format"
+    / When(UserHeader.has_multi_queue_format.within(_user_flags), multi_queue_format_header),
+    "trailing" / GreedyBytes,
+)
+
 user_message_packet = Record(
-    UserMessage,
+    UserMessage, Layout("[MS-MQMQ] 2.2.20", *_headers, *_headers_behind), apart=("session",)
+)
+
+
+@dataclass(slots=True)
+class SrmpMessage(UserMessage):
+    """A message that says it came over HTTP. No queue manager may send one to another.  [MS-MQRR] 2.2.5.1.2"""
+
+    srmp_envelope: SrmpEnvelopeHeader | None = None
+    compound_message: CompoundMessageHeader | None = None
+
+
+srmp_message_packet = Record(
+    SrmpMessage,
     Layout(
-        "[MS-MQMQ] 2.2.20",
-        "base" / base_header,
-        Must(
-            "base.flags",
-            BaseHeader.internal.within(this.base.flags) == 0,
-            "clear of IN",
-            value=this.base.flags,
-        ),
-        "user" / user_header,
-        "transaction" / When(UserHeader.has_transaction.within(_user_flags), transaction_header),
-        "security" / When(UserHeader.has_security.within(_user_flags), security_header),
-        "properties" / message_properties_header,
-        "debug" / When(BaseHeader.debug_header.within(this.base.flags), debug_header),
-        "soap" / When(UserHeader.has_soap.within(_user_flags), soap_header),
-        "multi_queue_format"
-        / When(UserHeader.has_multi_queue_format.within(_user_flags), multi_queue_format_header),
-        "trailing" / GreedyBytes,
+        "[MS-MQRR] 2.2.5.1",
+        *_headers,
+        "srmp_envelope" / srmp_envelope_header,
+        "compound_message" / compound_message_header,
+        *_headers_behind,
     ),
     apart=("session",),
 )
+"""For analysts: nothing else reads behind a set AH."""
 
 Packet: TypeAlias = EstablishConnection | ConnectionParameters | SessionAck | UserMessage
 

@@ -6,6 +6,7 @@ the words of each refusal. Tools that want to see every byte use `read`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -13,7 +14,14 @@ from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
 from mqproto.wire.layouts.internal import InternalHeader, internal_header
 from mqproto.wire.layouts.session import session_header
-from mqproto.wire.packets import INTERNAL_PACKETS, Packet, UserMessage, user_message_packet
+from mqproto.wire.layouts.user import UserHeader, user_header
+from mqproto.wire.packets import (
+    INTERNAL_PACKETS,
+    Packet,
+    UserMessage,
+    srmp_message_packet,
+    user_message_packet,
+)
 from mqproto.wire.schema.layout import Layout, PacketStream
 from mqproto.wire.schema.record import Record, to_records
 
@@ -21,6 +29,7 @@ _head = Layout("[MS-MQMQ] 2.2.19.1", "base" / base_header)
 _internal_head = Layout("[MS-MQQB] 2.2.1", "base" / base_header, "internal" / internal_header)
 _TYPE_AT: Final = base_header.sizeof() + internal_header.offset_of("flags")
 _session = Layout("[MS-MQMQ] 2.2.20", "session" / session_header)
+_USER_FLAGS: Final = struct.Struct(user_header.struct_format("flags"))
 
 
 def decode_packet(data: bytes) -> Packet:
@@ -79,12 +88,22 @@ def read(
             assert faults
             raise faults.pop()
         record = INTERNAL_PACKETS[kind]
+    elif faults is not None and _is_over_http(data[:size]):
+        record = srmp_message_packet
     packet: Packet = to_records(record.parse_stream(PacketStream(data[:size]), **context))
     if rides:
         assert isinstance(packet, UserMessage)
         stream = PacketStream(data[size:], size)
         packet.session = to_records(_session.parse_stream(stream, **context).session)
     return packet
+
+
+def _is_over_http(packet: bytes) -> bool:
+    """Whether a UserMessage has AH set."""
+    if len(packet) < base_header.sizeof() + _USER_FLAGS.size:
+        return False
+    [flags] = _USER_FLAGS.unpack_from(packet, base_header.sizeof())
+    return bool(flags & UserHeader.over_http.mask)
 
 
 def judge_head(head: bytes) -> None:

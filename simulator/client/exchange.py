@@ -245,6 +245,10 @@ class Exchange:
                     except BlockingIOError:
                         # The backlog is full, and no event tells when it is not.
                         await trio.sleep(BUSY_PAUSE_S)
+                    except PermissionError:
+                        raise UsageError(
+                            f"the socket of node {self.node} is another user's: be the user that it runs as"
+                        ) from None
                     except OSError:
                         break
                     else:

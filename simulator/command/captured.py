@@ -35,7 +35,7 @@ from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
 from captures.packets import PacketReader
 from mqproto.base.errors import UsageError
-from mqproto.wire import inspect_packet
+from mqproto.wire import Inspection, Ping, inspect_packet, inspect_ping
 from simulator.base.screen import wide_console
 from simulator.command import show
 from simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
@@ -299,18 +299,24 @@ def _packets(reading: _Reading, options: Options) -> int:
 def _as_json(sight: Sight, names: Names, *, fields: bool) -> dict[str, Any]:
     queue_name = None if sight.message is None else names.destination(sight.message.user)
     row = row_of(sight, queue_name).as_json()
-    if fields and not sight.seen.is_ping:
-        row["fields"] = show.as_json(inspect_packet(sight.seen.data), len(sight.seen.data))["fields"]
+    if fields:
+        row["fields"] = show.as_json(_inspect(sight))["fields"]
     return row
+
+
+def _inspect(sight: Sight) -> Inspection:
+    """The fields of a packet; those of a Ping only if it is whole."""
+    whole = isinstance(sight.seen.packet, Ping)
+    return inspect_ping(sight.seen.data) if whole else inspect_packet(sight.seen.data)
 
 
 def _show_fields(sight: Sight) -> None:
     data = sight.seen.data
-    if sight.seen.is_ping:
+    if sight.seen.is_ping and sight.seen.packet is None:
         sys.stdout.write(f"        {data.hex(' ', 4)}\n")
         return
     sys.stdout.flush()
-    wide_console().print(show.fields_table(inspect_packet(data)))
+    wide_console().print(show.fields_table(_inspect(sight)))
 
 
 def _summary(reading: _Reading, options: Options) -> int:

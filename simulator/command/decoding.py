@@ -1,18 +1,21 @@
-"""`mqproto decode`: what is typed, and whether it means one packet or a capture."""
+"""`mqproto decode`: what is typed, and whether it means packets or a capture."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, print_json
+from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
     from simulator.command import captured
+
+PACKETS_LIMIT: Final = 1_000
+"""How many packets of a stream are shown, each with all its fields, unless --limit asks for another number."""
 
 
 def decode(
@@ -20,7 +23,7 @@ def decode(
         str,
         typer.Argument(
             metavar="FILE|HEX|-",
-            help="A capture (pcap, pcapng, packed or not), or one packet: hex, a file with it; - for stdin.",
+            help="A capture (pcap, pcapng, packed or not), or packets: bytes, hex, a hex dump, Base64; - for stdin.",
         ),
     ],
     topology: Annotated[
@@ -60,7 +63,7 @@ def decode(
     before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many packets at most.")] = None,
 ) -> int:
-    """What a capture says, packet by packet, and what is wrong with it; or every field of one packet.
+    """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.
 
     Findings stand below the packet with which they came to light. Status 1 if one of them is a fault, or if the capture
     is damaged (what came before the damage is shown); 2 if it is no capture.
@@ -70,6 +73,7 @@ def decode(
     mqproto decode run.pcapng --summary              what is in it, and what is wrong
     mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
     mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
+    xxd packet.bin | mqproto decode -                every field; so for hexdump, od, Wireshark's copies, Base64
     """
     from simulator.command import captured
 
@@ -94,14 +98,16 @@ def decode(
     )
     if isinstance(opened, captured.Opened):
         return captured.run(opened, options)
-    if options != captured.Options(topology=topology, verbose=verbose, as_json=as_json):
+    if options != captured.Options(topology=topology, verbose=verbose, as_json=as_json, limit=limit):
         raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
-    return one_packet(source, opened, as_json=as_json)
+    return packets(source, opened, limit or PACKETS_LIMIT, as_json=as_json)
 
 
-def one_packet(source: str, stdin: captured.StandardInput | None, *, as_json: bool) -> int:
-    """Every field of one packet, and what is wrong with it."""
-    from mqproto.wire.lenient import inspect_packet
+def packets(source: str, stdin: captured.StandardInput | None, limit: int, *, as_json: bool) -> int:
+    """Every field of packets that stand behind one another, and what is wrong with them."""
+    from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
+    from captures.net.payload import payload_in
+    from mqproto.wire import inspect_stream
     from simulator.base import screen
     from simulator.command import show
 
@@ -109,10 +115,18 @@ def one_packet(source: str, stdin: captured.StandardInput | None, *, as_json: bo
         data = show.read_source(source)
     else:
         with io.BufferedReader(stdin) as file:
-            data = show.as_bytes(file.read(show.INPUT_LIMIT_BYTES + 1), "stdin")
-    inspection = inspect_packet(data)
-    if as_json:
-        print_json(show.as_json(inspection, len(data)))
-    else:
-        screen.wide_console().print(show.as_table(inspection, len(data)))
-    return DONE if inspection.is_valid else FINDING
+            data = read_pasted(file.read(INPUT_LIMIT_BYTES + 1), "stdin")
+    begins, data = payload_in(data)
+    valid = True
+    for count, (offset, inspection) in enumerate(inspect_stream(data)):
+        at = begins + offset
+        if count == limit:
+            more = f"{len(data) - offset:,} bytes more, from byte {at:,} on"
+            complain(f"{more}; --limit shows more than {limit:,} packets")
+            break
+        valid = valid and inspection.is_valid
+        if as_json:
+            print_json(show.as_json(inspection, at))
+        else:
+            screen.wide_console().print(show.as_table(inspection, at))
+    return DONE if valid else FINDING

@@ -1,13 +1,11 @@
-"""One packet as a table or as JSON: `mqproto decode`.
+"""Packets as tables or as JSON: `mqproto decode`.
 
 Fields come from `inspect_packet`, so a broken packet is shown up to its fault, and the fault beside it.
 """
 
 from __future__ import annotations
 
-import binascii
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +15,15 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
 from mqproto.base.errors import UsageError, WireFormatError
-from mqproto.base.foreign import shown
+from mqproto.base.foreign import quoted, shown
 from mqproto.bodies import describe, read_body
 from mqproto.wire import (
     NULL_GUID,
     BaseHeader,
     Guid,
+    Ping,
     TransactionHeader,
     UserHeader,
     UserMessage,
@@ -32,7 +32,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.acknowledgment import OrderAckBody
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE
 from mqproto.wire.lenient import Inspection, SeenField
 from mqproto.wire.schema.record import Bit, Bits
 
@@ -42,82 +41,56 @@ SHOWN_CONTENTS: Final = 600
 """Characters of what a body says, as JSON; `--json` has all."""
 SHOWN_CHARACTERS: Final = 124
 """A queue's name has no more; what is longer is somebody's joke, and would fill the screen."""
-INPUT_LIMIT_BYTES: Final = 4 * MAXIMUM_PACKET_SIZE
-"""A packet in hex with white space fits; a whole capture does not, and is refused by name."""
 FLAG_WORDS: Final = {
     "base.flags": BaseHeader,
     "user.flags": UserHeader,
     "transaction.flags": TransactionHeader,
+    "flags": Ping,
 }
 PAYLOAD: Final = ("message_body", "extension_data", "unread", "trailing")
 """Fields that hold whatever their sender likes, so sixteen bytes of them are no GUID."""
-_HEX: Final = re.compile(rb"[0-9a-fA-F\s:,]*")
-_PREFIX: Final = re.compile(rb"\b0[xX]")
-_DUMP_LINE: Final = re.compile(
-    rb"^\s*[0-9a-fA-F]{4,8}:?\s{1,3}((?:[0-9a-fA-F]{2,4}\s{1,2}){1,16})", re.MULTILINE
-)
 
 
 def read_source(source: str) -> bytes:
-    """The bytes that `mqproto decode` was given: hex on the command line, a file with either, or `-` for stdin.
+    """The bytes that `mqproto decode` was given: on the command line, in a file, or `-` for stdin; see pasted.py.
 
     Raises:
-        UsageError: neither a file nor hex.
+        UsageError: neither a file nor bytes.
     """
     if source == "-":
-        return as_bytes(sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1), "stdin")
+        return read_pasted(sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1), "stdin")
     path = Path(source)
+    why = ""
     try:
         if path.is_file():
             with path.open("rb") as file:
-                return as_bytes(file.read(INPUT_LIMIT_BYTES + 1), source)
-    except OSError as error:
-        if not _is_hex(source.encode("utf-8", "surrogateescape")):
-            raise UsageError(f"{source}: {error.strerror}; name a file, or give the packet in hex") from None
-    if not _is_hex(source.encode("utf-8", "surrogateescape")):
-        raise UsageError(
-            f"{source!r} is neither a file nor hex; give one packet's bytes, or - to read them from stdin"
-        )
-    return as_bytes(source.encode("ascii"), "the argument")
-
-
-def _is_hex(data: bytes) -> bool:
-    return _HEX.fullmatch(_PREFIX.sub(b"", data)) is not None
-
-
-def as_bytes(data: bytes, where: str) -> bytes:
-    """Bytes as they are, or what hex digits say; white space, colons, 0x and a hex dump's offsets are no part of it.
-
-    Raises:
-        UsageError: it is too long, empty, or an odd number of hex digits.
-    """
-    if len(data) > INPUT_LIMIT_BYTES:
-        raise UsageError(
-            f"{where} has more than {INPUT_LIMIT_BYTES:,} bytes, which is no packet; give one packet's bytes"
-        )
-    if not data.strip():
-        raise UsageError(f"{where} is empty; give one packet's bytes, as they are or in hex")
-    if not _is_hex(data):
-        lines = _DUMP_LINE.findall(data)
-        if not lines or not data.isascii():
-            return data
-        data = b"".join(lines)
-    digits = re.sub(rb"[\s:,]", b"", _PREFIX.sub(b"", data))
+                return read_pasted(file.read(INPUT_LIMIT_BYTES + 1), source)
+    except (OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        why = f" ({getattr(error, 'strerror', None) or error})"
     try:
-        return binascii.unhexlify(digits)
-    except binascii.Error:
-        raise UsageError(f"{where} has an odd number of hex digits ({len(digits)}); one is missing") from None
+        found = read_pasted(source.encode("utf-8", "surrogateescape"), "the argument")
+    except UsageError as error:
+        raise UsageError(f"{quoted(source)} is neither a file{why} nor bytes: {error}") from None
+    return found
 
 
-def headline(inspection: Inspection, size_bytes: int) -> str:
-    """What it is, in one line."""
-    return f"{_kind(inspection)}, {size_bytes:,} bytes" + ("" if inspection.is_valid else ", not valid")
+def headline(inspection: Inspection, at: int = 0) -> str:
+    """What it is, in one line; with the byte where it begins, if that is not the first."""
+    where = f"byte {at:,}: " if at else ""
+    wrong = "" if inspection.is_valid else ", not valid"
+    return f"{where}{_kind(inspection)}, {_size(inspection):,} bytes{wrong}"
+
+
+def _size(inspection: Inspection) -> int:
+    return sum(field.size for field in inspection.fields)
 
 
 def _kind(inspection: Inspection) -> str:
     packet = inspection.packet
     if packet is None:
-        return "no whole packet"
+        return "no packet" if len(inspection.fields) < 2 else "no whole packet"
     if not isinstance(packet, UserMessage):
         return type(packet).__name__
     try:
@@ -132,16 +105,14 @@ def _kind(inspection: Inspection) -> str:
     return f"{kind}UserMessage"
 
 
-def as_table(inspection: Inspection, size_bytes: int) -> RenderableType:
+def as_table(inspection: Inspection, at: int = 0) -> RenderableType:
     """Every field with its offset, size, value and bytes; what is wrong below it."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")
         for name, what in _contents(inspection).items()
     ]
-    return Group(
-        f"[bold]{headline(inspection, size_bytes)}[/bold]", fields_table(inspection), *contents, *findings
-    )
+    return Group(f"[bold]{headline(inspection, at)}[/bold]", fields_table(inspection), *contents, *findings)
 
 
 def _contents(inspection: Inspection) -> dict[str, Any]:
@@ -173,11 +144,12 @@ def fields_table(inspection: Inspection) -> Table:
     return table
 
 
-def as_json(inspection: Inspection, size_bytes: int) -> dict[str, Any]:
-    """The same for programs: values as numbers and text, bytes as hex."""
+def as_json(inspection: Inspection, at: int = 0) -> dict[str, Any]:
+    """The same for programs: values as numbers and text, bytes as hex; offsets of fields count from its first byte."""
     return {
         "kind": _kind(inspection),
-        "size_bytes": size_bytes,
+        "offset": at,
+        "size_bytes": _size(inspection),
         "valid": inspection.is_valid,
         "fields": [
             {

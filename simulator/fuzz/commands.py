@@ -51,7 +51,10 @@ def seconds_of(minutes: float | None, seconds: float | None) -> float:
 def parser(
     target: Annotated[
         str,
-        typer.Option(help="module:function that takes the bytes of one packet; our own codec by default."),
+        typer.Option(
+            help="module:function that takes the bytes of one packet; our own codec by default. "
+            "xml, activex, binary, headers: our readers of bodies; decode: of what is pasted."
+        ),
     ] = "mqproto.wire",
     program: Annotated[
         str, typer.Option(help="Instead: a command that reads one packet from its standard input.")
@@ -324,6 +327,10 @@ def lines(report: Report) -> Iterator[str]:
         f"{report.rate:,.0f} a second of one core"
     )
     yield f"{report.ways:,} {'way' if report.ways == 1 else 'ways'} through the parser"
+    yield (
+        f"at most {report.slowest_s * 1000:,.1f} ms of processor time for one, and {report.memory_mb} MiB of memory, "
+        f"{report.memory_before_mb} of them at the start"
+    )
     yield ""
     width = max(map(len, report.questions))
     for question, count in report.questions.items():

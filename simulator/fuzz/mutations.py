@@ -13,14 +13,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, combinations
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
-from mqproto.wire import BaseHeader, SeenField, decode_ping, inspect_packet
+from mqproto.wire import BaseHeader, SeenField, decode_ping, inspect_packet, inspect_ping
 from mqproto.wire.layouts.base import SIGNATURE, base_header
-from mqproto.wire.layouts.ping import ping_packet
 from mqproto.wire.layouts.session import session_header
-from mqproto.wire.schema.layout import PacketStream
 from simulator.fuzz.roles import Role, role_of
 
 _SIZE_AT: Final = base_header.offset_of("packet_size")
@@ -253,9 +251,7 @@ def fields_of(packet: bytes) -> list[SeenField]:
         decode_ping(packet)
     except WireFormatError:
         return inspect_packet(packet).fields
-    seen: list[Any] = []
-    ping_packet.parse_stream(PacketStream(packet), seen=seen)
-    return [SeenField(name, at, len(raw), value, raw, section) for name, at, value, raw, section in seen]
+    return inspect_ping(packet).fields
 
 
 def sections_of(fields: Sequence[SeenField]) -> Iterator[Section]:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.base.errors import UsageError
 from mqproto.bodies import UnexplainedError
-from mqproto.bodies.elements import Element, check_name, read_xml, write_xml
+from mqproto.bodies.elements import INSTANCE, Element, check_name, read_xml, write_xml
 
 LAUGHS = (
     '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY lol "lol">'
@@ -97,6 +98,31 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no name of an element"):
         check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("<a xmlns='}'/>", "namespace with '}'"),
+        ("<a xmlns:b='&#1;'>&#xFFFE;</a>", "namespace with"),
+        (f"<a xmlns:xsi='{INSTANCE}' xsi:type=''/>", "no name"),
+        (f"<a xmlns:xsi='{INSTANCE}' xmlns:b='c' xsi:type='b:'/>", "no name"),
+    ],
+)
+def test_what_could_not_be_written_again_is_refused(data: str, said: str) -> None:
+    with pytest.raises(UnexplainedError, match=said):
+        read_xml(data.encode())
+
+
+def test_a_type_in_no_namespace_is_written_where_there_is_none_by_default() -> None:
+    inner = Element(("urn:n", "b"), [(("", "c"), "d")], [Element(("urn:n", "e"))], type=("", "t"))
+    for root in (inner, Element(("urn:n", "a"), content=[inner, "x"]), Element(("", "a"), content=[inner])):
+        assert read_xml(write_xml(root)) == root
+
+
+def test_two_attributes_of_one_name_are_refused() -> None:
+    with pytest.raises(UsageError, match="two attributes"):
+        write_xml(Element(("", "a"), [(("", "b"), "1"), (("", "b"), "2")]))
 
 
 def test_memory_is_bounded_whatever_the_xml_says() -> None:

@@ -45,6 +45,8 @@ def test_any_text_is_a_value_or_refused(name: str, text: str) -> None:
         ("double", "1_0"),
         ("float", "1e39"),
         ("decimal", "1e5"),
+        ("decimal", f".{'20' * 15}"),
+        ("decimal", str(2**96)),
         ("decimal", "NaN"),
         ("char", "55296"),
         ("char", "a"),

@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import WireFormatError
-from mqproto.testing import nearly_valid_packets, packets
-from mqproto.wire import Packet, UserMessage, decode_packet, encode_packet, inspect_packet
+from mqproto.testing import nearly_valid_packets, packets, pings
+from mqproto.wire import (
+    Packet,
+    UserMessage,
+    begins_stream,
+    decode_packet,
+    encode_packet,
+    encode_ping,
+    inspect_packet,
+    inspect_stream,
+)
 from tests.examples import (
     EVERY_PACKET,
     SOMEBODY,
@@ -171,3 +180,34 @@ def test_a_remark_reads_as_a_sentence() -> None:
 
 def test_an_ordinary_message_gives_no_cause_for_remarks() -> None:
     assert remarks_on(a_user_message()) == []
+
+
+@given(
+    st.lists(packets().map(encode_packet) | pings().map(encode_ping), min_size=1, max_size=4),
+    st.integers(0, 60),
+)
+def test_packets_and_pings_behind_one_another_are_shown_each_alone(parts: list[bytes], missing: int) -> None:
+    data = b"".join(parts)
+    shown = list(inspect_stream(data))
+    assert [b"".join(field.raw for field in inspection.fields) for _, inspection in shown] == parts
+    assert [at for at, _ in shown] == [sum(map(len, parts[:number])) for number in range(len(parts))]
+    assert all(inspection.is_valid for _, inspection in shown)
+
+    cut = data[: max(len(data) - missing, 0)]
+    again = list(inspect_stream(cut))
+    assert b"".join(field.raw for _, inspection in again for field in inspection.fields) == cut
+    assert all(inspection.is_valid for _, inspection in again[:-1])
+
+
+@given(nearly_valid_packets() | st.binary(max_size=200))
+def test_a_stream_of_any_bytes_is_shown_to_the_last(data: bytes) -> None:
+    shown = list(inspect_stream(data))
+    assert b"".join(field.raw for _, inspection in shown for field in inspection.fields) == data
+    assert begins_stream(data) or len(shown) <= 1
+
+
+def test_a_rest_says_why_it_is_no_packet() -> None:
+    _, (at, rest) = inspect_stream(EVERY_PACKET[0] + b"\x10\0\0\0rest of it, no packet")
+    assert at == len(EVERY_PACKET[0])
+    assert [str(finding).partition(" at ")[0] for finding in rest.findings] == ["base.signature"]
+    assert rest.packet is None

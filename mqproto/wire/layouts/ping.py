@@ -40,6 +40,12 @@ ping_packet = Record(
 assert ping_packet.sizeof() == 24
 
 
+def begins_ping(data: bytes) -> bool:
+    """Whether some bytes begin with a whole Ping, by its signature."""
+    at = ping_packet.offset_of("signature")
+    return len(data) >= ping_packet.sizeof() and data[at : at + 2] == PING_SIGNATURE.to_bytes(2, "little")
+
+
 def decode_ping(datagram: bytes) -> Ping:
     """The Ping in a datagram.  [MS-MQQB] 2.2.7
 

@@ -162,7 +162,7 @@ user_header = Record(
         Must(
             "flags",
             UserHeader.over_http.within(_flags) == 0,
-            "0: the SRMPEnvelopeHeader and CompoundMessageHeader of [MS-MQRR] 2.2.5.1 are not read",
+            "0: the SRMPEnvelopeHeader and CompoundMessageHeader of [MS-MQRR] 2.2.5.1 are not sent",
             part="over_http",
             value=1,
         ),

@@ -76,6 +76,38 @@ class TerminatedText(Construct):  # type: ignore[type-arg]
         return obj
 
 
+class Fits(Construct):  # type: ignore[type-arg]
+    """A rule about a size that stands before it, in a header of a packet: the packet has so much. Behind a lie nothing
+    is read.
+
+    What counts is the PacketSize, so that a packet of which the end is missing is not taken for one that lies.
+
+    Args:
+        counted: the size, a field of the same layout.
+        unit: how many bytes it counts as one.
+        known_as: what packets are called whose sizes lie here.
+    """
+
+    def __init__(self, counted: str, unit: int, known_as: str) -> None:
+        super().__init__()
+        self.counted, self.unit, self.known_as = counted, unit, known_as
+        self.flagbuildnone = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bool:
+        count = context[self.counted]
+        left = max(stream.end, context._.base.packet_size) - stream.tell()
+        if (size := count * self.unit) > left:
+            wraps = f"in 32 bits {size:#x} is {size % 2**32}" if size >= 2**32 else "it lies"
+            limit = (
+                f"at most {left // self.unit:#x}, as {left} bytes are left; {wraps}, as in {self.known_as}"
+            )
+            raise Fault(count, limit, field=self.counted)
+        return True
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        return None
+
+
 class Pad4(Construct):  # type: ignore[type-arg]
     """Bytes up to the next 4-byte boundary of the packet. They may hold anything and mean nothing.
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.wire import codec
-from simulator.fuzz.mutations import Mutant, mutate
+from simulator.fuzz.mutations import Mutant
 from simulator.fuzz.parser.bounds import memory_limit
 from simulator.fuzz.parser.parser import LARGEST, OURS, Fuzzer, Options, Report, fuzzer_of
 
@@ -98,7 +98,7 @@ def _drive(atheris: Any, fuzzer: Fuzzer, folder: Path, home: Connection) -> None
 
     def draw(data: bytes, largest: int, seed: int) -> bytes:
         nonlocal drawn
-        drawn = mutate(data, random.Random(seed))
+        drawn = fuzzer.material.mutant(data, random.Random(seed))
         return drawn.data[:largest]
 
     def try_one(data: bytes) -> None:
@@ -110,7 +110,7 @@ def _drive(atheris: Any, fuzzer: Fuzzer, folder: Path, home: Connection) -> None
             sys.stdout.flush()
             os._exit(0)
 
-    for number, seed in enumerate(fuzzer.seeds):
+    for number, seed in enumerate(fuzzer.material.seeds):
         (folder / str(number)).write_bytes(seed)
     with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
         fuzzer.begin()

@@ -9,16 +9,17 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import process_time
 from typing import Any, Final
 
 from mqproto.base.errors import UsageError
 from simulator.base.randomness import chance
 from simulator.fuzz.findings import Finding, Findings
 from simulator.fuzz.minimise import minimised_packet
-from simulator.fuzz.mutations import Mutant, mutants, mutate
+from simulator.fuzz.mutations import Mutant, counted
 from simulator.fuzz.parser.bounds import TookTooLong, Watch, memory_limit
 from simulator.fuzz.parser.codec import OwnCodec
 from simulator.fuzz.parser.judges import (
@@ -30,8 +31,10 @@ from simulator.fuzz.parser.judges import (
     find_function,
     group_of,
 )
+from simulator.fuzz.parser.material import Material, Packets
 from simulator.fuzz.parser.program import Program
-from simulator.fuzz.parser.seeds import a_ping, examples, from_files, generated
+from simulator.fuzz.parser.readers import TARGETS
+from simulator.fuzz.parser.seeds import a_ping, examples, from_files
 
 CORPUS: Final = 512
 """How many packets that took a new way are kept to be mutated further."""
@@ -53,7 +56,7 @@ FAULTS: Final = (Exception, TookTooLong, SystemExit)
 class Options:
     """What was typed.
 
-    target: `module:function`, or OURS.
+    target: `module:function`, OURS, or one of TARGETS.
     program: instead of a target, a program that reads one packet from its standard input.
     expect: the exceptions by which a function of somebody else's refuses a packet.
     seconds: of wall-clock time.
@@ -92,6 +95,8 @@ class Report:
 
     cpu_s: of this process and its programs, which a busy machine does not lengthen.
     ways: how many different ways through the parser were taken.
+    slowest_s: the processor time of this process for the packet that took most of it, and what that was.
+    memory_mb: the most that this process had at a time, and at the start.
     """
 
     target: str
@@ -103,6 +108,10 @@ class Report:
     seconds: float = 0.0
     cpu_s: float = 0.0
     ways: int = 0
+    slowest_s: float = 0.0
+    slowest: str = ""
+    memory_mb: int = 0
+    memory_before_mb: int = 0
     interrupted: bool = False
 
     @property
@@ -118,6 +127,10 @@ class Report:
             "seconds": round(self.seconds, 3),
             "packets_per_core_second": round(self.rate),
             "ways": self.ways,
+            "slowest_s": round(self.slowest_s, 6),
+            "slowest": self.slowest,
+            "memory_mb": self.memory_mb,
+            "memory_before_mb": self.memory_before_mb,
             "questions": dict(self.questions),
             "kinds": dict(self.kinds),
             "findings": self.findings.as_json(),
@@ -130,6 +143,8 @@ def judge_of(options: Options) -> Judge:
         return Program(options.program, options.limit_s)
     if options.target == OURS:
         return OwnCodec()
+    if options.target in TARGETS:
+        return TARGETS[options.target].judge
     return Foreign(find_function(options.target), find_exceptions(options.expect))
 
 
@@ -149,12 +164,19 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
 
 
 def fuzzer_of(options: Options) -> Fuzzer:
-    """A fuzzer with its judge and its seeds, before the first packet."""
-    judge = judge_of(options)
-    seeds = [*from_files(options.corpus), *examples()]
-    if not isinstance(judge, OwnCodec):
-        seeds.append(a_ping())
-    return Fuzzer(judge, seeds, options)
+    """A fuzzer with its judge and its material, before the first packet."""
+    return Fuzzer(judge_of(options), material_of(options), options)
+
+
+def material_of(options: Options) -> Material:
+    """What a target is given: packets, but for those of our readers that read something else."""
+    if not options.program and options.target in TARGETS:
+        material = TARGETS[options.target].material
+        material.seeds = [*from_files(options.corpus, as_they_are=True), *material.seeds]
+        return material
+    brought = from_files(options.corpus)
+    ping = [] if options.target == OURS and not options.program else [a_ping()]
+    return Packets([*brought, *examples(), *ping])
 
 
 def repeat(finding: Finding) -> tuple[str, str] | None:
@@ -189,6 +211,11 @@ def fault(judge: Judge, watch: Watch, data: bytes) -> tuple[str, str] | None:
     return None
 
 
+def most_memory_mb() -> int:
+    """The most memory that this process ever had, in MiB, as Linux counts it."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
 def cpu_s() -> float:
     """The processor time of this process and of those that it has waited for, to the microsecond."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -198,9 +225,9 @@ def cpu_s() -> float:
 class Fuzzer:
     """One run."""
 
-    def __init__(self, judge: Judge, seeds: Sequence[bytes], options: Options) -> None:
+    def __init__(self, judge: Judge, material: Material, options: Options) -> None:
         self.judge = judge
-        self.seeds = seeds
+        self.material = material
         self.options = options
         self.dice = chance(options.seed, "fuzz parser")
         self.watch = Watch(options.limit_s)
@@ -223,6 +250,7 @@ class Fuzzer:
     def begin(self) -> None:
         """The time begins, and the unmutated packets are tried."""
         self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
+        self.report.memory_before_mb = most_memory_mb()
         self._try_seeds()
 
     def end(self) -> None:
@@ -239,6 +267,7 @@ class Fuzzer:
         self.report.seconds = time.monotonic() - self._began_s
         self.report.cpu_s = cpu_s() - self._began_cpu_s
         self.report.ways = len(self._ways)
+        self.report.memory_mb = most_memory_mb()
         return self.report
 
     def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
@@ -258,19 +287,22 @@ class Fuzzer:
         self.watch.packets += 1
         report.packets += 1
         report.kinds[mutant.kind] += 1
+        began_s = process_time()
         try:
             way = self._judge(mutant.data)
         except FAULTS as error:
             self._found(mutant, error)
-        else:
-            if way not in self._ways:
-                self._keep(way, mutant.data)
+            return
+        if (took_s := process_time() - began_s) > report.slowest_s:
+            report.slowest_s, report.slowest = took_s, f"{counted(len(mutant.data))}: {mutant.name}"
+        if way not in self._ways:
+            self._keep(way, mutant.data)
 
     def single_mutations(self) -> Iterator[Mutant]:
         """Every one of every seed."""
-        for seed in self.seeds:
+        for seed in self.material.seeds:
             if len(seed) <= LARGEST:
-                yield from mutants(seed)
+                yield from self.material.singles(seed)
 
     def _mutants(self) -> Iterator[Mutant]:
         """What the parser is given after the seeds, without end."""
@@ -278,12 +310,12 @@ class Fuzzer:
         while True:
             packet = self._pick()
             for _ in range(self.judge.burst(packet)):
-                yield mutate(packet, self.dice)
+                yield self.material.mutant(packet, self.dice)
 
     def _try_seeds(self) -> None:
         """The unmutated packets. A parser that refuses all of them would be fuzzed in vain."""
         refused = 0
-        for seed in self.seeds:
+        for seed in self.material.seeds:
             self.watch.packets += 1
             self.report.packets += 1
             self.report.kinds["unmutated"] += 1
@@ -294,7 +326,7 @@ class Fuzzer:
                 continue
             self._ways.add(way)
             refused += way is not None
-        if not isinstance(self.judge, OwnCodec) and refused == len(self.seeds):
+        if isinstance(self.judge, Foreign | Program) and refused == len(self.material.seeds):
             raise UsageError(
                 f"{self.options.name} refuses every valid packet; is it the right one? "
                 "If it reads others, give them with --corpus"
@@ -303,10 +335,10 @@ class Fuzzer:
     def _pick(self) -> bytes:
         roll = self.dice.random()
         if roll < 0.25:
-            return generated(self.dice)
+            return self.material.generated(self.dice)
         if roll < 0.75 and self._corpus:
             return self.dice.choice(self._corpus)
-        return self.dice.choice(self.seeds)
+        return self.dice.choice(self.material.seeds)
 
     def _keep(self, way: Hashable, data: bytes) -> None:
         self._ways.add(way)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from captures.files.frame import CaptureError
+from captures.files.pasted import INPUT_LIMIT_BYTES
 from captures.files.pcap import MAGICS
 from captures.packets import read_packets
 from mqproto.base.errors import UsageError
@@ -105,10 +106,13 @@ def generated(dice: random.Random) -> bytes:
     return encode_packet(_with_headers(message, *chosen, *([LISTS] if dice.random() < 0.03 else [])))
 
 
-def from_files(paths: Iterable[Path]) -> list[bytes]:
+def from_files(paths: Iterable[Path], *, as_they_are: bool = False) -> list[bytes]:
     """Packets that somebody brings along: captures, files with the bytes or the hex of one packet, folders of these.
 
     Of packets that are much alike only a few are taken, as mutations of all of them would be the same.
+
+    Args:
+        as_they_are: the files are no packets; each is taken whole.
 
     Raises:
         UsageError: a file cannot be read as any of these.
@@ -119,8 +123,8 @@ def from_files(paths: Iterable[Path]) -> list[bytes]:
         inside = sorted(path.iterdir()) if path.is_dir() else []
         files = [file for file in inside if file.is_file() and file.suffix != ".toml"]
         for file in files if path.is_dir() else [path]:
-            for packet in _packets_in(file):
-                shape = _shape_of(packet)
+            for packet in [file.read_bytes()] if as_they_are else _packets_in(file):
+                shape = len(found) if as_they_are else _shape_of(packet)
                 if met[shape] < ALIKE and packet not in found:
                     met[shape] += 1
                     found[packet] = None
@@ -133,7 +137,9 @@ def _packets_in(path: Path) -> Iterator[bytes]:
         return
     with path.open("rb") as file:
         head = file.read(max(map(len, MAGICS)))
-    if head.startswith(MAGICS):
+    if path.suffix == ".bin":
+        yield path.read_bytes()[:INPUT_LIMIT_BYTES]  # What a fuzzer has kept may look like anything.
+    elif head.startswith(MAGICS):
         try:
             yield from (packet.data for packet in read_packets(path))
         except CaptureError as error:

@@ -172,7 +172,7 @@ SAMPLES: Final[dict[str, dict[str, int]]] = {
     "express-pair": {},
     "final-acks": {},
     "gap-held": {"gap": 1, "gap-filled": 1, "resend": 11},
-    "hostile": {"malformed": 72},
+    "hostile": {"malformed": 73},
     "intermediate-killed": {"resend": 24},
     "loss-and-reordering": {"missing-bytes": 3},
     "multiple-destinations": {},

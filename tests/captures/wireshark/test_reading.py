@@ -47,6 +47,7 @@ from tests.examples import (
     an_establish_connection,
     poked,
 )
+from tests.wire.layouts.test_srmp import SIZES, headers, over_http
 
 pytestmark = needs_tshark
 
@@ -144,6 +145,10 @@ def test_tshark_agrees_on_every_field_and_fault_of_nearly_valid_packets(tmp_path
     streams = [data for data in drawn(nearly_valid_packets(), 300) if data]
     full = encode_packet(a_full_message())
     streams += [data for data in drawn(mutated(full), 100) if data]
+    # What stands behind AH: well made, with each size a lie, and mutated.
+    http = over_http(headers())
+    streams += [http, *(over_http(headers(**{name: 2**31 + 15})) for name in SIZES)]
+    streams += [data for data in drawn(mutated(http), 100) if data]
     capture = write_capture(
         tmp_path / "nearly.pcapng", (conversation(number, data) for number, data in enumerate(streams))
     )

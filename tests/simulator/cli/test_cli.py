@@ -246,7 +246,7 @@ def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
     [
         (("frobnicate",), "No such command"),
         (("decode",), "Missing argument"),
-        (("decode", "hello"), "neither a file nor hex"),
+        (("decode", "hello"), "neither a file nor bytes"),
         (("decode", "123"), "odd number"),
         (("node", "three-node", "sendr"), "did you mean 'sender'"),
         (("run", "three-nodes"), "did you mean 'three-node'"),

@@ -21,7 +21,7 @@ from tests.examples import a_full_message
 
 def printed(data: bytes) -> str:
     console = Console(width=400, file=io.StringIO())
-    console.print(show.as_table(inspect_packet(data), len(data)))
+    console.print(show.as_table(inspect_packet(data)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -37,7 +37,7 @@ def test_what_a_body_and_an_extension_say_is_shown_below_the_fields() -> None:
     headers = {"sender": "Rebus", "fields": {"rbs2-msg-id": "1"}}
     assert f"content {json.dumps(content)}" in printed(data)
     assert f"headers {json.dumps(headers)}" in printed(data)
-    found = show.as_json(inspect_packet(data), len(data))
+    found = show.as_json(inspect_packet(data))
     assert (found["content"], found["headers"]) == (content, headers)
 
 
@@ -48,39 +48,9 @@ def test_a_body_that_is_encrypted_says_nothing_and_its_extension_does() -> None:
     message.properties.extension_data, message.properties.body_type = extension, 8
     message.security.body_encrypted = True
     data = encode_packet(message)
-    found = show.as_json(inspect_packet(data), len(data))
+    found = show.as_json(inspect_packet(data))
     assert "content" not in found
     assert found["headers"]["fields"] == {"rbs2-intent": "p2p"}
-
-
-@given(st.binary(min_size=1).filter(bytes.strip))
-def test_hex_in_every_spelling_is_read_as_its_bytes(data: bytes) -> None:
-    for text in (
-        data.hex(),
-        data.hex().upper(),
-        data.hex(" "),
-        data.hex(":"),
-        f"0x{data.hex()}\n",
-        data.hex(" ", 4),
-    ):
-        assert show.as_bytes(text.encode(), "here") == data
-
-
-def test_a_hex_dump_is_read_without_its_offsets_and_letters() -> None:
-    assert show.as_bytes(
-        b"0000   10 c0 0b 00 4c 49 4f 52   ....LIOR\n0008   3c 02 00 00\n", "here"
-    ) == bytes.fromhex("10c00b004c494f523c020000")
-
-
-@given(st.binary(min_size=1).filter(lambda data: any(byte > 127 for byte in data)))
-def test_bytes_that_are_no_hex_are_the_packet(data: bytes) -> None:
-    assert show.as_bytes(data, "here") == data
-
-
-@pytest.mark.parametrize(("data", "words"), [(b"", "empty"), (b" \n", "empty"), (b"123", "odd number")])
-def test_what_is_no_packet_at_all_is_refused_with_what_to_do(data: bytes, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        show.as_bytes(data, "here")
 
 
 def test_more_than_any_packet_is_refused_and_not_read_whole(tmp_path: Path) -> None:
@@ -96,7 +66,7 @@ def test_more_than_any_packet_is_refused_and_not_read_whole(tmp_path: Path) -> N
 def test_every_packet_is_shown_with_all_its_fields_in_both_forms(packet: object) -> None:
     data = encode_packet(packet)  # type: ignore[arg-type]
     inspection = inspect_packet(data)
-    shown = json.loads(json.dumps(show.as_json(inspection, len(data))))
+    shown = json.loads(json.dumps(show.as_json(inspection)))
     assert shown["valid"] is True
     assert bytes.fromhex("".join(field["bytes"] for field in shown["fields"])) == data
     text = printed(data)
@@ -110,4 +80,4 @@ def test_anything_at_all_is_shown_with_what_is_wrong(data: bytes) -> None:
     if not inspect_packet(data).is_valid:
         assert "not valid" in text
         assert "must be" in text
-        assert show.as_json(inspect_packet(data), len(data))["findings"]
+        assert show.as_json(inspect_packet(data))["findings"]
