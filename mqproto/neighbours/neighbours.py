@@ -170,7 +170,8 @@ class Neighbours:
                 assert isinstance(entry.origin, OutgoingQueue)
                 found.setdefault(entry.origin, []).append(entry)
         for neighbour in self._by_hops.values():
-            for suspect in neighbour.trial.suspects if neighbour.trial is not None else ():
+            trial = neighbour.trial
+            for suspect in (*trial.suspects, *trial.untried) if trial is not None else ():
                 queue = queue_of(suspect.entry)
                 if suspect.entry.position in queue.withheld:
                     found.setdefault(queue, []).append(suspect.entry)

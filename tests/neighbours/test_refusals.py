@@ -13,6 +13,7 @@ from mqproto.base.configuration import Settings
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import QueueKind, Writes
 from mqproto.wire import MessageClass, decode_message
+from mqproto.wire.glance import identifier_of
 from tests.pair import Net, at, chain, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -118,6 +119,23 @@ def test_one_that_is_larger_than_all_that_pass_is_not_set_aside_as_a_neighbour_m
     refuse(net, "c", lambda chunk: False)
     net.pass_ms(60_000)
     assert net.receive("c", "notes") == [b"large" * 100]
+
+
+def test_at_each_moment_the_node_knows_where_each_message_is() -> None:
+    """Those too that were out when the trial began, and wait to go alone."""
+    net = a_net("a", "c")
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    left = {
+        net.send("a", at("c", 17), body, recoverable=body == "kept")
+        for body in ("bad", "one", "kept", "two", "six")
+    }
+    for _ in range(60):
+        net.pass_ms(100)
+        where = net.nodes["a"].up.whereabouts()
+        stored = (where.stored(key, row.packet) for key, row in net.nodes["a"].store.messages.items())
+        known = {identifier_of(one.packet)[1] for one in (*filter(None, stored), *where.unstored())}
+        arrived = {identifier_of(one.packet)[1] for one in net.nodes["c"].up.peek("notes", 9)}
+        assert known | arrived >= left
 
 
 def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_again() -> None:
