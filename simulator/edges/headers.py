@@ -31,6 +31,7 @@ EXTENSION: Final = "MQ-Extension"
 RESPONSE_QUEUE: Final = "MQ-Response-Queue"
 ADMIN_QUEUE: Final = "MQ-Admin-Queue"
 ACKNOWLEDGE: Final = "MQ-Acknowledge"
+SENDER_ID: Final = "MQ-Sender-Id"
 NONE: Final = "none"
 HEADERS: Final = {
     LABEL: "the label, in UTF-8, percent-encoded",
@@ -44,6 +45,7 @@ HEADERS: Final = {
     RESPONSE_QUEUE: "the queue that an answer is to go to, in UTF-8, percent-encoded",
     ADMIN_QUEUE: "the queue that acknowledgments go to, in UTF-8, percent-encoded",
     ACKNOWLEDGE: f"which of them: {', '.join(ACKNOWLEDGMENTS)}; or {NONE}; by default all",
+    SENDER_ID: "the SID that the message names as its sender's, S-1-5-21-...; nothing proves it",
 }
 """What may be said of a message beside its content type."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
@@ -74,6 +76,7 @@ def options_in(header: Callable[[str], str]) -> MessageOptions:
         application_tag=_number(APPLICATION_TAG, header(APPLICATION_TAG), 0xFFFFFFFF, 0),
         response_queue=_text(RESPONSE_QUEUE, header(RESPONSE_QUEUE)),
         admin_queue=_text(ADMIN_QUEUE, header(ADMIN_QUEUE)),
+        sender_id=header(SENDER_ID),
     )
     if text := header(CORRELATION):
         if not re.fullmatch(r"[0-9A-Fa-f]{40}", text):
@@ -112,6 +115,7 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
         APPLICATION_TAG: str(options.get("application_tag") or ""),
         RESPONSE_QUEUE: _spelt(options.get("response_queue", "")),
         ADMIN_QUEUE: _spelt(options.get("admin_queue", "")),
+        SENDER_ID: options.get("sender_id", ""),
         ACKNOWLEDGE: ", ".join(asked_for or [NONE] * bool(options.get("admin_queue"))),
     }
     if len(extension) > EXTENSION_ROOM_BYTES:

@@ -332,6 +332,7 @@ def by_gateway(running: Running, queue: str, draft: Draft) -> MessageId:
         "MQ-Extension": base64.b64encode(draft.extension).decode(),
         "MQ-Response-Queue": quote(draft.response_queue),
         "MQ-Admin-Queue": quote(draft.admin_queue),
+        "MQ-Sender-Id": draft.sender_id,
         "MQ-Acknowledge": ", ".join(
             name for name, flag in ACKNOWLEDGMENTS.items() if draft.acknowledgments & flag
         ),
@@ -368,6 +369,7 @@ WAYS: Final = {
                 "response_queue",
                 "admin_queue",
                 "acknowledgments",
+                "sender_id",
             }
         ),
         fixed={"recoverable": True, "journal_negative": True},

@@ -74,6 +74,7 @@ class Call:
     body_type, application_tag, priority, acknowledgments: as of a `Draft`.
     extension: empty if all that stands there is the producer's content type and id.
     response_queue, admin_queue: format names; empty for none.
+    sender_id: the SID that it names as its sender's; empty for none. Nothing proves it.
     packet: all of it, as `simulator.client.ReceivedMessage` reads it.
     """
 
@@ -91,6 +92,7 @@ class Call:
     response_queue: str = ""
     admin_queue: str = ""
     acknowledgments: int = 0
+    sender_id: str = ""
     packet: bytes = field(default=b"", repr=False)
 
     @property
@@ -117,6 +119,7 @@ class Call:
             response_queue=self.response_queue,
             admin_queue=self.admin_queue,
             acknowledgments=self.acknowledgments,
+            sender_id=self.sender_id,
         )
         return said | headers_of(options)
 

@@ -1,6 +1,6 @@
 """What the error queue gets: a copy of the message, and why it is there.
 
-    body, label, body type, application tag, response queue    as they were
+    body, label, body type, application tag, response queue, SID    as they were
     correlation id    the message's identifier, 20 bytes
     extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`,
                       `correlation`
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, Draft
+from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, SECURITY_BYTES, Draft
 from mqproto.wire import MessageIdentifier, message_identifier
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope, FailureNote
@@ -51,16 +51,18 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         fits = max(0, len(note.reason) - (len(extension) - ENVELOPE_LIMIT_BYTES))
         extension = msgspec.json.encode(msgspec.structs.replace(both, reason=note.reason[:fits]))
     record = message.record
+    security = SECURITY_BYTES if message.sender_id else 0
     identifier = MessageIdentifier(message.id.manager, message.id.ordinal)
     return Draft(
         body=message.body,
         label=message.label,
         transactional=True,
-        extension=extension if len(message.body) + len(extension) <= ROOM_BYTES else b"",
+        extension=extension if len(message.body) + len(extension) + security <= ROOM_BYTES else b"",
         body_type=record.properties.body_type,
         application_tag=record.properties.application_tag,
         correlation_id=message_identifier.encode(identifier),
         response_queue=message.response_queue,
+        sender_id=message.sender_id,
     )
 
 
@@ -87,5 +89,6 @@ def original_of(copy: ReceivedMessage) -> Draft:
         application_tag=properties.application_tag,
         correlation_id=note.correlation or bytes(20),
         response_queue=copy.response_queue,
+        sender_id=copy.sender_id,
         journal_negative=True,
     )

@@ -191,5 +191,6 @@ def call_for(message: ReceivedMessage) -> Call:
         response_queue=message.response_queue,
         admin_queue=message.admin_queue,
         acknowledgments=message.acknowledgments,
+        sender_id=message.sender_id,
         packet=message.packet,
     )

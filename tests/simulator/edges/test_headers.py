@@ -45,6 +45,7 @@ def said(draw: st.DrawFn) -> MessageOptions:
         response_queue=draw(TEXTS),
         admin_queue=admin_queue,
         acknowledgments=draw(st.integers(0, 15)) if admin_queue else 0,
+        sender_id=draw(st.sampled_from(["", "S-1-5-18", "S-1-5-21-1004336348-1177238915-682003330-512"])),
     )
 
 

@@ -143,6 +143,8 @@ def an_order(number: int) -> Draft:
         correlation_id=bytes([number % GROUPS + 1] * 20),
         body_type=8,
         application_tag=number,
+        response_queue=r"desk\orders",
+        sender_id="S-1-5-21-1-2-3-1001" if number % 4 else "",
     )
 
 
@@ -179,12 +181,15 @@ async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_ord
         number = int(call.body)
         called.setdefault(call.correlation_id, []).append(number)
         assert call.key == (f"order-{number}" if number % 2 else by_number[number])
-        assert (call.label, call.correlation_id) == (f"number {number}", an_order(number).correlation_id)
-    for order in called.values():
+        order = an_order(number)
+        for name in ("label", "correlation_id", "body_type", "application_tag", "sender_id"):
+            assert getattr(call, name) == getattr(order, name)
+        assert call.response_queue.endswith(r"\00000010")
+    for in_order in called.values():
         for reason in (0, 2):
-            of_one = [number for number in order if number % 3 == reason]
+            of_one = [number for number in in_order if number % 3 == reason]
             assert of_one == sorted(of_one)
-    assert sorted(number for order in called.values() for number in order) == [
+    assert sorted(number for in_order in called.values() for number in in_order) == [
         number for number in numbers if number % 3 != 1
     ]
     record = await history.look(r"trigger/desk\orders", "order-1")
