@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from mqproto.turn.effects import QueueKind
+from simulator.edges.failed.failures import LETTERS
 from simulator.edges.gateway.confirmations import RECEIVED
 from simulator.edges.trigger.judgment import IN_DOUBT
 
@@ -63,6 +65,20 @@ class Evidence:
     waits: bool = False
     on_its_way: bool = False
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was a dead letter, or was attempted: then another message may be it, sent once more."""
+        return self.attempted or self.confirmed not in ("", RECEIVED)
+
+    def found(self, kind: QueueKind | None, queue: str) -> None:
+        """Some store has it."""
+        if kind is not QueueKind.LOCAL:
+            self.on_its_way |= kind is not QueueKind.ORDER
+        elif queue in LETTERS:
+            self.has_letter = True
+        elif not queue.endswith(";journal"):
+            self.waits = True
+
 
 def end_of(known: Evidence) -> End:
     """Who has the message: what came last decides, as a store may have what was acknowledged since."""
@@ -74,12 +90,12 @@ def end_of(known: Evidence) -> End:
         return End.IN_IN_DOUBT_QUEUE if known.copied == IN_DOUBT else End.IN_ERROR_QUEUE
     if known.has_letter:
         return End.DEAD_LETTER
-    if known.confirmed == RECEIVED:
-        return End.COPY_TAKEN if known.attempted else End.RECEIVED
-    if known.confirmed:
-        return End.LETTER_TAKEN
+    if known.confirmed == RECEIVED and not known.attempted:
+        return End.RECEIVED
     if known.waits:
         return End.BEING_PROCESSED if known.started else End.IN_ITS_QUEUE
     if known.on_its_way:
         return End.ON_ITS_WAY
+    if known.confirmed:
+        return End.COPY_TAKEN if known.confirmed == RECEIVED else End.LETTER_TAKEN
     return End.HEARD_ELSEWHERE if known.heard_elsewhere else End.UNACCOUNTED

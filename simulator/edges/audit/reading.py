@@ -18,10 +18,11 @@ from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, UserMessage, decode_message, message_identifier
 from mqproto.wire.glance import identifier_of
 from simulator.client import MessageId
-from simulator.client.envelope import FailureNote
+from simulator.client.envelope import Envelope, FailureNote
 from simulator.command.story import Step, logs_in, steps_in
 from simulator.edges.audit.ends import End, Evidence, end_of
 from simulator.edges.failed.desk import RESOLVED_BY
+from simulator.edges.failed.failures import LETTERS
 from simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
 from simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
 from simulator.edges.history.documents import Documents, Record
@@ -35,7 +36,6 @@ from simulator.topology.places import Place
 PASSES: Final = 3
 GATEWAY, TRIGGER = "gateway/", "trigger/"
 """How scopes of the history begin."""
-LETTERS: Final = ("system$;deadxact", "system$;deadletter")
 TOLD: Final = (
     b'"accepted"',
     b'"received"',
@@ -84,6 +84,8 @@ class Reader:
         self._stores = list(stores)
         self._logs = list(logs)
         self.answered: Answered = {}
+        self._named: dict[str, list[Evidence]] = {}
+        """The same by identifier and by producer's id: what was sent once more has one of them in its envelope."""
         self.unread: list[str] = []
         """What of the stores is not whole, a line each: what lay there is not known."""
 
@@ -94,14 +96,18 @@ class Reader:
             HistoryError, StoreError, OSError: something cannot be read.
         """
         self._read_accepted()
+        for message, known in self.answered.items():
+            for name in filter(None, (message, known.key)):
+                self._named.setdefault(name, []).append(known)
         for _ in range(PASSES):
             self.unread.clear()
-            for store in self._stores:
-                self._read_store(store)
             self._read_history()
             for path in self._logs:
                 for step in steps_in(path, TOLD):
                     self._hear(step)
+            for store in self._stores:
+                self._read_store(store)
+            self._read_history()  # What has ended meanwhile is in no store any more.
             if not any(end_of(known) is End.UNACCOUNTED for known in self.answered.values()):
                 break
         return self.answered
@@ -156,21 +162,22 @@ class Reader:
     def _find(self, message: Exported) -> None:
         known = self.answered.get(str(MessageId(*identifier_of(message.packet))))
         if known is not None:
-            if message.kind is not QueueKind.LOCAL:
-                known.on_its_way |= message.kind is not QueueKind.ORDER
-            elif message.queue in LETTERS:
-                known.has_letter = True
-            elif not message.queue.endswith(";journal"):
-                known.waits = True
+            known.found(message.kind, message.queue)
             return
         record = decode_message(message.packet)
-        if record.properties.message_class:
+        properties = record.properties
+        if properties.message_class and message.queue not in LETTERS:
             self._confirm(record)
             return
-        note = FailureNote.of(record.properties.extension_data)
-        known = self.answered.get(note.message) if note and message.kind is QueueKind.LOCAL else None
-        if note and known:
-            known.copied = note.failure
+        note = FailureNote.of(properties.extension_data)
+        known = self.answered.get(note.message) if note else None
+        key = Envelope.of(properties.extension_data).producer_key
+        again = [known] if known else [one for one in self._named.get(key, []) if one.has_ended]
+        for one in again:
+            if note and message.kind is QueueKind.LOCAL:
+                one.copied = note.failure
+            elif not note:
+                one.found(message.kind, message.queue)
 
     def _confirm(self, record: UserMessage) -> None:
         """An acknowledgment that the gateway has not taken yet."""

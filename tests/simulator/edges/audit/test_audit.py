@@ -234,6 +234,15 @@ async def rejected_as(system: System, queue: str, key: str) -> None:
     await system.until_state("dead-letter", key, queue)
 
 
+async def a_letter_that_waits_again(system: System, queue: str) -> None:
+    await rejected_as(system, queue, "a-letter-that-waits-again")
+    [letter] = [
+        one for one in await system.near.peek("deadxact", 100) if one.body == b"a-letter-that-waits-again"
+    ]
+    await system.near.send_back("deadxact", [letter.id])
+    await system.arrived(queue)
+
+
 async def processed(system: System, queue: str) -> None:
     async with system.trigger(queue, Attempt.SUCCEEDED):
         await system.post("processed", queue)
@@ -330,6 +339,7 @@ WAYS: Final = (
     Way(too_late_for_its_queue, End.DEAD_LETTER, "NACK_REACH_QUEUE_TIMEOUT"),
     Way(too_late_to_be_received, End.DEAD_LETTER, "NACK_RECEIVE_TIMEOUT"),
     Way(a_letter_returned, End.LETTER_TAKEN, "NACK_RECEIVE_REJECTED"),
+    Way(a_letter_that_waits_again, End.IN_ITS_QUEUE),
     Way(processed, End.PROCESSED),
     Way(processed_without_a_history, End.PROCESSED),
     Way(refused_by_its_consumer, End.IN_ERROR_QUEUE, "business error"),
@@ -402,9 +412,9 @@ async def test_all_ways_are_named_and_what_is_lost_of_each_is_found(tmp_path: Pa
     lose_stores(tmp_path)
     found = await audit(tmp_path)
     assert found["not_here"] == ["near", "far"]
-    lost = {end for _, end, _ in WAYS if end in NOT_OVER}
+    # Of the one that was a dead letter before the history knows that.
     assert {queue for queue, (end, _) in ends_by_queue(found).items() if end == End.UNACCOUNTED} == {
-        way.go.__name__ for way in WAYS if way.end in lost
+        way.go.__name__ for way in WAYS if way.end in NOT_OVER and way.go is not a_letter_that_waits_again
     }
 
 
