@@ -86,6 +86,11 @@ class Model:
         else:
             self.records[scope, key] = (Record(entry, old.owner, old.attempts, outcome), self.now_s, 0)
 
+    def reopen(self, scope: str, key: str) -> None:
+        old, _, _ = self.records.get((scope, key), (ABSENT, 0, 0))
+        if (scope, key) in self.records and old.entry is not Entry.COMPLETED:
+            self.records[scope, key] = (ABSENT, self.now_s, 0)
+
 
 # Each example has scopes of its own, so that one database serves them all. They take a tenth of a second each.
 @settings(
@@ -110,7 +115,9 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
             gateway, scope = gateways[which], f"{data.draw(kinds)}/{number}"
             key, owner = data.draw(keys), data.draw(owners)
             model.expire()
-            match data.draw(st.sampled_from(["begin", "begin", "finish", "started", "pass", "open"])):
+            match data.draw(
+                st.sampled_from(["begin", "begin", "finish", "reopen", "started", "pass", "open"])
+            ):
                 case "begin":
                     expected = model.begin(scope, key, owner, begun[which])
                     assert await gateway.begin(scope, key, owner) == expected
@@ -118,6 +125,9 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
                     attempt, outcome = data.draw(attempts), data.draw(st.binary(max_size=9))
                     model.finish(scope, key, attempt, outcome, begun[which])
                     await gateway.finish(scope, key, attempt, outcome)
+                case "reopen":
+                    model.reopen(scope, key)
+                    await gateway.reopen(scope, key)
                 case "started":
                     assert await gateway.started_by(scope, owner) == sorted(
                         key
@@ -130,6 +140,12 @@ async def test_over_any_calls_of_two_gateways_and_restarts_it_says_what_a_model_
                     gateways[which], begun[which] = await opened(), {}
             model.expire()
             assert await gateway.look(scope, key) == model.look(scope, key)
+        # What has expired may be there for a while.
+        documents = Documents(history_url, KEEP_S, lambda: model.now_s)
+        found = [one for kind in ("trigger", "gateway") for one in documents.everything(f"{kind}/{number}")]
+        documents.close()
+        live = {(scope, key): record for scope, key, record in found if (scope, key) in model.records}
+        assert live == {place: record for place, (record, _, _) in model.records.items()}
 
 
 @pytest.mark.parametrize("has_resolver", [False, True])
