@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from simulator.client import client as trio_client
@@ -40,11 +41,19 @@ def held(portal: BlockingPortal, manager: AbstractAsyncContextManager[T]) -> Ite
 
 
 def _called(portal: BlockingPortal, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    answer: Future[T] = portal.start_task_soon(function)
+    """What a function gives in the portal. Ctrl-C ends it there, also if it comes while the call is handed over."""
+    scope = trio.CancelScope()
+
+    async def call() -> T:
+        with scope:
+            return await function()
+        raise trio.BrokenResourceError("it was given up, and nobody hears of it")
+
     try:
+        answer: Future[T] = portal.start_task_soon(call)
         return answer.result()
     except BaseException:
-        answer.cancel()  # Only Ctrl-C comes before it is done.
+        portal.start_task_soon(scope.cancel)  # Only Ctrl-C comes before it is done.
         raise
 
 
