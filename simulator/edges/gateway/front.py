@@ -5,8 +5,9 @@
     GET /openapi.json               this, for programs
     GET /health                     200 if messages can be accepted
 
-All that is not 200 is {"code": ..., "message": ...}, with a Retry-After if it may be tried again. What of a request is
-not looked at because of what stands before it: its token, its queue, its size, its rate, its headers, its body.
+All that is not 200 is application/problem+json ([RFC 9457]), with `code` for programs and a Retry-After if it may be
+tried again. What of a request is not looked at because of what stands before it: its token, its queue, its size, its
+rate, its headers, its body.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from simulator.edges.gateway.admission import Rate, Room, Tokens
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
-from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
 from simulator.edges.headers import BODY_TYPE, HEADERS, PRIORITY, MessageOptions, options_in
 from simulator.edges.httpserver import Answer, Fault, Request
 from simulator.topology.errors import nearest
@@ -252,16 +253,27 @@ class Front:
 
 
 def refused(refusal: Refusal) -> Answer:
-    """The answer that says so."""
-    headers = [_JSON]
+    """The answer that says so, as a problem.  [RFC 9457] 3.1
+
+    `message` is what `detail` says, for programs that were there before it.
+    """
+    meaning, text = MEANINGS[refusal.code], _line(refusal)
+    headers = [_PROBLEM]
     if refusal.retry_after_s is not None:
         headers.append(("Retry-After", str(max(1, math.ceil(refusal.retry_after_s)))))
     if refusal.code is Code.UNAUTHORISED:
         headers.append(("WWW-Authenticate", "Bearer"))
     if refusal.code is Code.METHOD_NOT_ALLOWED:
         headers.append(("Allow", str(refusal).partition(":")[0]))
-    body = {"code": refusal.code, "message": _line(refusal)}
-    return Answer(MEANINGS[refusal.code].status, headers, msgspec.json.encode(body))
+    body = {
+        "type": refusal.code.problem,
+        "title": meaning.text,
+        "status": meaning.status,
+        "detail": text,
+        "code": refusal.code,
+        "message": text,
+    }
+    return Answer(meaning.status, headers, msgspec.json.encode(body))
 
 
 def _line(refusal: Refusal) -> str:
@@ -275,6 +287,7 @@ def faulty(fault: Fault) -> Answer:
 
 
 _JSON: Final = ("Content-Type", "application/json")
+_PROBLEM: Final = ("Content-Type", PROBLEM_JSON)
 
 
 def _json(status: int, value: dict[str, Any]) -> Answer:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
-from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from simulator.edges.gateway.trail import State
 from simulator.edges.headers import BODY_TYPE, HEADERS
 
@@ -98,7 +98,19 @@ def openapi(policy: Policy) -> dict[str, Any]:
                     queue={"type": "string"},
                     state={"type": "string", "enum": list(State)},
                 ),
-                "Refusal": _object(code={"type": "string", "enum": list(Code)}, message={"type": "string"}),
+                "Refusal": _object(
+                    type={
+                        "type": "string",
+                        "format": "uri",
+                        "enum": [code.problem for code in Code],
+                        "description": "Names the problem; nothing is to be had at it.",
+                    },
+                    title={"type": "string", "description": "What the code means."},
+                    status={"type": "integer", "description": "That of the answer."},
+                    detail={"type": "string", "description": "What is wrong here, and what to do."},
+                    code={"type": "string", "enum": list(Code), "description": "The last part of the type."},
+                    message={"type": "string", "description": "The same as the detail."},
+                ),
             },
             **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if policy.tokens else {}),
         },
@@ -137,15 +149,15 @@ def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status, found in sorted(by_status.items()):
         text = "; ".join(f"{code}: {MEANINGS[code].text}" for code in found)
-        answers[str(status)] = answer = _content(text, "Refusal")
+        answers[str(status)] = answer = _content(text, "Refusal", PROBLEM_JSON)
         if any(MEANINGS[code].retry_after_s is not None for code in found):
             answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return answers
 
 
-def _content(text: str, schema: str) -> dict[str, Any]:
+def _content(text: str, schema: str, media_type: str = "application/json") -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{schema}"}
-    return {"description": text, "content": {"application/json": {"schema": reference}}}
+    return {"description": text, "content": {media_type: {"schema": reference}}}
 
 
 def _object(

@@ -5,6 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+PROBLEM_JSON: Final = "application/problem+json"
+"""The content type of a refusal.  [RFC 9457] 3"""
+PROBLEM: Final = "urn:problem-type:mqproto:"
+"""What the type of a problem begins with. It names the problem and is no address; it is the same at every gateway."""
+
 
 class Code(StrEnum):
     """What is said to a producer in a word, beside the status. These never change their meaning."""
@@ -31,6 +36,11 @@ class Code(StrEnum):
     HISTORY_UNAVAILABLE = "history-unavailable"
     TOO_SLOW = "too-slow"
     OVERLOADED = "overloaded"
+
+    @property
+    def problem(self) -> str:
+        """The type of the problem."""
+        return PROBLEM + self
 
 
 class Meaning(NamedTuple):

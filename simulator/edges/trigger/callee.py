@@ -6,19 +6,25 @@ will never be accepted; and anything else, after which nobody knows and it has t
 | the consumer's answer | is |
 |---|---|
 | 200 to 299; with `error_field`, if that is not in it | success |
-| 400 to 499, JSON with a service code; or 200 to 299 with `error_field` in it | a business error |
-| 408, 425, 429, 500 to 599; a redirection; 400 to 499 without a service code | a system error |
+| 400 to 499, JSON with a service code or a problem; or 200 to 299 with `error_field` in it | a business error |
+| 408, 425, 429, 500 to 599; a redirection; 400 to 499 without service code and problem | a system error |
 | no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
 
 A service code is what the field `code` of a JSON object says, or `error_field`: a text that is not empty, or a number
 that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
+
+A problem is a JSON object in an answer whose Content-Type is application/problem+json ([RFC 9457]). Frameworks make
+problems of their own where an address, a method or a token is wrong. These say no more than the status, and nothing of
+the message: 401, 403, 404, 405 and 407 with a problem whose type is about:blank, or the section of the RFC that has the
+status, are system errors.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,6 +50,13 @@ RETRY_AFTER_LIMIT_S: Final = 3_600.0
 """Nobody keeps us away for longer at a time."""
 TEMPORARY: Final = frozenset({408, 425, 429})
 """Of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+PROBLEM_JSON: Final = "application/problem+json"
+OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
+"""What is wrong with the request and not with the message, unless a problem says more than the status."""
+STATUS_ALONE: Final = re.compile(
+    r"about:blank|https?://(tools\.ietf\.org/html|www\.rfc-editor\.org/rfc)/rfc(7231|7235|9110)\b.*"
+)
+"""Types of problems that say no more than the status does: the one that RFC 9457 has for it, and those of ASP.NET."""
 SPARE_THREADS: Final = 8
 """Calls of a function that took too long may still run; beyond this number, none is begun until one of them ends."""
 
@@ -230,7 +243,11 @@ async def endpoint(url: str, *, as_json: bool = False) -> AsyncIterator[Endpoint
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"{url!r} is no URL of HTTP: write http://HOST:PORT/PATH")
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    headers = {"User-Agent": "mqproto", "Accept": "application/json", "Accept-Encoding": "identity"}
+    headers = {
+        "User-Agent": "mqproto",
+        "Accept": f"application/json, {PROBLEM_JSON}",
+        "Accept-Encoding": "identity",
+    }
     async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers) as client:
         yield Endpoint(url, client, as_json=as_json)
 
@@ -266,17 +283,16 @@ def meaning(response: Response, error_field: str = "") -> Answer:
         return _business_error(response, [error_field]) or SUCCEEDED
     if 400 <= status < 500 and status not in TEMPORARY:
         fields = [error_field, "code"] if error_field else ["code"]
-        return _business_error(response, fields) or system_error(f"HTTP {status} without a service code")
+        return (
+            _business_error(response, fields)
+            or _problem(response)
+            or system_error(f"HTTP {status} without a service code")
+        )
     return system_error(f"HTTP {status}", retry_after_s(response.headers.get("Retry-After", "")))
 
 
 def _business_error(response: Response, fields: list[str]) -> Answer | None:
-    try:
-        answer = json.loads(response.body or b"")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(answer, dict):
-        return None
+    answer = _object_in(response) or {}
     for name in fields:
         code = answer.get(name)
         if code and isinstance(code, str | int) and not isinstance(code, bool):
@@ -284,6 +300,33 @@ def _business_error(response: Response, fields: list[str]) -> Answer | None:
             reason = f"{code}: {text}" if isinstance(text, str) and text else str(code)
             return Answer(Attempt.FAILED_FOR_GOOD, one_line(reason))
     return None
+
+
+def _problem(response: Response) -> Answer | None:
+    """The business error that a problem is. A member of another type than it should have is not looked at, and the
+    status is that of the answer, whatever the problem says.  [RFC 9457] 3.1
+    """
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
+    problem = _object_in(response)
+    if kind != PROBLEM_JSON or problem is None:
+        return None
+    members = (problem.get(name) for name in ("type", "title", "detail"))
+    named, title, detail = (one_line(each) if isinstance(each, str) else "" for each in members)
+    if STATUS_ALONE.fullmatch(named or "about:blank"):
+        if response.status in OF_REQUESTS:
+            return None
+        named = f"HTTP {response.status}"
+    said = (named, title.rstrip("."), detail)
+    return Answer(Attempt.FAILED_FOR_GOOD, one_line(": ".join(filter(None, said))))
+
+
+def _object_in(response: Response) -> dict[str, Any] | None:
+    """The JSON object that an answer has."""
+    try:
+        answer = json.loads(response.body or b"")
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def retry_after_s(value: str) -> float:

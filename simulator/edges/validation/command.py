@@ -193,8 +193,8 @@ def trigger(
 ) -> int:
     """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
 
-    200 to 299 is success. 400 to 499 with a JSON field `code` is a business error: the message goes to the error queue.
-    Everything else rolls back, and the message is attempted again.
+    200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: to
+    the error queue with the message. Everything else rolls back, and the message is attempted again.
 
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders

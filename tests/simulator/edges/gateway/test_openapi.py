@@ -18,7 +18,9 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def test_every_code_occurs_under_its_status() -> None:
     document = openapi(Policy())
-    assert document["components"]["schemas"]["Refusal"]["properties"]["code"]["enum"] == list(Code)
+    refusal = document["components"]["schemas"]["Refusal"]["properties"]
+    assert refusal["code"]["enum"] == list(Code)
+    assert refusal["type"]["enum"] == [f"urn:problem-type:mqproto:{code}" for code in Code]
     post = document["paths"]["/queues/{NAME}/messages"]["post"]["responses"]
     get = document["paths"]["/queues/{NAME}/messages/{ID}"]["get"]["responses"]
     for code, meaning in MEANINGS.items():
@@ -29,6 +31,7 @@ def test_every_code_occurs_under_its_status() -> None:
             continue
         answer = (get if code is Code.UNKNOWN_MESSAGE else post)[str(meaning.status)]
         assert f"{code}: {meaning.text}" in answer["description"]
+        assert list(answer["content"]) == ["application/problem+json"]
         assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
 
 
