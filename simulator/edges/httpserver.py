@@ -8,11 +8,23 @@ kept the server from ending, and the number of connections had no limit; so the 
     an answer           taken by the client within `answer_s`
     a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is
                         read and dropped, as a reset would take the answer away with it
+
+Where a request ends is never a guess: two servers that guess differently can be made to see different requests. What
+follows is answered 400, and the connection closes; nothing that comes after it is read as a request.  [RFC 9112]
+
+    Content-Length and Transfer-Encoding both                      6.1; h11 takes the chunks
+    Transfer-Encoding in HTTP/1.0                                  6.1; h11 takes it
+    a line of the head, of chunks or trailers that ends in a bare LF    2.2; h11 takes it in heads and trailers
+    a header that goes on in the next line                         5.2; h11 makes one line of it
+    HTTP/2.0, 0.9 or another version than 1.0 and 1.1              2.3; h11 takes any
+    other codings, two of them; lengths that differ, have a sign or more than 20 digits; two Hosts or none; white space
+    before a colon or in the target; CR or NUL in a header; chunk sizes that are no hexadecimal number       by h11
 """
 
 from __future__ import annotations
 
 import email.utils
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +37,12 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 READ_BYTES: Final = 65_536
+CHUNKED_READ_BYTES: Final = 4_096
+"""Of a body in chunks: at each of them we look at what was read and is not used yet."""
+BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+FOLDED: Final = re.compile(rb"\r\n[ \t]")
+HEAD_END: Final = b"\r\n\r\n"
+VERSIONS: Final = (b"1.0", b"1.1")
 LINGER_S: Final = 2.0
 """How long what still comes is read after an answer that refuses it."""
 DOORWAY: Final = 200
@@ -192,6 +210,11 @@ class _Conversation:
         self._stream = stream
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
         self._body_deadline = 0.0
+        self._is_chunked = False
+        self._last = b""
+        """The last byte of the body that h11 has taken, or of what stands around its chunks."""
+        self._is_closing = False
+        """Whether nothing more is read as a request, as nobody knows where it would begin."""
 
     async def run(self) -> None:
         """Until either side ends it. Whatever goes wrong in it ends no other."""
@@ -249,8 +272,11 @@ class _Conversation:
         self.idle = trio.CancelScope(deadline=trio.current_time() + self._limits.head_s)
         with self.idle:
             while True:
+                _check_lines(self._http.trailing_data[0])
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
+                    _check_framing(event)
+                    self._is_chunked, self._last = _is_chunked(event), b"\n"
                     return event
                 if event is not h11.NEED_DATA:
                     return None  # Their end of the connection is closed.
@@ -269,22 +295,46 @@ class _Conversation:
                     go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
                     await self._stream.send_all(go_on)
                 while True:
-                    event = self._http.next_event()
+                    event = self._body_event()
                     if isinstance(event, h11.Data):
                         return bytes(event.data)
                     if event is not h11.NEED_DATA:
                         return b""
-                    self._http.receive_data(await self._stream.receive_some(READ_BYTES))
+                    most_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
+                    self._http.receive_data(await self._stream.receive_some(most_bytes))
         except h11.RemoteProtocolError:
             raise BodyLost(Fault.MALFORMED) from None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise BodyLost(None) from None
         raise BodyLost(Fault.TOO_SLOW)
 
+    def _body_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next of the body.
+
+        Raises:
+            h11.RemoteProtocolError: a line around its chunks is none.
+        """
+        if not self._is_chunked:
+            return self._http.next_event()
+        before = self._http.trailing_data[0]
+        event = self._http.next_event()
+        after = self._http.trailing_data[0]
+        taken = before[: len(before) - len(after)]
+        # With the end h11 takes the last chunk's line and the trailers. Of a line that is not whole it takes nothing.
+        last, self._last = self._last, taken[-1:] or self._last
+        if isinstance(event, h11.EndOfMessage):
+            lines = last + taken
+        else:
+            lines = self._last + after if event is h11.NEED_DATA else b""
+        if BARE_LF.search(lines, 1):
+            self._is_closing = True
+            raise h11.RemoteProtocolError("a line ends in a bare LF")
+        return event
+
     def _skip(self) -> None:
         """Drop what has come of a body that nobody read: with its end, the connection can go on."""
         with suppress(h11.RemoteProtocolError):
-            while isinstance(self._http.next_event(), h11.Data):
+            while isinstance(self._body_event(), h11.Data):
                 pass
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
@@ -294,7 +344,7 @@ class _Conversation:
             ("Content-Length", str(len(answer.body))),
             *answer.headers,
         ]
-        if self._server.stopping or self._http.their_state is not h11.DONE:
+        if self._server.stopping or self._is_closing or self._http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))
         status = HTTPStatus(answer.status)
         data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
@@ -311,3 +361,31 @@ class _Conversation:
         with trio.move_on_after(LINGER_S):
             while await self._stream.receive_some(READ_BYTES):
                 pass
+
+
+def _check_lines(data: bytes) -> None:
+    """Look at the lines of a head that has come so far.
+
+    Raises:
+        h11.RemoteProtocolError: others may see other lines in it.
+    """
+    head, _, _ = data.partition(HEAD_END)
+    if BARE_LF.search(head) or FOLDED.search(head):
+        raise h11.RemoteProtocolError("a line ends in a bare LF, or goes on in the next")
+
+
+def _is_chunked(head: h11.Request) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in head.headers)
+
+
+def _check_framing(head: h11.Request) -> None:
+    """Look at what says where the body ends.
+
+    Raises:
+        h11.RemoteProtocolError: others may see another end.
+    """
+    has_length = any(name == b"content-length" for name, _ in head.headers)
+    if head.http_version not in VERSIONS:
+        raise h11.RemoteProtocolError("this is another version of HTTP")
+    if _is_chunked(head) and (has_length or head.http_version == b"1.0"):
+        raise h11.RemoteProtocolError("nobody knows where the body ends")
