@@ -65,6 +65,7 @@ MEANINGS: Final = {
     Code.UNKNOWN_MESSAGE: Meaning(404, None, "no message with this id was accepted"),
     Code.NOT_FOUND: Meaning(404, None, "there is nothing at this path"),
     Code.METHOD_NOT_ALLOWED: Meaning(405, None, "the path takes another method"),
+    Code.IN_PROGRESS: Meaning(409, 2, "the message with this id is under way"),
     Code.BODY_TOO_LARGE: Meaning(413, None, "the body is larger than a message can carry"),
     Code.KEY_REUSED: Meaning(422, None, "the id belongs to a message with other content"),
     Code.HEAD_TOO_LARGE: Meaning(431, None, "the headers are too large"),
@@ -73,15 +74,14 @@ MEANINGS: Final = {
     Code.NODE_UNAVAILABLE: Meaning(503, 2, "the queue manager does not run, or does not answer"),
     Code.QUEUE_FULL: Meaning(503, 10, "the queue or its queue manager has used up its quota"),
     Code.IN_DOUBT: Meaning(503, 2, "the message may have been accepted, or not"),
-    Code.IN_PROGRESS: Meaning(503, 2, "the message with this id is under way"),
     Code.HISTORY_UNAVAILABLE: Meaning(
         503, 2, "the document history, or the gateway's journal, cannot be written"
     ),
     Code.TOO_SLOW: Meaning(503, 1, "the request did not come in time"),
     Code.OVERLOADED: Meaning(503, 2, "there is no room for more"),
 }
-"""A business error has no time to retry after, and a status below 429: the message was not accepted. All others are
-system errors, after which it may have been accepted."""
+"""A business error has no time to retry after: the message was not accepted. All others are system errors, after which
+it may have been accepted; 409 is one of them."""
 
 
 class Refusal(Exception):  # noqa: N818

@@ -9,6 +9,7 @@ from simulator.edges.gateway.front import Policy
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.refusals import MEANINGS, Code
 from simulator.edges.headers import HEADERS
+from tests.conformance import ROOT
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -33,6 +34,14 @@ def test_every_code_occurs_under_its_status() -> None:
         assert f"{code}: {meaning.text}" in answer["description"]
         assert list(answer["content"]) == ["application/problem+json"]
         assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
+
+
+def test_the_readme_has_the_same_table() -> None:
+    rows = [
+        f"| {meaning.status} | `{code}` | {meaning.retry_after_s or ''} | {meaning.text} |"
+        for code, meaning in MEANINGS.items()
+    ]
+    assert "\n".join(rows) in (ROOT / "simulator/README.md").read_text("utf-8")
 
 
 def test_every_status_is_that_of_a_code() -> None:
