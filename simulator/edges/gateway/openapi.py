@@ -34,12 +34,14 @@ def openapi(policy: Policy) -> dict[str, Any]:
         "description": (
             "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
             "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
-            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice."
+            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice. "
+            "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer."
         ),
         "parameters": [
             _queue(),
             *([] if policy.key_field else [_parameter(policy.key_header, "header", "The message's own id.")]),
             *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
+            *(_parameter(name, "header", "Given to the consumer.") for name in policy.forwarding.names),
         ],
         "requestBody": {
             "description": (

@@ -20,6 +20,7 @@ from mqproto.base.errors import UsageError
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
+from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, Tokens
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
@@ -46,6 +47,7 @@ class Options:
     name: tells the gateways of one node apart; each has a journal.
     history: a database's URL; empty for a file beside the stores.
     rate: messages a second of each queue; 0 for no limit.
+    forward_headers: names of headers that travel to the consumer, beside those that always do.
     """
 
     place: Place
@@ -59,6 +61,7 @@ class Options:
     require_key: bool = False
     tokens: Path | None = None
     rate: float = 0.0
+    forward_headers: tuple[str, ...] = ()
     connections: int = Limits().connections
     allow_remote: bool = False
 
@@ -164,6 +167,7 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
         require_key=options.require_key,
         tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
+        forwarding=Forwarding(options.forward_headers),
     )
 
 

@@ -40,6 +40,7 @@ from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
 from simulator.client import ReceivedMessage
 from simulator.command.talk import message_as_json
+from simulator.edges.forwarding import ENCODING, Forwarding
 from simulator.edges.headers import MessageOptions, headers_of
 
 ANSWER_LIMIT_BYTES: Final = 65_536
@@ -83,6 +84,7 @@ class Call:
     key: its name in the document history, and for the consumer's own: the producer's id of it, else its identifier.
     delivery_count: how often it has been delivered, this time counted; -1 if that is not known.
     content_type: as the producer said; empty if he did not.
+    forwarded: headers of his that travel with the message, by names in small letters; whoever sent it wrote them.
     correlation_id: 20 bytes, zeros for none.
     body_type, application_tag, priority, acknowledgments: as of a `Draft`.
     extension: empty if all that stands there is the producer's content type and id.
@@ -96,6 +98,7 @@ class Call:
     body: bytes
     label: str = ""
     content_type: str = ""
+    forwarded: Mapping[str, str] = field(default_factory=dict)
     correlation_id: bytes = bytes(20)
     body_type: int = 0
     application_tag: int = 0
@@ -112,7 +115,7 @@ class Call:
         return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
-        """All but the body, for HTTP."""
+        """All but the body and what is forwarded, for HTTP."""
         said = {
             "Idempotency-Key": self.key,
             "MQ-Message-Id": self.message,
@@ -193,9 +196,12 @@ class Endpoint:
     """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
     environment says of proxies is not asked."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, *, as_json: bool = False) -> None:
+    def __init__(
+        self, url: str, client: httpx.AsyncClient, forwarding: Forwarding, *, as_json: bool = False
+    ) -> None:
         self._url = url
         self._client = client
+        self._forwarding = forwarding
         self._as_json = as_json
 
     async def post(self, call: Call) -> Response:
@@ -204,11 +210,12 @@ class Endpoint:
         Raises:
             httpx.TransportError: no connection, or no answer that can be read.
         """
-        content, headers = call.body, call.headers()
+        content, headers = call.body, {**self._forwarding.given(call.forwarded), **call.headers()}
         if self._as_json:
             # To read a large body may take seconds, in which other messages go on.
             content = await trio.to_thread.run_sync(call.as_json)
             headers["Content-Type"] = "application/json"
+            headers.pop(ENCODING, None)
         request = self._client.build_request("POST", self._url, content=content, headers=headers)
         response = await self._client.send(request, stream=True)
         try:
@@ -227,10 +234,13 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def endpoint(url: str, *, as_json: bool = False) -> AsyncIterator[Endpoint]:
+async def endpoint(
+    url: str, forwarding: Forwarding | None = None, *, as_json: bool = False
+) -> AsyncIterator[Endpoint]:
     """The endpoint of a URL.
 
     Args:
+        forwarding: which of a message's headers are given.
         as_json: whether what is posted is `Call.as_json` and not the body.
 
     Raises:
@@ -249,7 +259,7 @@ async def endpoint(url: str, *, as_json: bool = False) -> AsyncIterator[Endpoint
         "Accept-Encoding": "identity",
     }
     async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers) as client:
-        yield Endpoint(url, client, as_json=as_json)
+        yield Endpoint(url, client, forwarding or Forwarding(), as_json=as_json)
 
 
 class HttpCallee:

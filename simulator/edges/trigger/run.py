@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -17,8 +17,9 @@ from simulator.base.logfile import LogFile
 from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
+from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.trigger.callee import Callee, HttpCallee, PythonCallee, endpoint
+from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonCallee, endpoint
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.named import function
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
@@ -38,6 +39,7 @@ class Options:
     url, function: the consumer: one of the two, the other is empty. A function goes by `module:function`.
     resolver: a URL or a function; empty for none.
     error_field: see callee.py.
+    forward_headers: names of headers that are given to URLs, beside those that always are.
     as_json: whether URLs get `Call.as_json` and not the body.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
     makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
@@ -50,6 +52,7 @@ class Options:
     function: str = ""
     resolver: str = ""
     error_field: str = ""
+    forward_headers: tuple[str, ...] = ()
     as_json: bool = False
     history: str | None = ""
     makes_error_queue: bool = True
@@ -139,9 +142,13 @@ async def _say_ready(name: str, ready: trio.Event) -> None:
 
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
     if options.url:
-        called = await held.enter_async_context(endpoint(options.url, as_json=options.as_json))
+        called = await held.enter_async_context(_endpoint(options.url, options))
         return HttpCallee(called, options.error_field)
     return PythonCallee(function(options.function, FUNCTION), options.policy.parallel)
+
+
+def _endpoint(url: str, options: Options) -> AbstractAsyncContextManager[Endpoint]:
+    return endpoint(url, Forwarding(options.forward_headers), as_json=options.as_json)
 
 
 async def _history(held: AsyncExitStack, place: Place, options: Options) -> DocumentHistory | None:
@@ -155,7 +162,7 @@ async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
     if not options.resolver:
         return None
     if "://" in options.resolver:
-        asked = await held.enter_async_context(endpoint(options.resolver, as_json=options.as_json))
+        asked = await held.enter_async_context(_endpoint(options.resolver, options))
         return HttpResolver(asked)
     return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
 

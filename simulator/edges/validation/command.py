@@ -20,6 +20,16 @@ from simulator.command.options import (
     run_task,
 )
 
+ForwardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forward-header",
+        metavar="NAME",
+        help="A header that travels from producer to consumer; declare it at gateway and trigger. Any number of times.",
+        show_default=False,
+    ),
+]
+
 
 def gateway(
     topology: TopologyArgument,
@@ -48,6 +58,7 @@ def gateway(
     tokens: Annotated[
         Path | None, typer.Option(help="A TOML file of bearer tokens, and the queues that each opens.")
     ] = None,
+    forward_header: ForwardOption = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
     ] = 0,
@@ -84,6 +95,7 @@ def gateway(
         require_key=require_key,
         tokens=tokens,
         rate=rate,
+        forward_headers=tuple(forward_header or ()),
         connections=connections,
         allow_remote=allow_remote,
     )
@@ -164,6 +176,7 @@ def trigger(
             show_default=False,
         ),
     ] = "",
+    forward_header: ForwardOption = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -210,6 +223,8 @@ def trigger(
         raise UsageError("--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out")
     if bool(url) == bool(call):
         raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
+    if forward_header and not (url or "://" in resolver):
+        raise UsageError("--forward-header is for URLs: a function has `call.forwarded`")
     if as_json and not url:
         raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
     if no_history and history:
@@ -221,6 +236,7 @@ def trigger(
         function=call,
         resolver=resolver,
         error_field=error_field,
+        forward_headers=tuple(forward_header or ()),
         as_json=as_json,
         history=None if no_history else history,
         makes_error_queue=not no_error_queue,

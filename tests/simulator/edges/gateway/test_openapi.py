@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from simulator.edges.forwarding import ALWAYS, Forwarding
 from simulator.edges.gateway.front import Policy
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.refusals import MEANINGS, Code
@@ -51,10 +52,11 @@ def test_every_status_is_that_of_a_code() -> None:
 
 
 def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
-    post = openapi(Policy(key_header="X-Id"))["paths"]["/queues/{NAME}/messages"]["post"]
-    assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS]
+    policy = Policy(key_header="X-Id", forwarding=Forwarding(["X-Tenant"]))
+    post = openapi(policy)["paths"]["/queues/{NAME}/messages"]["post"]
+    assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS, *ALWAYS, "x-tenant"]
     post = openapi(Policy(key_field="id"))["paths"]["/queues/{NAME}/messages"]["post"]
-    assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS]
+    assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS, *ALWAYS]
     assert "the field id" in post["description"]
 
 

@@ -274,6 +274,7 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
         ({"node": "destinatoin"}, "did you mean 'destination'"),
         ({"name": "../other"}, "--name '../other': files are called so"),
         ({"key_header": "Schlüssel"}, "--key-header 'Schlüssel': a header has letters"),
+        ({"forward_headers": ("Cookie",)}, "--forward-header Cookie: it is of one request alone"),
         ({"connections": 10**9}, "raise `ulimit -n`"),
         ({"history": "mysql://x"}, "sqlite"),
         ({"tokens": Path("nothing")}, "nothing: No such file or directory; name a file of tokens"),

@@ -325,6 +325,8 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--url", "orders.example"), "is no URL of HTTP"),
         (("--call", "json:nothing"), "cannot be had"),
         (("--call", "json:dumps", "--json"), "call.content"),
+        (("--call", "json:dumps", "--forward-header", "X-A"), "call.forwarded"),
+        (("--url", "http://127.0.0.1:9", "--forward-header", "Host"), "--forward-header Host: it is of one"),
         (("--call", "json:dumps", "--no-history", "--history", "sqlite:///h"), "choose one"),
         (("--call", "json:dumps", "--at-least-once", "--resolver", "json:dumps"), "leave --history"),
         (("--call", "json:dumps", "--group-by", "label"), "cannot be grouped"),
