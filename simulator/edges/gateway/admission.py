@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import stat
 import tomllib
 from collections import deque
 from collections.abc import Callable, Collection
@@ -16,6 +14,7 @@ import msgspec
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.edges.secretfile import read_secret
 
 TOKEN_MINIMUM: Final = 16
 """Characters. What is shorter can be guessed."""
@@ -52,15 +51,10 @@ class Tokens:
         Raises:
             UsageError: it cannot be read, others can read it, or it is no such file.
         """
+        text = read_secret(path, "the tokens")
         try:
-            with path.open("rb") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if mode & 0o077:
-                    raise UsageError(f"{path}: others can read the tokens (mode {mode:o}); chmod 600 it")
-                holders = msgspec.convert(tomllib.load(file), dict[str, Holder])
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; name a file of tokens") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+            holders = msgspec.convert(tomllib.loads(text), dict[str, Holder])
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise UsageError(f"{path}: {error}") from None
         return cls(holders, whole)
 

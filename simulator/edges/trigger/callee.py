@@ -25,6 +25,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -40,8 +41,10 @@ from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
 from simulator.client import ReceivedMessage
 from simulator.command.talk import message_as_json
-from simulator.edges.forwarding import ENCODING, Forwarding
+from simulator.edges.forwarding import ENCODING
 from simulator.edges.headers import MessageOptions, headers_of
+from simulator.edges.trigger.access import Access
+from simulator.node.tls.wire import explained
 
 ANSWER_LIMIT_BYTES: Final = 65_536
 """How much of an answer's body is read."""
@@ -196,12 +199,10 @@ class Endpoint:
     """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
     environment says of proxies is not asked."""
 
-    def __init__(
-        self, url: str, client: httpx.AsyncClient, forwarding: Forwarding, *, as_json: bool = False
-    ) -> None:
+    def __init__(self, url: str, client: httpx.AsyncClient, access: Access, *, as_json: bool = False) -> None:
         self._url = url
         self._client = client
-        self._forwarding = forwarding
+        self._access = access
         self._as_json = as_json
 
     async def post(self, call: Call) -> Response:
@@ -210,7 +211,12 @@ class Endpoint:
         Raises:
             httpx.TransportError: no connection, or no answer that can be read.
         """
-        content, headers = call.body, {**self._forwarding.given(call.forwarded), **call.headers()}
+        content = call.body
+        headers = {
+            **self._access.forwarding.given(call.forwarded),
+            **self._access.headers,
+            **call.headers(),
+        }
         if self._as_json:
             # To read a large body may take seconds, in which other messages go on.
             content = await trio.to_thread.run_sync(call.as_json)
@@ -235,12 +241,12 @@ class Endpoint:
 
 @asynccontextmanager
 async def endpoint(
-    url: str, forwarding: Forwarding | None = None, *, as_json: bool = False
+    url: str, access: Access | None = None, *, as_json: bool = False
 ) -> AsyncIterator[Endpoint]:
     """The endpoint of a URL.
 
     Args:
-        forwarding: which of a message's headers are given.
+        access: how it is reached, and what it is shown.
         as_json: whether what is posted is `Call.as_json` and not the body.
 
     Raises:
@@ -252,14 +258,18 @@ async def endpoint(
         raise UsageError(f"{url!r} is no URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"{url!r} is no URL of HTTP: write http://HOST:PORT/PATH")
+    access = access or Access()
+    trusted = access.trusted or httpx.create_ssl_context()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     headers = {
         "User-Agent": "mqproto",
         "Accept": f"application/json, {PROBLEM_JSON}",
         "Accept-Encoding": "identity",
     }
-    async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers) as client:
-        yield Endpoint(url, client, forwarding or Forwarding(), as_json=as_json)
+    async with httpx.AsyncClient(
+        timeout=None, limits=limits, trust_env=False, headers=headers, verify=trusted
+    ) as client:
+        yield Endpoint(url, client, access, as_json=as_json)
 
 
 class HttpCallee:
@@ -354,7 +364,17 @@ def retry_after_s(value: str) -> float:
 def in_words(error: httpx.TransportError) -> str:
     """What went wrong with a connection."""
     what = "it cannot be connected to" if isinstance(error, httpx.ConnectError) else "the connection broke"
-    return f"{what} ({error or type(error).__name__})"
+    return f"{what} ({str(error) or _of_tls(error) or type(error).__name__})"
+
+
+def _of_tls(error: BaseException) -> str:
+    """What TLS said, if that is behind it: httpx says nothing of it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate: {cause.verify_message.rstrip('.')}"
+    return f"TLS: {explained(cause)}" if cause is not None else ""
 
 
 # Python

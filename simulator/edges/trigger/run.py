@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -19,6 +20,7 @@ from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonCallee, endpoint
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.named import function
@@ -40,6 +42,8 @@ class Options:
     resolver: a URL or a function; empty for none.
     error_field: see callee.py.
     forward_headers: names of headers that are given to URLs, beside those that always are.
+    headers_file: headers for the consumer's URL; for a resolver's if it is of the same server.
+    ca, certificate, key: see access.py.
     as_json: whether URLs get `Call.as_json` and not the body.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
     makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
@@ -53,6 +57,10 @@ class Options:
     resolver: str = ""
     error_field: str = ""
     forward_headers: tuple[str, ...] = ()
+    headers_file: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
     as_json: bool = False
     history: str | None = ""
     makes_error_queue: bool = True
@@ -148,7 +156,14 @@ async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
 
 
 def _endpoint(url: str, options: Options) -> AbstractAsyncContextManager[Endpoint]:
-    return endpoint(url, Forwarding(options.forward_headers), as_json=options.as_json)
+    # Secrets are for one server. If the consumer is a function, it is the resolver's.
+    is_trusted = is_same_origin(url, options.url or url)
+    access = Access(
+        forwarding=Forwarding(options.forward_headers),
+        headers=own_headers(options.headers_file) if options.headers_file and is_trusted else {},
+        trusted=trusting(options.ca, options.certificate, options.key),
+    )
+    return endpoint(url, access, as_json=options.as_json)
 
 
 async def _history(held: AsyncExitStack, place: Place, options: Options) -> DocumentHistory | None:

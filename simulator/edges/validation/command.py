@@ -177,6 +177,23 @@ def trigger(
         ),
     ] = "",
     forward_header: ForwardOption = None,
+    headers_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--headers-file",
+            help='A TOML file of headers for the URL, a line each: Authorization = "Bearer ...".',
+            show_default=False,
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(help="A PEM file of authorities to trust, in place of all others.", show_default=False),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="A PEM file of the certificate to show to the URL.", show_default=False),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key.", show_default=False)] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -223,8 +240,15 @@ def trigger(
         raise UsageError("--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out")
     if bool(url) == bool(call):
         raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
-    if forward_header and not (url or "://" in resolver):
-        raise UsageError("--forward-header is for URLs: a function has `call.forwarded`")
+    for_urls = {
+        "--forward-header": forward_header,
+        "--headers-file": headers_file,
+        "--ca": ca,
+        "--certificate": certificate or key,
+    }
+    for option, value in for_urls.items():
+        if value and not (url or "://" in resolver):
+            raise UsageError(f"{option} is for URLs: leave it out where a function is called")
     if as_json and not url:
         raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
     if no_history and history:
@@ -236,6 +260,10 @@ def trigger(
         function=call,
         resolver=resolver,
         error_field=error_field,
+        headers_file=headers_file,
+        ca=ca,
+        certificate=certificate,
+        key=key,
         forward_headers=tuple(forward_header or ()),
         as_json=as_json,
         history=None if no_history else history,

@@ -15,6 +15,7 @@ from simulator.client import connect
 from simulator.client.envelope import Envelope
 from simulator.edges.forwarding import RESERVED, Forwarding
 from simulator.edges.gateway.front import LIMIT_BYTES
+from simulator.edges.trigger.access import Access
 from simulator.edges.trigger.callee import HttpCallee, endpoint
 from simulator.edges.trigger.errorcopy import copy_for, original_of
 from simulator.edges.trigger.judgment import call_for
@@ -122,7 +123,7 @@ async def test_they_reach_the_consumer_and_nothing_else_does(
         connect(topology, "destination", tmp_path) as client,
         gateway(topology, tmp_path, forward_headers=("x-tenant", "x-other")) as producer,
         listening(consumer),
-        endpoint(consumer.url, Forwarding(["X-Tenant"]), as_json=as_json) as called,
+        endpoint(consumer.url, Access(forwarding=Forwarding(["X-Tenant"])), as_json=as_json) as called,
     ):
         answer = await producer.post(ORDERS, content=gzip.compress(b"{}"), headers=travelling | others)
         assert answer.status_code == 200

@@ -277,7 +277,7 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
         ({"forward_headers": ("Cookie",)}, "--forward-header Cookie: it is of one request alone"),
         ({"connections": 10**9}, "raise `ulimit -n`"),
         ({"history": "mysql://x"}, "sqlite"),
-        ({"tokens": Path("nothing")}, "nothing: No such file or directory; name a file of tokens"),
+        ({"tokens": Path("nothing")}, "nothing: No such file or directory; name a file with the tokens"),
     ],
 )
 async def test_what_cannot_be_is_one_line(
