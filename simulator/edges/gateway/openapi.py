@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from simulator.client.envelope import KEY_LIMIT
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from simulator.edges.gateway.trail import State
@@ -39,7 +40,7 @@ def openapi(policy: Policy) -> dict[str, Any]:
         ),
         "parameters": [
             _queue(),
-            *([] if policy.key_field else [_parameter(policy.key_header, "header", "The message's own id.")]),
+            *([] if policy.key_field else [_key(policy)]),
             *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
             *(_parameter(name, "header", "Given to the consumer.") for name in policy.forwarding.names),
         ],
@@ -123,6 +124,15 @@ def _queue() -> dict[str, Any]:
     return _parameter(
         "NAME", "path", r"A queue, such as orders or destination\private$\orders.", required=True
     )
+
+
+def _key(policy: Policy) -> dict[str, Any]:
+    """The header with the producer's id."""
+    text = f"The message's own id: printable ASCII, at most {KEY_LIMIT} characters."
+    parameter = _parameter(policy.key_header, "header", text, required=policy.require_key)
+    # In quotation marks or not, it is the same id.
+    parameter["schema"] |= {"minLength": 1, "maxLength": KEY_LIMIT + 2}
+    return parameter
 
 
 def _parameter(name: str, place: str, text: str, *, required: bool = False) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
 from simulator.edges.forwarding import ALWAYS, Forwarding
-from simulator.edges.gateway.front import Policy
+from simulator.edges.gateway.admission import Tokens
+from simulator.edges.gateway.front import Policy, refused
 from simulator.edges.gateway.openapi import openapi
-from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from simulator.edges.headers import HEADERS
 from tests.conformance import ROOT
 
@@ -35,6 +40,34 @@ def test_every_code_occurs_under_its_status() -> None:
         assert f"{code}: {meaning.text}" in answer["description"]
         assert list(answer["content"]) == ["application/problem+json"]
         assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(require_key=True, forwarding=Forwarding(["X-Tenant"])),
+        Policy(key_field="id", tokens=Tokens({}, str)),
+    ],
+    ids=["the most headers", "tokens"],
+)
+def test_the_document_is_valid(policy: Policy) -> None:
+    """OpenAPI 3.1, by a validator that is not ours."""
+    OpenAPIV31SpecValidator(openapi(policy)).validate()
+
+
+@pytest.mark.parametrize("require_key", [False, True])
+def test_the_id_is_required_where_it_is_asked_for(require_key: bool) -> None:
+    post = openapi(Policy(require_key=require_key))["paths"]["/queues/{NAME}/messages"]["post"]
+    [key] = [each for each in post["parameters"] if each["name"] == "Idempotency-Key"]
+    assert key["required"] is require_key
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_refusal_is_what_the_document_says(code: Code) -> None:
+    schema = openapi(Policy())["components"]["schemas"]["Refusal"]
+    body = json.loads(refused(Refusal(code, "as it is")).body)
+    assert list(body) == schema["required"] == list(schema["properties"])
+    assert body["type"] in schema["properties"]["type"]["enum"]
 
 
 def test_the_readme_has_the_same_table() -> None:
