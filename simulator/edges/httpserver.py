@@ -3,7 +3,8 @@
 hypercorn was tried first. A client that sent its body byte by byte was never cut off, one that did not read its answer
 kept the server from ending, and the number of connections had no limit; so the connections are served here.
 
-    a whole head        within `head_s`, `head_bytes`; a connection may be idle for `head_s` too
+    a whole head        within `head_s`, `head_bytes`, with the handshake of TLS before it; a connection may be idle for
+                        `head_s` too
     a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client
     an answer           taken by the client within `answer_s`
     a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import email.utils
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -139,15 +141,22 @@ class Server:
     Args:
         explain: the answer for each fault.
         log: hears of what is wrong with us, not of what clients do.
+        tls: with it, HTTPS is served and nothing else.
     """
 
     def __init__(
-        self, handler: Handler, explain: Callable[[Fault], Answer], limits: Limits, log: FilteringBoundLogger
+        self,
+        handler: Handler,
+        explain: Callable[[Fault], Answer],
+        limits: Limits,
+        log: FilteringBoundLogger,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.handler = handler
         self.explain = explain
         self.limits = limits
         self.log = log
+        self.tls = tls
         self.stopping = False
         self.turned_away = 0
         self._conversations: set[_Conversation] = set()
@@ -199,6 +208,31 @@ class Server:
             await trio.aclose_forcefully(stream)
 
 
+class _Parting(trio.abc.Stream):
+    """A connection that is closed at our end first; for a moment what still comes is read.
+
+    Whoever has accepted it closes the rest.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.move_on_after(LINGER_S):
+            await self._stream.send_eof()
+            while await self._stream.receive_some(READ_BYTES):
+                pass
+
+
 class _Conversation:
     """One connection: requests and answers in turn."""
 
@@ -207,7 +241,10 @@ class _Conversation:
         """Waits for a request; it may be cancelled at any time."""
         self._server = server
         self._limits = server.limits
-        self._stream = stream
+        self._stream: trio.abc.Stream = _Parting(stream)
+        if server.tls is not None:
+            # The handshake comes with the first bytes of a request, or with an answer, and has its time.
+            self._stream = trio.SSLStream(self._stream, server.tls, server_side=True, https_compatible=True)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
         self._body_deadline = 0.0
         self._is_chunked = False
@@ -221,7 +258,7 @@ class _Conversation:
         try:
             while await self._exchange():
                 self._http.start_next_cycle()
-            await self._linger()
+            await self._part_company()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except Exception as error:
@@ -231,7 +268,7 @@ class _Conversation:
         """There is no room."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._answer(self._server.explain(Fault.FULL))
-            await self._linger()
+            await self._part_company()
 
     def _failed(self, error: Exception) -> None:
         self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
@@ -283,7 +320,7 @@ class _Conversation:
                 # No more than a head may have is read, so that h11 refuses a larger one however it comes.
                 data = await self._stream.receive_some(self._limits.head_bytes + 1 - size_bytes)
                 size_bytes += len(data)
-                self._http.receive_data(data)
+                self._http.receive_data(bytes(data))
         if size_bytes and not self._server.stopping:
             await self._answer(self._server.explain(Fault.TOO_SLOW))
         return None
@@ -301,7 +338,7 @@ class _Conversation:
                     if event is not h11.NEED_DATA:
                         return b""
                     most_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
-                    self._http.receive_data(await self._stream.receive_some(most_bytes))
+                    self._http.receive_data(bytes(await self._stream.receive_some(most_bytes)))
         except h11.RemoteProtocolError:
             raise BodyLost(Fault.MALFORMED) from None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -355,12 +392,10 @@ class _Conversation:
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
 
-    async def _linger(self) -> None:
-        """Our end is closed; for a moment theirs is read."""
-        await self._stream.send_eof()
-        with trio.move_on_after(LINGER_S):
-            while await self._stream.receive_some(READ_BYTES):
-                pass
+    async def _part_company(self) -> None:
+        """Close it such that the client can read the last answer."""
+        with trio.move_on_after(self._limits.answer_s):
+            await self._stream.aclose()
 
 
 def _check_lines(data: bytes) -> None:

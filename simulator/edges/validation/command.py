@@ -65,6 +65,22 @@ def gateway(
     connections: Annotated[
         int, typer.Option(min=1, max=50_000, help="At once; one more is told to come back later.")
     ] = 1_000,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-certificate", help="A PEM file: HTTPS is served, and nothing else.", show_default=False
+        ),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key.", show_default=False)] = None,
+    tls_clients: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-clients",
+            metavar="CA",
+            help="A PEM file of authorities: producers must show a certificate of one of them.",
+            show_default=False,
+        ),
+    ] = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
     supervised: SupervisedOption = False,
 ) -> int:
@@ -97,6 +113,9 @@ def gateway(
         rate=rate,
         forward_headers=tuple(forward_header or ()),
         connections=connections,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tls_clients=tls_clients,
         allow_remote=allow_remote,
     )
     run_task(partial(serve, options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -43,10 +44,13 @@ async def echo(request: Request) -> Answer:
 
 @asynccontextmanager
 async def serving(
-    handler: Handler = echo, log: Log | None = None, limits: Limits | None = None
+    handler: Handler = echo,
+    log: Log | None = None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[Server, Open]]:
     """A server on a free port, stopped at the end, and what connects to it."""
-    server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"))
+    server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"), tls)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_000)
     port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
