@@ -30,11 +30,13 @@ class Access:
 
     forwarding: which headers of a message are given.
     headers: of the trigger's own, by names in small letters; a message's do not take their place.
+    secrets: requests are signed with each of them.
     trusted: certificates are checked by it; None for those that httpx trusts.
     """
 
     forwarding: Forwarding = field(default_factory=Forwarding)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
     trusted: ssl.SSLContext | None = None
 
 

@@ -26,6 +26,7 @@ import inspect
 import json
 import re
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from simulator.command.talk import message_as_json
 from simulator.edges.forwarding import ENCODING
 from simulator.edges.headers import MessageOptions, headers_of
 from simulator.edges.trigger.access import Access
+from simulator.edges.trigger.signing import signed
 from simulator.node.tls.wire import explained
 
 ANSWER_LIMIT_BYTES: Final = 65_536
@@ -222,6 +224,7 @@ class Endpoint:
             content = await trio.to_thread.run_sync(call.as_json)
             headers["Content-Type"] = "application/json"
             headers.pop(ENCODING, None)
+        headers |= signed(self._access.secrets, call.key, int(time.time()), content)
         request = self._client.build_request("POST", self._url, content=content, headers=headers)
         response = await self._client.send(request, stream=True)
         try:

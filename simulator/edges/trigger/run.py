@@ -25,6 +25,7 @@ from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonC
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.named import function
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
+from simulator.edges.trigger.signing import secrets_in
 from simulator.edges.trigger.trigger import Policy, Trigger
 from simulator.topology import places
 from simulator.topology.places import Place, host_of
@@ -43,6 +44,7 @@ class Options:
     error_field: see callee.py.
     forward_headers: names of headers that are given to URLs, beside those that always are.
     headers_file: headers for the consumer's URL; for a resolver's if it is of the same server.
+    signing_secrets: the same of what requests are signed with.
     ca, certificate, key: see access.py.
     as_json: whether URLs get `Call.as_json` and not the body.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
@@ -58,6 +60,7 @@ class Options:
     error_field: str = ""
     forward_headers: tuple[str, ...] = ()
     headers_file: Path | None = None
+    signing_secrets: Path | None = None
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -161,6 +164,7 @@ def _endpoint(url: str, options: Options) -> AbstractAsyncContextManager[Endpoin
     access = Access(
         forwarding=Forwarding(options.forward_headers),
         headers=own_headers(options.headers_file) if options.headers_file and is_trusted else {},
+        secrets=secrets_in(options.signing_secrets) if options.signing_secrets and is_trusted else (),
         trusted=trusting(options.ca, options.certificate, options.key),
     )
     return endpoint(url, access, as_json=options.as_json)

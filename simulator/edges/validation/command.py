@@ -204,6 +204,14 @@ def trigger(
             show_default=False,
         ),
     ] = None,
+    signing_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--signing-secrets",
+            help="A file of secrets, whsec_... each: requests are signed by the rules of Standard Webhooks.",
+            show_default=False,
+        ),
+    ] = None,
     ca: Annotated[
         Path | None,
         typer.Option(help="A PEM file of authorities to trust, in place of all others.", show_default=False),
@@ -262,6 +270,7 @@ def trigger(
     for_urls = {
         "--forward-header": forward_header,
         "--headers-file": headers_file,
+        "--signing-secrets": signing_secrets,
         "--ca": ca,
         "--certificate": certificate or key,
     }
@@ -280,6 +289,7 @@ def trigger(
         resolver=resolver,
         error_field=error_field,
         headers_file=headers_file,
+        signing_secrets=signing_secrets,
         ca=ca,
         certificate=certificate,
         key=key,

@@ -327,6 +327,8 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--call", "json:dumps", "--json"), "call.content"),
         (("--call", "json:dumps", "--forward-header", "X-A"), "--forward-header is for URLs"),
         (("--url", "http://127.0.0.1:9", "--forward-header", "Host"), "--forward-header Host: it is of one"),
+        (("--call", "json:dumps", "--signing-secrets", "s"), "--signing-secrets is for URLs"),
+        (("--url", "http://127.0.0.1:9", "--signing-secrets", "no"), "no: No such file or directory"),
         (("--call", "json:dumps", "--ca", "ca.pem"), "--ca is for URLs: leave it out"),
         (("--url", "http://127.0.0.1:9", "--ca", "no.pem"), "no.pem: No such file or directory"),
         (("--url", "http://127.0.0.1:9", "--headers-file", "no.toml"), "no.toml: No such file or directory"),
