@@ -1,6 +1,7 @@
 """What HTTP says of a message and MSMQ has no place for: it travels in the message's extension.
 
-    extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17"}
+    extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17",
+                                   "headers": {"traceparent": "00-...", "ce-type": "order"}}
 
 The gateway puts it there, the trigger reads it, and queue managers pass it on. What is empty is left out, and fields
 that a reader does not know are no matter to it. Other applications put other things into extensions, so whatever does
@@ -9,18 +10,26 @@ not look like this is none.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 
 from mqproto.base.errors import UsageError
 
-ENVELOPE_LIMIT_BYTES: Final = 1_024
-"""How much room a sender of one leaves beside the body."""
+ENVELOPE_LIMIT_BYTES: Final = 10_240
+"""No reader looks at a longer one; the largest that can be written, and a note beside it, have room."""
+ENVELOPE_ROOM_BYTES: Final = 1_024
+"""How much room a sender of one leaves beside the body, if it has no headers."""
 CONTENT_TYPE_LIMIT: Final = 255
 """Characters."""
 KEY_LIMIT: Final = 200
 """Characters of the producer's id of a message."""
+HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
+"""Small letters, as names of headers are the same in capital ones."""
+HEADERS_LIMIT: Final = 32
+HEADERS_LIMIT_CHARS: Final = 4_096
+"""Of all names and values together."""
 VERSION: Final = 1
 
 
@@ -29,11 +38,13 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     content_type: as the producer wrote it; empty if he did not.
     producer_key: his id of the message, the same in each retry; empty if he gave none.
+    headers: what else is to reach the consumer, by names in small letters.
     """
 
     envelope: int | None = None
     content_type: str = ""
     producer_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what, text, limit in (
@@ -44,6 +55,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 raise UsageError(f"{what} has {len(text)} characters; at most {limit} fit")
             if not (text.isascii() and text.isprintable()):
                 raise UsageError(f"{what} is {text[:40]!a}: printable ASCII characters only")
+        _check_headers(self.headers)
 
     def as_extension(self) -> bytes:
         """As it travels; nothing if there is nothing to say."""
@@ -52,6 +64,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         data = msgspec.json.encode(msgspec.structs.replace(self, envelope=VERSION))
         assert len(data) <= ENVELOPE_LIMIT_BYTES, "escapes at most double what the limits allow"
         return data
+
+    def room_bytes(self) -> int:
+        """How much room its headers take beside the body, and all else that it may have."""
+        return ENVELOPE_ROOM_BYTES + (
+            len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
+        )
 
     @classmethod
     def of(cls, extension: bytes) -> Envelope:
@@ -63,6 +81,23 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         except (msgspec.MsgspecError, UsageError, RecursionError):
             return cls()
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
+
+
+def _check_headers(headers: dict[str, str]) -> None:
+    if len(headers) > HEADERS_LIMIT:
+        raise UsageError(
+            f"{len(headers)} headers are to travel with the message; at most {HEADERS_LIMIT} can"
+        )
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > HEADERS_LIMIT_CHARS:
+        raise UsageError(
+            f"the headers that travel with the message have {size:,} characters; at most {HEADERS_LIMIT_CHARS:,} fit"
+        )
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            raise UsageError(f"{name[:40]!a} is no header's name in small letters")
+        if not (value.isascii() and value.isprintable()):
+            raise UsageError(f"{name} is {value[:40]!a}: printable ASCII characters only")
 
 
 class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,8 @@
 """What a message says beside its body, as headers of HTTP: the gateway takes what the trigger gives.
 
-Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type and id travel in the
-message's extension (`client/envelope.py`), so a message with an extension of its own goes without them.
+Texts are UTF-8, percent-encoded. What a message has not has no header. The producer's Content-Type, his id and
+the headers of `forwarding.py` travel in the message's extension (`client/envelope.py`), so a message with an extension
+of its own goes without them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HEADERS: Final = {
     CORRELATION: "20 bytes as 40 hexadecimal digits",
     BODY_TYPE: "of what type the body is to be, as `mqproto send --body-type` takes it: xml, VT_BSTR, 8",
     APPLICATION_TAG: "a number of 32 bits (COM: AppSpecific)",
-    EXTENSION: "the extension in base64; Content-Type and the id are not in the message then",
+    EXTENSION: "the extension in base64; Content-Type, the id and headers that travel are not in the message then",
     RESPONSE_QUEUE: "the queue that an answer is to go to, in UTF-8, percent-encoded",
     ADMIN_QUEUE: "the queue that acknowledgments go to, in UTF-8, percent-encoded",
     ACKNOWLEDGE: f"which of them: {', '.join(ACKNOWLEDGMENTS)}; or {NONE}; by default all",

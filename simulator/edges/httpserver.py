@@ -3,16 +3,30 @@
 hypercorn was tried first. A client that sent its body byte by byte was never cut off, one that did not read its answer
 kept the server from ending, and the number of connections had no limit; so the connections are served here.
 
-    a whole head        within `head_s`, `head_bytes`; a connection may be idle for `head_s` too
+    a whole head        within `head_s`, `head_bytes`, with the handshake of TLS before it; a connection may be idle for
+                        `head_s` too
     a whole body        within `body_s`; it is read only as its handler asks for it, so the rest waits at the client
     an answer           taken by the client within `answer_s`
     a refused body      the answer comes at once and says that the connection closes; for a moment what still comes is
                         read and dropped, as a reset would take the answer away with it
+
+Where a request ends is never a guess: two servers that guess differently can be made to see different requests. What
+follows is answered 400, and the connection closes; nothing that comes after it is read as a request.  [RFC 9112]
+
+    Content-Length and Transfer-Encoding both                      6.1; h11 takes the chunks
+    Transfer-Encoding in HTTP/1.0                                  6.1; h11 takes it
+    a line of the head, of chunks or trailers that ends in a bare LF    2.2; h11 takes it in heads and trailers
+    a header that goes on in the next line                         5.2; h11 makes one line of it
+    HTTP/2.0, 0.9 or another version than 1.0 and 1.1              2.3; h11 takes any
+    other codings, two of them; lengths that differ, have a sign or more than 20 digits; two Hosts or none; white space
+    before a colon or in the target; CR or NUL in a header; chunk sizes that are no hexadecimal number       by h11
 """
 
 from __future__ import annotations
 
 import email.utils
+import re
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +39,12 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 READ_BYTES: Final = 65_536
+CHUNKED_READ_BYTES: Final = 4_096
+"""Of a body in chunks: at each of them we look at what was read and is not used yet."""
+BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+FOLDED: Final = re.compile(rb"\r\n[ \t]")
+HEAD_END: Final = b"\r\n\r\n"
+VERSIONS: Final = (b"1.0", b"1.1")
 LINGER_S: Final = 2.0
 """How long what still comes is read after an answer that refuses it."""
 DOORWAY: Final = 200
@@ -121,15 +141,22 @@ class Server:
     Args:
         explain: the answer for each fault.
         log: hears of what is wrong with us, not of what clients do.
+        tls: with it, HTTPS is served and nothing else.
     """
 
     def __init__(
-        self, handler: Handler, explain: Callable[[Fault], Answer], limits: Limits, log: FilteringBoundLogger
+        self,
+        handler: Handler,
+        explain: Callable[[Fault], Answer],
+        limits: Limits,
+        log: FilteringBoundLogger,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.handler = handler
         self.explain = explain
         self.limits = limits
         self.log = log
+        self.tls = tls
         self.stopping = False
         self.turned_away = 0
         self._conversations: set[_Conversation] = set()
@@ -181,6 +208,31 @@ class Server:
             await trio.aclose_forcefully(stream)
 
 
+class _Parting(trio.abc.Stream):
+    """A connection that is closed at our end first; for a moment what still comes is read.
+
+    Whoever has accepted it closes the rest.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.move_on_after(LINGER_S):
+            await self._stream.send_eof()
+            while await self._stream.receive_some(READ_BYTES):
+                pass
+
+
 class _Conversation:
     """One connection: requests and answers in turn."""
 
@@ -189,16 +241,24 @@ class _Conversation:
         """Waits for a request; it may be cancelled at any time."""
         self._server = server
         self._limits = server.limits
-        self._stream = stream
+        self._stream: trio.abc.Stream = _Parting(stream)
+        if server.tls is not None:
+            # The handshake comes with the first bytes of a request, or with an answer, and has its time.
+            self._stream = trio.SSLStream(self._stream, server.tls, server_side=True, https_compatible=True)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
         self._body_deadline = 0.0
+        self._is_chunked = False
+        self._last = b""
+        """The last byte of the body that h11 has taken, or of what stands around its chunks."""
+        self._is_closing = False
+        """Whether nothing more is read as a request, as nobody knows where it would begin."""
 
     async def run(self) -> None:
         """Until either side ends it. Whatever goes wrong in it ends no other."""
         try:
             while await self._exchange():
                 self._http.start_next_cycle()
-            await self._linger()
+            await self._part_company()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         except Exception as error:
@@ -208,7 +268,7 @@ class _Conversation:
         """There is no room."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._answer(self._server.explain(Fault.FULL))
-            await self._linger()
+            await self._part_company()
 
     def _failed(self, error: Exception) -> None:
         self._server.log.error("failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
@@ -249,15 +309,18 @@ class _Conversation:
         self.idle = trio.CancelScope(deadline=trio.current_time() + self._limits.head_s)
         with self.idle:
             while True:
+                _check_lines(self._http.trailing_data[0])
                 event = self._http.next_event()
                 if isinstance(event, h11.Request):
+                    _check_framing(event)
+                    self._is_chunked, self._last = _is_chunked(event), b"\n"
                     return event
                 if event is not h11.NEED_DATA:
                     return None  # Their end of the connection is closed.
                 # No more than a head may have is read, so that h11 refuses a larger one however it comes.
                 data = await self._stream.receive_some(self._limits.head_bytes + 1 - size_bytes)
                 size_bytes += len(data)
-                self._http.receive_data(data)
+                self._http.receive_data(bytes(data))
         if size_bytes and not self._server.stopping:
             await self._answer(self._server.explain(Fault.TOO_SLOW))
         return None
@@ -269,22 +332,46 @@ class _Conversation:
                     go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
                     await self._stream.send_all(go_on)
                 while True:
-                    event = self._http.next_event()
+                    event = self._body_event()
                     if isinstance(event, h11.Data):
                         return bytes(event.data)
                     if event is not h11.NEED_DATA:
                         return b""
-                    self._http.receive_data(await self._stream.receive_some(READ_BYTES))
+                    most_bytes = CHUNKED_READ_BYTES if self._is_chunked else READ_BYTES
+                    self._http.receive_data(bytes(await self._stream.receive_some(most_bytes)))
         except h11.RemoteProtocolError:
             raise BodyLost(Fault.MALFORMED) from None
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise BodyLost(None) from None
         raise BodyLost(Fault.TOO_SLOW)
 
+    def _body_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next of the body.
+
+        Raises:
+            h11.RemoteProtocolError: a line around its chunks is none.
+        """
+        if not self._is_chunked:
+            return self._http.next_event()
+        before = self._http.trailing_data[0]
+        event = self._http.next_event()
+        after = self._http.trailing_data[0]
+        taken = before[: len(before) - len(after)]
+        # With the end h11 takes the last chunk's line and the trailers. Of a line that is not whole it takes nothing.
+        last, self._last = self._last, taken[-1:] or self._last
+        if isinstance(event, h11.EndOfMessage):
+            lines = last + taken
+        else:
+            lines = self._last + after if event is h11.NEED_DATA else b""
+        if BARE_LF.search(lines, 1):
+            self._is_closing = True
+            raise h11.RemoteProtocolError("a line ends in a bare LF")
+        return event
+
     def _skip(self) -> None:
         """Drop what has come of a body that nobody read: with its end, the connection can go on."""
         with suppress(h11.RemoteProtocolError):
-            while isinstance(self._http.next_event(), h11.Data):
+            while isinstance(self._body_event(), h11.Data):
                 pass
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
@@ -294,7 +381,7 @@ class _Conversation:
             ("Content-Length", str(len(answer.body))),
             *answer.headers,
         ]
-        if self._server.stopping or self._http.their_state is not h11.DONE:
+        if self._server.stopping or self._is_closing or self._http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))
         status = HTTPStatus(answer.status)
         data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
@@ -305,9 +392,35 @@ class _Conversation:
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
 
-    async def _linger(self) -> None:
-        """Our end is closed; for a moment theirs is read."""
-        await self._stream.send_eof()
-        with trio.move_on_after(LINGER_S):
-            while await self._stream.receive_some(READ_BYTES):
-                pass
+    async def _part_company(self) -> None:
+        """Close it such that the client can read the last answer."""
+        with trio.move_on_after(self._limits.answer_s):
+            await self._stream.aclose()
+
+
+def _check_lines(data: bytes) -> None:
+    """Look at the lines of a head that has come so far.
+
+    Raises:
+        h11.RemoteProtocolError: others may see other lines in it.
+    """
+    head, _, _ = data.partition(HEAD_END)
+    if BARE_LF.search(head) or FOLDED.search(head):
+        raise h11.RemoteProtocolError("a line ends in a bare LF, or goes on in the next")
+
+
+def _is_chunked(head: h11.Request) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in head.headers)
+
+
+def _check_framing(head: h11.Request) -> None:
+    """Look at what says where the body ends.
+
+    Raises:
+        h11.RemoteProtocolError: others may see another end.
+    """
+    has_length = any(name == b"content-length" for name, _ in head.headers)
+    if head.http_version not in VERSIONS:
+        raise h11.RemoteProtocolError("this is another version of HTTP")
+    if _is_chunked(head) and (has_length or head.http_version == b"1.0"):
+        raise h11.RemoteProtocolError("nobody knows where the body ends")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -67,7 +68,7 @@ class HttpConsumer:
     async def _by_cue(self, seen: Seen) -> Reply | None:
         return self._cues.pop(0) if self._cues else self._otherwise
 
-    async def serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection."""
         try:
             async with stream:
@@ -75,14 +76,14 @@ class HttpConsumer:
         except trio.BrokenResourceError:
             pass  # The client had no time for the answer.
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def _serve(self, stream: trio.abc.Stream) -> None:
         connection = h11.Connection(h11.SERVER)
         headers: dict[str, str] = {}
         body = b""
         while True:
             event = connection.next_event()
             if event is h11.NEED_DATA:
-                connection.receive_data(await stream.receive_some(65_536))
+                connection.receive_data(bytes(await stream.receive_some(65_536)))
             elif isinstance(event, h11.Request):
                 headers = {name.decode(): value.decode() for name, value in event.headers}
             elif isinstance(event, h11.Data):
@@ -117,11 +118,17 @@ def _sent(connection: h11.Connection, reply: Reply) -> bytes:
 
 
 @asynccontextmanager
-async def listening(consumer: HttpConsumer) -> AsyncIterator[HttpConsumer]:
-    """The consumer at a free port of this machine, until the end of the block."""
+async def listening(consumer: HttpConsumer, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpConsumer]:
+    """The consumer at a free port of this machine, until the end of the block; with TLS over HTTPS."""
     async with trio.open_nursery() as nursery:
-        serve = partial(trio.serve_tcp, consumer.serve, 0, host="127.0.0.1")
-        [listener] = await nursery.start(serve)
-        consumer.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/orders"
+
+        async def serve(stream: trio.SocketStream) -> None:
+            await consumer.serve(
+                trio.SSLStream(stream, tls, server_side=True, https_compatible=True) if tls else stream
+            )
+
+        [listener] = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        consumer.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}/orders"
         yield consumer
         nursery.cancel_scope.cancel()

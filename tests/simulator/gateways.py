@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -42,6 +43,7 @@ async def gateway(
     directory: Path,
     log: Lines | None = None,
     limits: Limits | None = None,
+    verify: ssl.SSLContext | None = None,
     **options: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A gateway in this process, stopped at the end, and a client of it."""
@@ -52,14 +54,15 @@ async def gateway(
             await run_gateway(chosen, log=log or Log(), limits=limits, task_status=task_status)
 
         server, port = await nursery.start(run)
-        async with producer(port) as client:
+        async with producer(port, verify) as client:
             yield client
         server.stop()
 
 
-def producer(port: int) -> httpx.AsyncClient:
-    """A client of a gateway, with patience for a busy machine."""
-    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False)
+def producer(port: int, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+    """A client of a gateway, with patience for a busy machine; with something to verify by over HTTPS."""
+    url = f"{'https' if verify else 'http'}://127.0.0.1:{port}"
+    return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=verify or True)
 
 
 class Told(NamedTuple):

@@ -1,11 +1,10 @@
-"""Who may hand in, how often, and how much at a time: the gateway's bearer tokens, rates and room for bodies."""
+"""Who may hand in, how often, and how much at a time: the gateway's TLS, bearer tokens, rates and room for bodies."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import stat
+import ssl
 import tomllib
 from collections import deque
 from collections.abc import Callable, Collection
@@ -16,9 +15,39 @@ import msgspec
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.edges.secretfile import read_secret
+from simulator.node.tls.certificates import show
 
+ALPN: Final = ("http/1.1",)
 TOKEN_MINIMUM: Final = 16
 """Characters. What is shorter can be guessed."""
+
+
+def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
+    """TLS as a gateway serves it; None for none.
+
+    Args:
+        certificate, key: PEM files; with the certificate those that have signed it, but for the last.
+        clients: a PEM file of authorities; each client must have a certificate of one of them.
+
+    Raises:
+        UsageError: a file cannot be had, is none, others can read the key, or one of the options lacks another.
+    """
+    if certificate is None and key is None and clients is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("--tls-certificate and --tls-key belong together: type both")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(ALPN)
+    show(context, certificate, key)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(clients)
+        except OSError as error:
+            why = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+            raise UsageError(f"{clients}: {why}; name a PEM file of authorities") from None
+    return context
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,15 +81,10 @@ class Tokens:
         Raises:
             UsageError: it cannot be read, others can read it, or it is no such file.
         """
+        text = read_secret(path, "the tokens")
         try:
-            with path.open("rb") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if mode & 0o077:
-                    raise UsageError(f"{path}: others can read the tokens (mode {mode:o}); chmod 600 it")
-                holders = msgspec.convert(tomllib.load(file), dict[str, Holder])
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}; name a file of tokens") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+            holders = msgspec.convert(tomllib.loads(text), dict[str, Holder])
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise UsageError(f"{path}: {error}") from None
         return cls(holders, whole)
 

@@ -5,8 +5,9 @@
     GET /openapi.json               this, for programs
     GET /health                     200 if messages can be accepted
 
-All that is not 200 is {"code": ..., "message": ...}, with a Retry-After if it may be tried again. What of a request is
-not looked at because of what stands before it: its token, its queue, its size, its rate, its headers, its body.
+All that is not 200 is application/problem+json ([RFC 9457]), with `code` for programs and a Retry-After if it may be
+tried again. What of a request is not looked at because of what stands before it: its token, its queue, its size, its
+rate, its headers, its body.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
-from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, Envelope
+from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope
 from simulator.demo.workload import BODY_LIMIT_BYTES
+from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, Room, Tokens
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
-from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
+from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
 from simulator.edges.headers import BODY_TYPE, HEADERS, PRIORITY, MessageOptions, options_in
 from simulator.edges.httpserver import Answer, Fault, Request
 from simulator.topology.errors import nearest
 
-LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_LIMIT_BYTES
-"""Of a body: what a message carries, without its headers and its envelope."""
+LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
+"""Of a body: what a message carries, without its headers and its envelope. Headers that travel leave less."""
 SMALL_BYTES: Final = 65_536
 """A body up to this size asks for no room, so that large ones that come slowly do not keep it out."""
 ROOM_BYTES: Final = 64 * 2**20
@@ -66,6 +68,7 @@ class Policy:
     key_field: a field of a JSON body that has them instead; empty for none.
     require_key: whether a message without one is refused.
     tokens, rate: None for none.
+    forwarding: which headers travel to the consumer.
     """
 
     key_header: str = KEY_HEADER
@@ -73,6 +76,7 @@ class Policy:
     require_key: bool = False
     tokens: Tokens | None = None
     rate: Rate | None = None
+    forwarding: Forwarding = field(default_factory=Forwarding)
     room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
 
     @property
@@ -158,7 +162,7 @@ class Front:
         facts["queue"] = queue.name
         length = request.content_length
         if length is not None and length > LIMIT_BYTES:
-            raise _too_large(f"{length:,} bytes")
+            raise _too_large(f"{length:,} bytes", LIMIT_BYTES)
         if self._policy.rate is not None and (wait_s := self._policy.rate.wait_s(queue.name)):
             raise Refusal(
                 Code.TOO_MANY, f"{queue.name} takes {self._policy.rate.per_s:g} messages a second", wait_s
@@ -167,8 +171,12 @@ class Front:
             key = facts["key"] = (
                 "" if self._policy.key_field else _key(_one(request, self._policy.key_header))
             )
-            content_type = Envelope(content_type=_one(request, "Content-Type")).content_type
             options = _options(request, queue)
+            envelope = Envelope(
+                content_type=_one(request, "Content-Type"),
+                # An extension of the producer's own leaves no place for an envelope.
+                headers={} if options.get("extension") else self._forwarded(request),
+            )
             body_type = _one(request, BODY_TYPE)
         named: Literal["response_queue", "admin_queue"]
         for named in ("response_queue", "admin_queue"):
@@ -176,14 +184,17 @@ class Front:
                 # Else whoever has a token could have others write to any queue.
                 options[named] = (await self._opened_queue(options[named], opened)).name
         admin_queue = options["admin_queue"]
+        most_bytes = BODY_LIMIT_BYTES - envelope.room_bytes()
+        if length is not None and length > most_bytes:
+            raise _too_large(f"{length:,} bytes", most_bytes)
         with ExitStack() as held:
-            body = await self._body(request, LIMIT_BYTES if length is None else length, held)
+            body = await self._body(request, most_bytes, held)
             with _refused_as(Code.INVALID):
                 if self._policy.key_field:
                     key = facts["key"] = _key(_field(body, self._policy.key_field))
                 if not options.get("extension"):
-                    envelope = Envelope(content_type=content_type, producer_key=key)
-                    options["extension"] = envelope.as_extension()
+                    keyed = msgspec.structs.replace(envelope, producer_key=key)
+                    options["extension"] = keyed.as_extension()
                 if body_type:
                     body, options["body_type"] = await self._typed(body, body_type)
                 options["journal_negative"] = True
@@ -195,9 +206,12 @@ class Front:
                 raise Refusal(
                     Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
                 )
-            handed = Handed(queue, key, content_type, draft, admin_queue)
+            handed = Handed(queue, key, envelope.content_type, draft, admin_queue, envelope.headers)
             accepted = await self._gateway.accept(handed, held.pop_all())
         return _json(200, accepted._asdict())
+
+    def _forwarded(self, request: Request) -> dict[str, str]:
+        return self._policy.forwarding.taken(request.header_names, request.header)
 
     def _opened(self, request: Request) -> Collection[str] | None:
         """The queues that the request may reach; None for all. Strangers do not learn which there are."""
@@ -237,31 +251,44 @@ class Front:
     async def _body(self, request: Request, most_bytes: int, held: ExitStack) -> bytes:
         """All of the body, once there is room for it; `held` gives the room back."""
         room = self._policy.room
-        if most_bytes > SMALL_BYTES:
-            if not await room.take(most_bytes, ROOM_PATIENCE_S):
+        length = request.content_length
+        wanted_bytes = most_bytes if length is None else length
+        if wanted_bytes > SMALL_BYTES:
+            if not await room.take(wanted_bytes, ROOM_PATIENCE_S):
                 raise Refusal(Code.OVERLOADED, "too many large bodies come at once: try again later")
-            held.callback(room.give_back, most_bytes)
+            held.callback(room.give_back, wanted_bytes)
         parts: list[bytes] = []
         size_bytes = 0
         while part := await request.part():
             size_bytes += len(part)
-            if size_bytes > LIMIT_BYTES:
-                raise _too_large("more")
+            if size_bytes > most_bytes:
+                raise _too_large("more", most_bytes)
             parts.append(part)
         return b"".join(parts)
 
 
 def refused(refusal: Refusal) -> Answer:
-    """The answer that says so."""
-    headers = [_JSON]
+    """The answer that says so, as a problem.  [RFC 9457] 3.1
+
+    `message` is what `detail` says, for programs that were there before it.
+    """
+    meaning, text = MEANINGS[refusal.code], _line(refusal)
+    headers = [_PROBLEM]
     if refusal.retry_after_s is not None:
         headers.append(("Retry-After", str(max(1, math.ceil(refusal.retry_after_s)))))
     if refusal.code is Code.UNAUTHORISED:
         headers.append(("WWW-Authenticate", "Bearer"))
     if refusal.code is Code.METHOD_NOT_ALLOWED:
         headers.append(("Allow", str(refusal).partition(":")[0]))
-    body = {"code": refusal.code, "message": _line(refusal)}
-    return Answer(MEANINGS[refusal.code].status, headers, msgspec.json.encode(body))
+    body = {
+        "type": refusal.code.problem,
+        "title": meaning.text,
+        "status": meaning.status,
+        "detail": text,
+        "code": refusal.code,
+        "message": text,
+    }
+    return Answer(meaning.status, headers, msgspec.json.encode(body))
 
 
 def _line(refusal: Refusal) -> str:
@@ -275,6 +302,7 @@ def faulty(fault: Fault) -> Answer:
 
 
 _JSON: Final = ("Content-Type", "application/json")
+_PROBLEM: Final = ("Content-Type", PROBLEM_JSON)
 
 
 def _json(status: int, value: dict[str, Any]) -> Answer:
@@ -294,9 +322,10 @@ def _only(method: str, request: Request) -> None:
         raise Refusal(Code.METHOD_NOT_ALLOWED, f"{method}: this path takes nothing else")
 
 
-def _too_large(what: str) -> Refusal:
+def _too_large(what: str, most_bytes: int) -> Refusal:
+    beside = "" if most_bytes == LIMIT_BYTES else " beside these headers"
     return Refusal(
-        Code.BODY_TOO_LARGE, f"the body has {what}; a message carries at most {LIMIT_BYTES:,} bytes"
+        Code.BODY_TOO_LARGE, f"the body has {what}; a message carries at most {most_bytes:,} bytes{beside}"
     )
 
 

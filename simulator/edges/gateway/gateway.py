@@ -14,9 +14,9 @@ goes on when its producer has gone. The journal knows what is under way when the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -29,6 +29,7 @@ from mqproto.messages.drafts import Draft
 from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
 from simulator.client.envelope import Envelope
+from simulator.edges.forwarding import ENCODING
 from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.gateway.refusals import Code, Refusal
 from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
@@ -85,6 +86,7 @@ class Handed:
 
     key: the producer's id; empty for none, and then no duplicate of it is known.
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
+    headers: those that travel with it in its envelope.
     """
 
     queue: Queue
@@ -92,15 +94,23 @@ class Handed:
     content_type: str
     draft: Draft
     admin_queue: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
-        """The same for the same content, and no other's."""
+        """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
+        content is; a trace is another with each retry."""
         draft = self.draft
+        encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
-        envelope = Envelope(content_type=self.content_type, producer_key=self.key).as_extension()
-        if draft.body_type or draft.application_tag or draft.extension != envelope:
-            # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
-            parts += [str(draft.body_type).encode(), str(draft.application_tag).encode(), draft.extension]
+        envelope = Envelope(content_type=self.content_type, producer_key=self.key)
+        plain = envelope.as_extension()
+        whole = msgspec.structs.replace(envelope, headers=dict(self.headers)).as_extension()
+        extension = plain if draft.extension == whole else draft.extension
+        # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
+        if draft.body_type or draft.application_tag or extension != plain:
+            parts += [str(draft.body_type).encode(), str(draft.application_tag).encode(), extension]
+        if encoding:
+            parts.append(f"{ENCODING}: {encoding}".encode())
         digest = hashlib.sha256()
         for part in parts:
             digest.update(len(part).to_bytes(8, "little"))

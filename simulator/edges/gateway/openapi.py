@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from simulator.client.envelope import KEY_LIMIT
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
-from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from simulator.edges.gateway.trail import State
 from simulator.edges.headers import BODY_TYPE, HEADERS
 
@@ -34,12 +35,14 @@ def openapi(policy: Policy) -> dict[str, Any]:
         "description": (
             "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
             "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
-            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice."
+            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice. "
+            "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer."
         ),
         "parameters": [
             _queue(),
-            *([] if policy.key_field else [_parameter(policy.key_header, "header", "The message's own id.")]),
+            *([] if policy.key_field else [_key(policy)]),
             *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
+            *(_parameter(name, "header", "Given to the consumer.") for name in policy.forwarding.names),
         ],
         "requestBody": {
             "description": (
@@ -98,7 +101,19 @@ def openapi(policy: Policy) -> dict[str, Any]:
                     queue={"type": "string"},
                     state={"type": "string", "enum": list(State)},
                 ),
-                "Refusal": _object(code={"type": "string", "enum": list(Code)}, message={"type": "string"}),
+                "Refusal": _object(
+                    type={
+                        "type": "string",
+                        "format": "uri",
+                        "enum": [code.problem for code in Code],
+                        "description": "Names the problem; nothing is to be had at it.",
+                    },
+                    title={"type": "string", "description": "What the code means."},
+                    status={"type": "integer", "description": "That of the answer."},
+                    detail={"type": "string", "description": "What is wrong here, and what to do."},
+                    code={"type": "string", "enum": list(Code), "description": "The last part of the type."},
+                    message={"type": "string", "description": "The same as the detail."},
+                ),
             },
             **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if policy.tokens else {}),
         },
@@ -109,6 +124,15 @@ def _queue() -> dict[str, Any]:
     return _parameter(
         "NAME", "path", r"A queue, such as orders or destination\private$\orders.", required=True
     )
+
+
+def _key(policy: Policy) -> dict[str, Any]:
+    """The header with the producer's id."""
+    text = f"The message's own id: printable ASCII, at most {KEY_LIMIT} characters."
+    parameter = _parameter(policy.key_header, "header", text, required=policy.require_key)
+    # In quotation marks or not, it is the same id.
+    parameter["schema"] |= {"minLength": 1, "maxLength": KEY_LIMIT + 2}
+    return parameter
 
 
 def _parameter(name: str, place: str, text: str, *, required: bool = False) -> dict[str, Any]:
@@ -137,15 +161,15 @@ def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status, found in sorted(by_status.items()):
         text = "; ".join(f"{code}: {MEANINGS[code].text}" for code in found)
-        answers[str(status)] = answer = _content(text, "Refusal")
+        answers[str(status)] = answer = _content(text, "Refusal", PROBLEM_JSON)
         if any(MEANINGS[code].retry_after_s is not None for code in found):
             answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
     return answers
 
 
-def _content(text: str, schema: str) -> dict[str, Any]:
+def _content(text: str, schema: str, media_type: str = "application/json") -> dict[str, Any]:
     reference = {"$ref": f"#/components/schemas/{schema}"}
-    return {"description": text, "content": {"application/json": {"schema": reference}}}
+    return {"description": text, "content": {media_type: {"schema": reference}}}
 
 
 def _object(

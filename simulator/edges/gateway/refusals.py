@@ -5,6 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+PROBLEM_JSON: Final = "application/problem+json"
+"""The content type of a refusal.  [RFC 9457] 3"""
+PROBLEM: Final = "urn:problem-type:mqproto:"
+"""What the type of a problem begins with. It names the problem and is no address; it is the same at every gateway."""
+
 
 class Code(StrEnum):
     """What is said to a producer in a word, beside the status. These never change their meaning."""
@@ -32,6 +37,11 @@ class Code(StrEnum):
     TOO_SLOW = "too-slow"
     OVERLOADED = "overloaded"
 
+    @property
+    def problem(self) -> str:
+        """The type of the problem."""
+        return PROBLEM + self
+
 
 class Meaning(NamedTuple):
     """What goes with a code.
@@ -55,6 +65,7 @@ MEANINGS: Final = {
     Code.UNKNOWN_MESSAGE: Meaning(404, None, "no message with this id was accepted"),
     Code.NOT_FOUND: Meaning(404, None, "there is nothing at this path"),
     Code.METHOD_NOT_ALLOWED: Meaning(405, None, "the path takes another method"),
+    Code.IN_PROGRESS: Meaning(409, 2, "the message with this id is under way"),
     Code.BODY_TOO_LARGE: Meaning(413, None, "the body is larger than a message can carry"),
     Code.KEY_REUSED: Meaning(422, None, "the id belongs to a message with other content"),
     Code.HEAD_TOO_LARGE: Meaning(431, None, "the headers are too large"),
@@ -63,15 +74,14 @@ MEANINGS: Final = {
     Code.NODE_UNAVAILABLE: Meaning(503, 2, "the queue manager does not run, or does not answer"),
     Code.QUEUE_FULL: Meaning(503, 10, "the queue or its queue manager has used up its quota"),
     Code.IN_DOUBT: Meaning(503, 2, "the message may have been accepted, or not"),
-    Code.IN_PROGRESS: Meaning(503, 2, "the message with this id is under way"),
     Code.HISTORY_UNAVAILABLE: Meaning(
         503, 2, "the document history, or the gateway's journal, cannot be written"
     ),
     Code.TOO_SLOW: Meaning(503, 1, "the request did not come in time"),
     Code.OVERLOADED: Meaning(503, 2, "there is no room for more"),
 }
-"""A business error has no time to retry after, and a status below 429: the message was not accepted. All others are
-system errors, after which it may have been accepted."""
+"""A business error has no time to retry after: the message was not accepted. All others are system errors, after which
+it may have been accepted; 409 is one of them."""
 
 
 class Refusal(Exception):  # noqa: N818

@@ -20,7 +20,8 @@ from mqproto.base.errors import UsageError
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
-from simulator.edges.gateway.admission import Rate, Tokens
+from simulator.edges.forwarding import Forwarding
+from simulator.edges.gateway.admission import Rate, Tokens, tls_of
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
 from simulator.edges.gateway.fullness import Fullness
@@ -46,6 +47,8 @@ class Options:
     name: tells the gateways of one node apart; each has a journal.
     history: a database's URL; empty for a file beside the stores.
     rate: messages a second of each queue; 0 for no limit.
+    tls_certificate, tls_key, tls_clients: see admission.py.
+    forward_headers: names of headers that travel to the consumer, beside those that always do.
     """
 
     place: Place
@@ -59,6 +62,10 @@ class Options:
     require_key: bool = False
     tokens: Path | None = None
     rate: float = 0.0
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_clients: Path | None = None
+    forward_headers: tuple[str, ...] = ()
     connections: int = Limits().connections
     allow_remote: bool = False
 
@@ -85,6 +92,7 @@ async def run_gateway(
     lines = node_log(log or sys.stderr, f"{node} {options.name}")
     names = Names(options.place, node)
     policy = _policy(options, await names.topology(), node)
+    tls = tls_of(options.tls_certificate, options.tls_key, options.tls_clients)
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
     places.make(directory)
@@ -110,7 +118,7 @@ async def run_gateway(
 
         await nursery.start(outlet.run, recover)
         front = Front(gateway, outlet, names, node, confirmations.path, policy, openapi(policy), lines)
-        server = Server(front.answer, faulty, limits, lines)
+        server = Server(front.answer, faulty, limits, lines, tls)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
         task_status.started((server, port))
@@ -147,7 +155,8 @@ async def serve(options: Options) -> None:
                 server, port = await nursery.start(partial(run_gateway, options, log=log))
                 ready.set()
                 host = f"[{options.host}]" if ":" in options.host else options.host
-                print(f"ready http://{host}:{port}", flush=True)
+                scheme = "https" if options.tls_certificate else "http"
+                print(f"ready {scheme}://{host}:{port}", flush=True)
             around.cancel_scope.cancel()
 
 
@@ -164,6 +173,7 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
         require_key=options.require_key,
         tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
+        forwarding=Forwarding(options.forward_headers),
     )
 
 

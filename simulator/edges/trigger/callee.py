@@ -6,19 +6,27 @@ will never be accepted; and anything else, after which nobody knows and it has t
 | the consumer's answer | is |
 |---|---|
 | 200 to 299; with `error_field`, if that is not in it | success |
-| 400 to 499, JSON with a service code; or 200 to 299 with `error_field` in it | a business error |
-| 408, 425, 429, 500 to 599; a redirection; 400 to 499 without a service code | a system error |
+| 400 to 499, JSON with a service code or a problem; or 200 to 299 with `error_field` in it | a business error |
+| 408, 425, 429, 500 to 599; a redirection; 400 to 499 without service code and problem | a system error |
 | no connection, one that breaks, no answer in time, an answer that cannot be read | a system error |
 | a function returns; raises BusinessError; raises anything else, or takes too long | the same three |
 
 A service code is what the field `code` of a JSON object says, or `error_field`: a text that is not empty, or a number
 that is not 0. A proxy's 404 has none, so a message is not given up because somebody has misspelt an address.
+
+A problem is a JSON object in an answer whose Content-Type is application/problem+json ([RFC 9457]). Frameworks make
+problems of their own where an address, a method or a token is wrong. These say no more than the status, and nothing of
+the message: 401, 403, 404, 405 and 407 with a problem whose type is about:blank, or the section of the RFC that has the
+status, are system errors.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
+import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -34,7 +42,11 @@ from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
 from simulator.client import ReceivedMessage
 from simulator.command.talk import message_as_json
+from simulator.edges.forwarding import ENCODING
 from simulator.edges.headers import MessageOptions, headers_of
+from simulator.edges.trigger.access import Access
+from simulator.edges.trigger.signing import signed
+from simulator.node.tls.wire import explained
 
 ANSWER_LIMIT_BYTES: Final = 65_536
 """How much of an answer's body is read."""
@@ -44,6 +56,13 @@ RETRY_AFTER_LIMIT_S: Final = 3_600.0
 """Nobody keeps us away for longer at a time."""
 TEMPORARY: Final = frozenset({408, 425, 429})
 """Of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+PROBLEM_JSON: Final = "application/problem+json"
+OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
+"""What is wrong with the request and not with the message, unless a problem says more than the status."""
+STATUS_ALONE: Final = re.compile(
+    r"about:blank|https?://(tools\.ietf\.org/html|www\.rfc-editor\.org/rfc)/rfc(7231|7235|9110)\b.*"
+)
+"""Types of problems that say no more than the status does: the one that RFC 9457 has for it, and those of ASP.NET."""
 SPARE_THREADS: Final = 8
 """Calls of a function that took too long may still run; beyond this number, none is begun until one of them ends."""
 
@@ -70,6 +89,7 @@ class Call:
     key: its name in the document history, and for the consumer's own: the producer's id of it, else its identifier.
     delivery_count: how often it has been delivered, this time counted; -1 if that is not known.
     content_type: as the producer said; empty if he did not.
+    forwarded: headers of his that travel with the message, by names in small letters; whoever sent it wrote them.
     correlation_id: 20 bytes, zeros for none.
     body_type, application_tag, priority, acknowledgments: as of a `Draft`.
     extension: empty if all that stands there is the producer's content type and id.
@@ -84,6 +104,7 @@ class Call:
     body: bytes
     label: str = ""
     content_type: str = ""
+    forwarded: Mapping[str, str] = field(default_factory=dict)
     correlation_id: bytes = bytes(20)
     body_type: int = 0
     application_tag: int = 0
@@ -101,7 +122,7 @@ class Call:
         return read_body(self.body, self.body_type, self.extension)
 
     def headers(self) -> dict[str, str]:
-        """All but the body, for HTTP."""
+        """All but the body and what is forwarded, for HTTP."""
         said = {
             "Idempotency-Key": self.key,
             "MQ-Message-Id": self.message,
@@ -183,9 +204,10 @@ class Endpoint:
     """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
     environment says of proxies is not asked."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, *, as_json: bool = False) -> None:
+    def __init__(self, url: str, client: httpx.AsyncClient, access: Access, *, as_json: bool = False) -> None:
         self._url = url
         self._client = client
+        self._access = access
         self._as_json = as_json
 
     async def post(self, call: Call) -> Response:
@@ -194,11 +216,18 @@ class Endpoint:
         Raises:
             httpx.TransportError: no connection, or no answer that can be read.
         """
-        content, headers = call.body, call.headers()
+        content = call.body
+        headers = {
+            **self._access.forwarding.given(call.forwarded),
+            **self._access.headers,
+            **call.headers(),
+        }
         if self._as_json:
             # To read a large body may take seconds, in which other messages go on.
             content = await trio.to_thread.run_sync(call.as_json)
             headers["Content-Type"] = "application/json"
+            headers.pop(ENCODING, None)
+        headers |= signed(self._access.secrets, call.key, int(time.time()), content)
         request = self._client.build_request("POST", self._url, content=content, headers=headers)
         response = await self._client.send(request, stream=True)
         try:
@@ -217,10 +246,13 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def endpoint(url: str, *, as_json: bool = False) -> AsyncIterator[Endpoint]:
+async def endpoint(
+    url: str, access: Access | None = None, *, as_json: bool = False
+) -> AsyncIterator[Endpoint]:
     """The endpoint of a URL.
 
     Args:
+        access: how it is reached, and what it is shown.
         as_json: whether what is posted is `Call.as_json` and not the body.
 
     Raises:
@@ -232,10 +264,18 @@ async def endpoint(url: str, *, as_json: bool = False) -> AsyncIterator[Endpoint
         raise UsageError(f"{url!r} is no URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"{url!r} is no URL of HTTP: write http://HOST:PORT/PATH")
+    access = access or Access()
+    trusted = access.trusted or httpx.create_ssl_context()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    headers = {"User-Agent": "mqproto", "Accept": "application/json", "Accept-Encoding": "identity"}
-    async with httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers) as client:
-        yield Endpoint(url, client, as_json=as_json)
+    headers = {
+        "User-Agent": "mqproto",
+        "Accept": f"application/json, {PROBLEM_JSON}",
+        "Accept-Encoding": "identity",
+    }
+    async with httpx.AsyncClient(
+        timeout=None, limits=limits, trust_env=False, headers=headers, verify=trusted
+    ) as client:
+        yield Endpoint(url, client, access, as_json=as_json)
 
 
 class HttpCallee:
@@ -269,17 +309,16 @@ def meaning(response: Response, error_field: str = "") -> Answer:
         return _business_error(response, [error_field]) or SUCCEEDED
     if 400 <= status < 500 and status not in TEMPORARY:
         fields = [error_field, "code"] if error_field else ["code"]
-        return _business_error(response, fields) or system_error(f"HTTP {status} without a service code")
+        return (
+            _business_error(response, fields)
+            or _problem(response)
+            or system_error(f"HTTP {status} without a service code")
+        )
     return system_error(f"HTTP {status}", retry_after_s(response.headers.get("Retry-After", "")))
 
 
 def _business_error(response: Response, fields: list[str]) -> Answer | None:
-    try:
-        answer = json.loads(response.body or b"")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(answer, dict):
-        return None
+    answer = _object_in(response) or {}
     for name in fields:
         code = answer.get(name)
         if code and isinstance(code, str | int) and not isinstance(code, bool):
@@ -287,6 +326,33 @@ def _business_error(response: Response, fields: list[str]) -> Answer | None:
             reason = f"{code}: {text}" if isinstance(text, str) and text else str(code)
             return Answer(Attempt.FAILED_FOR_GOOD, one_line(reason))
     return None
+
+
+def _problem(response: Response) -> Answer | None:
+    """The business error that a problem is. A member of another type than it should have is not looked at, and the
+    status is that of the answer, whatever the problem says.  [RFC 9457] 3.1
+    """
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().casefold()
+    problem = _object_in(response)
+    if kind != PROBLEM_JSON or problem is None:
+        return None
+    members = (problem.get(name) for name in ("type", "title", "detail"))
+    named, title, detail = (one_line(each) if isinstance(each, str) else "" for each in members)
+    if STATUS_ALONE.fullmatch(named or "about:blank"):
+        if response.status in OF_REQUESTS:
+            return None
+        named = f"HTTP {response.status}"
+    said = (named, title.rstrip("."), detail)
+    return Answer(Attempt.FAILED_FOR_GOOD, one_line(": ".join(filter(None, said))))
+
+
+def _object_in(response: Response) -> dict[str, Any] | None:
+    """The JSON object that an answer has."""
+    try:
+        answer = json.loads(response.body or b"")
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def retry_after_s(value: str) -> float:
@@ -304,7 +370,17 @@ def retry_after_s(value: str) -> float:
 def in_words(error: httpx.TransportError) -> str:
     """What went wrong with a connection."""
     what = "it cannot be connected to" if isinstance(error, httpx.ConnectError) else "the connection broke"
-    return f"{what} ({error or type(error).__name__})"
+    return f"{what} ({str(error) or _of_tls(error) or type(error).__name__})"
+
+
+def _of_tls(error: BaseException) -> str:
+    """What TLS said, if that is behind it: httpx says nothing of it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate: {cause.verify_message.rstrip('.')}"
+    return f"TLS: {explained(cause)}" if cause is not None else ""
 
 
 # Python

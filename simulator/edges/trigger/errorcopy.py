@@ -29,6 +29,7 @@ class _Both(FailureNote, frozen=True, kw_only=True, omit_defaults=True):
     envelope: int | None = None
     content_type: str = ""
     producer_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
@@ -44,6 +45,7 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         envelope=VERSION if is_enveloped else None,
         content_type=envelope.content_type,
         producer_key=envelope.producer_key,
+        headers=envelope.headers,
     )
     extension = msgspec.json.encode(both)
     if is_enveloped and len(extension) > ENVELOPE_LIMIT_BYTES:

@@ -183,6 +183,7 @@ def call_for(message: ReceivedMessage) -> Call:
         body=message.body,
         label=message.label,
         content_type=envelope.content_type,
+        forwarded=envelope.headers,
         correlation_id=message.record.properties.correlation_id,
         body_type=message.body_type,
         application_tag=message.application_tag,

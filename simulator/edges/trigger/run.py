@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -17,11 +18,14 @@ from simulator.base.logfile import LogFile
 from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
+from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.trigger.callee import Callee, HttpCallee, PythonCallee, endpoint
+from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
+from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonCallee, endpoint
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.named import function
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
+from simulator.edges.trigger.signing import secrets_in
 from simulator.edges.trigger.trigger import Policy, Trigger
 from simulator.topology import places
 from simulator.topology.places import Place, host_of
@@ -38,6 +42,10 @@ class Options:
     url, function: the consumer: one of the two, the other is empty. A function goes by `module:function`.
     resolver: a URL or a function; empty for none.
     error_field: see callee.py.
+    forward_headers: names of headers that are given to URLs, beside those that always are.
+    headers_file: headers for the consumer's URL; for a resolver's if it is of the same server.
+    signing_secrets: the same of what requests are signed with.
+    ca, certificate, key: see access.py.
     as_json: whether URLs get `Call.as_json` and not the body.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
     makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
@@ -50,6 +58,12 @@ class Options:
     function: str = ""
     resolver: str = ""
     error_field: str = ""
+    forward_headers: tuple[str, ...] = ()
+    headers_file: Path | None = None
+    signing_secrets: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
     as_json: bool = False
     history: str | None = ""
     makes_error_queue: bool = True
@@ -139,9 +153,21 @@ async def _say_ready(name: str, ready: trio.Event) -> None:
 
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:
     if options.url:
-        called = await held.enter_async_context(endpoint(options.url, as_json=options.as_json))
+        called = await held.enter_async_context(_endpoint(options.url, options))
         return HttpCallee(called, options.error_field)
     return PythonCallee(function(options.function, FUNCTION), options.policy.parallel)
+
+
+def _endpoint(url: str, options: Options) -> AbstractAsyncContextManager[Endpoint]:
+    # Secrets are for one server. If the consumer is a function, it is the resolver's.
+    is_trusted = is_same_origin(url, options.url or url)
+    access = Access(
+        forwarding=Forwarding(options.forward_headers),
+        headers=own_headers(options.headers_file) if options.headers_file and is_trusted else {},
+        secrets=secrets_in(options.signing_secrets) if options.signing_secrets and is_trusted else (),
+        trusted=trusting(options.ca, options.certificate, options.key),
+    )
+    return endpoint(url, access, as_json=options.as_json)
 
 
 async def _history(held: AsyncExitStack, place: Place, options: Options) -> DocumentHistory | None:
@@ -155,7 +181,7 @@ async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
     if not options.resolver:
         return None
     if "://" in options.resolver:
-        asked = await held.enter_async_context(endpoint(options.resolver, as_json=options.as_json))
+        asked = await held.enter_async_context(_endpoint(options.resolver, options))
         return HttpResolver(asked)
     return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
 

@@ -20,6 +20,16 @@ from simulator.command.options import (
     run_task,
 )
 
+ForwardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forward-header",
+        metavar="NAME",
+        help="A header that travels from producer to consumer; declare it at gateway and trigger. Any number of times.",
+        show_default=False,
+    ),
+]
+
 
 def gateway(
     topology: TopologyArgument,
@@ -48,12 +58,29 @@ def gateway(
     tokens: Annotated[
         Path | None, typer.Option(help="A TOML file of bearer tokens, and the queues that each opens.")
     ] = None,
+    forward_header: ForwardOption = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
     ] = 0,
     connections: Annotated[
         int, typer.Option(min=1, max=50_000, help="At once; one more is told to come back later.")
     ] = 1_000,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-certificate", help="A PEM file: HTTPS is served, and nothing else.", show_default=False
+        ),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key.", show_default=False)] = None,
+    tls_clients: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-clients",
+            metavar="CA",
+            help="A PEM file of authorities: producers must show a certificate of one of them.",
+            show_default=False,
+        ),
+    ] = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
     supervised: SupervisedOption = False,
 ) -> int:
@@ -84,7 +111,11 @@ def gateway(
         require_key=require_key,
         tokens=tokens,
         rate=rate,
+        forward_headers=tuple(forward_header or ()),
         connections=connections,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        tls_clients=tls_clients,
         allow_remote=allow_remote,
     )
     run_task(partial(serve, options))
@@ -164,6 +195,32 @@ def trigger(
             show_default=False,
         ),
     ] = "",
+    forward_header: ForwardOption = None,
+    headers_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--headers-file",
+            help='A TOML file of headers for the URL, a line each: Authorization = "Bearer ...".',
+            show_default=False,
+        ),
+    ] = None,
+    signing_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--signing-secrets",
+            help="A file of secrets, whsec_... each: requests are signed by the rules of Standard Webhooks.",
+            show_default=False,
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(help="A PEM file of authorities to trust, in place of all others.", show_default=False),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="A PEM file of the certificate to show to the URL.", show_default=False),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key.", show_default=False)] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -193,8 +250,8 @@ def trigger(
 ) -> int:
     """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
 
-    200 to 299 is success. 400 to 499 with a JSON field `code` is a business error: the message goes to the error queue.
-    Everything else rolls back, and the message is attempted again.
+    200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: to
+    the error queue with the message. Everything else rolls back, and the message is attempted again.
 
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
@@ -210,6 +267,16 @@ def trigger(
         raise UsageError("--no-error-queue has no copies made: leave --error-queue and --in-doubt-queue out")
     if bool(url) == bool(call):
         raise UsageError("say who is to be called: --url URL or --call MODULE:FUNCTION")
+    for_urls = {
+        "--forward-header": forward_header,
+        "--headers-file": headers_file,
+        "--signing-secrets": signing_secrets,
+        "--ca": ca,
+        "--certificate": certificate or key,
+    }
+    for option, value in for_urls.items():
+        if value and not (url or "://" in resolver):
+            raise UsageError(f"{option} is for URLs: leave it out where a function is called")
     if as_json and not url:
         raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
     if no_history and history:
@@ -221,6 +288,12 @@ def trigger(
         function=call,
         resolver=resolver,
         error_field=error_field,
+        headers_file=headers_file,
+        signing_secrets=signing_secrets,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        forward_headers=tuple(forward_header or ()),
         as_json=as_json,
         history=None if no_history else history,
         makes_error_queue=not no_error_queue,

@@ -1,7 +1,8 @@
 """Producers that hand in messages over HTTP by "Message Producer Rules", and may be no better than others.
 
 Each sends its messages one after the other, and each of them again, under the same id, until it has an answer that is
-final. Now and then one hangs up before the answer comes, or asks again although it had one.
+final: 200, or one without Retry-After, whatever its status. Now and then one hangs up before the answer comes, or asks
+again although it had one.
 """
 
 from __future__ import annotations
@@ -126,9 +127,9 @@ class Producer:
             if first != said["id"]:
                 handover.wrong.append(f"{message.key} was accepted as {first} and as {said['id']}")
             return True
-        if answer.status_code < 500 and answer.status_code != 429:
+        if "Retry-After" not in answer.headers:
             handover.refused[message.key] = said["code"]
             return True
         handover.retries[said["code"]] += 1
-        await trio.sleep(min(PAUSE_LIMIT_S, float(answer.headers.get("Retry-After", 0))))
+        await trio.sleep(min(PAUSE_LIMIT_S, float(answer.headers["Retry-After"])))
         return False

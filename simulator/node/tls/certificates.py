@@ -134,26 +134,37 @@ def _context(protocol: int, tls: Tls, pinned: Iterable[bytes]) -> ssl.SSLContext
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0
     _trusting(context, pinned)
+    _load(context, tls.certificate, tls.key)
+    return context
+
+
+def show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Have one end of TLS show a certificate, with those that have signed it if they are in its file.
+
+    Raises:
+        UsageError: a file cannot be had, is none, or others can read the key.
+    """
+    _certificate(certificate)
+    _check_key(key)
+    _load(context, certificate, key)
+
+
+def _load(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
-        context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+        context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
         if error.reason in MISMATCHES:
             raise UsageError(
-                f"{tls.key} is not the key of {tls.certificate}; name the one that belongs to it"
+                f"{key} is not the key of {certificate}; name the one that belongs to it"
             ) from None
         if error.reason in ("EE_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
-            raise UsageError(
-                f"{tls.certificate} is too weak ({explained(error)}); make a stronger one"
-            ) from None
-        raise UsageError(
-            f"{tls.key}: there is no private key in it that can be read; name a PEM file"
-        ) from None
+            raise UsageError(f"{certificate} is too weak ({explained(error)}); make a stronger one") from None
+        raise UsageError(f"{key}: there is no private key in it that can be read; name a PEM file") from None
     except _EncryptedError:
         raise UsageError(
-            f"{tls.key} is encrypted, and nobody is there to type the password; "
-            f"decrypt it: openssl pkey -in {tls.key} -out FILE"
+            f"{key} is encrypted, and nobody is there to type the password; "
+            f"decrypt it: openssl pkey -in {key} -out FILE"
         ) from None
-    return context
 
 
 def _trusting(context: ssl.SSLContext, pinned: Iterable[bytes]) -> None:

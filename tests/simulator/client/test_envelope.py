@@ -9,19 +9,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from simulator.client.envelope import CONTENT_TYPE_LIMIT, ENVELOPE_LIMIT_BYTES, KEY_LIMIT, Envelope
+from simulator.client.envelope import (
+    CONTENT_TYPE_LIMIT,
+    ENVELOPE_LIMIT_BYTES,
+    HEADER_NAME,
+    HEADERS_LIMIT,
+    HEADERS_LIMIT_CHARS,
+    KEY_LIMIT,
+    Envelope,
+)
 
 printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
 
-@given(st.text(printable, max_size=CONTENT_TYPE_LIMIT), st.text(printable, max_size=KEY_LIMIT))
-def test_what_was_said_is_what_is_read(content_type: str, key: str) -> None:
-    envelope = Envelope(content_type=content_type, producer_key=key)
+@given(
+    st.text(printable, max_size=CONTENT_TYPE_LIMIT),
+    st.text(printable, max_size=KEY_LIMIT),
+    st.dictionaries(st.from_regex(HEADER_NAME, fullmatch=True), st.text(printable, max_size=40), max_size=9),
+)
+def test_what_was_said_is_what_is_read(content_type: str, key: str, headers: dict[str, str]) -> None:
+    envelope = Envelope(content_type=content_type, producer_key=key, headers=headers)
     assert Envelope.of(envelope.as_extension()) == envelope
+    assert len(envelope.as_extension()) <= envelope.room_bytes()
 
 
 def test_the_longest_fits_whatever_has_to_be_escaped() -> None:
-    envelope = Envelope(content_type='"' * CONTENT_TYPE_LIMIT, producer_key="\\" * KEY_LIMIT)
+    names = [f"{number:02}" for number in range(HEADERS_LIMIT)]
+    share = HEADERS_LIMIT_CHARS // HEADERS_LIMIT - 2
+    envelope = Envelope(
+        content_type='"' * CONTENT_TYPE_LIMIT,
+        producer_key="\\" * KEY_LIMIT,
+        headers=dict.fromkeys(names, '"' * share),
+    )
+    assert len(envelope.as_extension()) <= envelope.room_bytes()
     assert len(envelope.as_extension()) <= ENVELOPE_LIMIT_BYTES
     assert Envelope.of(envelope.as_extension()) == envelope
 
@@ -52,6 +72,11 @@ def test_fields_of_a_later_writer_are_no_matter() -> None:
         b'{"envelope": 2, "content_type": "text/plain"}',
         b'{"envelope": 1, "content_type": 7}',
         b'{"envelope": 1, "content_type": "text/plain\\r\\nSet-Cookie: x"}',
+        b'{"envelope": 1, "headers": {"x": "a\\r\\nSet-Cookie: x"}}',
+        b'{"envelope": 1, "headers": {"x y": "a"}}',
+        b'{"envelope": 1, "headers": {"X": "a"}}',
+        b'{"envelope": 1, "headers": {"x": 7}}',
+        b'{"envelope": 1, "headers": {"x": "%s"}}' % (b"a" * 4_096),
         b'{"envelope": 1}' + b" " * ENVELOPE_LIMIT_BYTES,
         b"[" * 1_000,
         b'{"a":' * 200,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -43,10 +44,13 @@ async def echo(request: Request) -> Answer:
 
 @asynccontextmanager
 async def serving(
-    handler: Handler = echo, log: Log | None = None, limits: Limits | None = None
+    handler: Handler = echo,
+    log: Log | None = None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[Server, Open]]:
     """A server on a free port, stopped at the end, and what connects to it."""
-    server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"))
+    server = Server(handler, explain, limits or Limits(), node_log(log or Log(), "test"), tls)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1_000)
     port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
@@ -199,6 +203,93 @@ async def test_what_is_no_request_is_refused(data: bytes, status: int, idle_cloc
     async with serving() as (_, connect), await connect() as stream:
         await stream.send_all(data)
         assert (await rest_of(stream)).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+CHUNKED = "Transfer-Encoding: chunked"
+SMUGGLED = b"POST /smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+
+def asked(*headers: str, body: bytes = b"", version: str = "1.1", end: str = "\r\n") -> bytes:
+    return (
+        f"POST /a HTTP/{version}{end}Host: x{end}{''.join(each + end for each in headers)}{end}".encode()
+        + body
+    )
+
+
+AMBIGUOUS = {
+    "a length and chunks": asked("Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"),
+    "chunks and a length": asked(CHUNKED, "Content-Length: 5", body=b"0\r\n\r\n"),
+    "chunks in HTTP/1.0": asked(CHUNKED, "Connection: keep-alive", version="1.0", body=b"0\r\n\r\n"),
+    "another coding": asked("Transfer-Encoding: gzip, chunked", body=b"0\r\n\r\n"),
+    "a coding that is none": asked("Transfer-Encoding: xchunked", "Content-Length: 0"),
+    "a coding twice": asked(CHUNKED, CHUNKED, body=b"0\r\n\r\n"),
+    "a coding in the next line": asked("Transfer-Encoding:\r\n chunked", body=b"0\r\n\r\n"),
+    "a header in two lines": asked("X: a\r\n\tb", "Content-Length: 0"),
+    "bare LF in all lines": asked("Content-Length: 0", end="\n"),
+    "bare LF in one line": asked("X: a\nContent-Length: 0"),
+    "bare LF at the end": b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\n",
+    "bare LF at the beginning": b"\n" + asked("Content-Length: 0"),
+    "bare CR": asked("X: a\rContent-Length: 0"),
+    "NUL": asked("X: a\0", "Content-Length: 0"),
+    "bare LF after the last chunk": asked(CHUNKED, body=b"1\r\nx\r\n0\r\n\n"),
+    "bare LF in a trailer": asked(CHUNKED, body=b"0\r\nX: y\nZ: a\r\n\r\n"),
+    "bare LF after a trailer": asked(CHUNKED, body=b"0\r\nX: y\r\n\n"),
+    "bare LF after a chunk's size": asked(CHUNKED, body=b"0\n\n"),
+    "bare LF after a chunk": asked(CHUNKED, body=b"1\r\nx\n0\r\n\r\n"),
+    "bare LF in what a chunk's size has beside it": asked(CHUNKED, body=b"0;a\nb\r\n\r\n"),
+    "a size with 0x": asked(CHUNKED, body=b"0x0\r\n\r\n"),
+    "a chunk longer than its size": asked(CHUNKED, body=b"1\r\nxy\r\n0\r\n\r\n"),
+    "two lengths": asked("Content-Length: 0", "Content-Length: 5"),
+    "two lengths in one": asked("Content-Length: 0, 5"),
+    "a length with a sign": asked("Content-Length: +0"),
+    "white space before the colon": asked("Content-Length : 0"),
+    "two hosts": asked("Host: y", "Content-Length: 0"),
+    "white space in the target": asked("Content-Length: 0").replace(b"/a", b"/a b"),
+    "HTTP/2.0": asked("Content-Length: 0", version="2.0"),
+}
+
+
+@pytest.mark.parametrize("size", [1_000, 1], ids=["at once", "byte by byte"])
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "not read"])
+@pytest.mark.parametrize("what", AMBIGUOUS)
+async def test_after_a_request_whose_end_is_a_guess_nothing_is_read(
+    what: str, is_read: bool, size: int, idle_clock: MockClock
+) -> None:
+    """[RFC 9112] 2.2, 5.2, 6.1, 11.2"""
+    targets: list[str] = []
+
+    async def noting(request: Request) -> Answer:
+        targets.append(request.target)
+        return await echo(request) if is_read else Answer(404, [], b"")
+
+    data = AMBIGUOUS[what] + SMUGGLED
+    async with serving(noting) as (_, connect), await connect() as stream:
+        with suppress(trio.BrokenResourceError):
+            for at in range(0, len(data), size):
+                await stream.send_all(data[at : at + size])
+        answers = await rest_of(stream)
+    assert answers.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 ") if not is_read else b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in answers.lower()
+    assert "/smuggled" not in targets
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        asked(CHUNKED, body=b"4\r\na\nb\n\r\n1;x=y\r\n\n\r\n0\r\nX: y\r\n\r\n"),
+        asked("Content-Length: 5", body=b"a\nb\n\n"),
+    ],
+    ids=["chunks", "a length"],
+)
+@pytest.mark.parametrize("size", [1_000, 2, 1])
+async def test_a_body_may_have_any_bytes_and_the_connection_goes_on(data: bytes, size: int) -> None:
+    async with serving() as (_, connect), await connect() as stream:
+        for _ in range(2):
+            for at in range(0, len(data), size):
+                await stream.send_all(data[at : at + size])
+                await trio.testing.wait_all_tasks_blocked()
+            assert await answer_in(stream) == (200, b"POST /a a\nb\n\n")
 
 
 @given(data=st.binary(max_size=60))

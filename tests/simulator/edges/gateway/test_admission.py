@@ -59,7 +59,7 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
         ('[shop]\ntoken = "short"\nqueues = []', "length >= 16"),
         (f'[shop]\ntoken = "{SHOP}"', "missing required field `queues`"),
         (f'[shop]\ntoken = "{SHOP}"\nqueues = []\nqueue = ""', "unknown field `queue`"),
-        ("\udcff", "invalid start byte"),
+        ("\udcff", "this is no text in UTF-8"),
     ],
 )
 def test_a_file_that_is_something_else_is_said_to_be(tmp_path: Path, text: str, error: str) -> None:
@@ -71,7 +71,7 @@ def test_a_file_that_is_something_else_is_said_to_be(tmp_path: Path, text: str, 
 
 
 def test_a_file_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file or directory; name a file of tokens"):
+    with pytest.raises(UsageError, match="No such file or directory; name a file with the tokens"):
         Tokens.read(tmp_path / "nothing", str)
 
 

@@ -68,9 +68,16 @@ def code_of(answer: httpx.Response) -> Code:
     """The code of a refusal, which has the status and the form that its meaning says."""
     refusal = answer.json()
     code = Code(refusal["code"])
-    assert set(refusal) == {"code", "message"}
+    assert refusal == {
+        "type": f"urn:problem-type:mqproto:{code}",
+        "title": MEANINGS[code].text,
+        "status": answer.status_code,
+        "detail": refusal["message"],
+        "code": code,
+        "message": refusal["message"],
+    }
     assert refusal["message"].isprintable()
-    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-type"] == "application/problem+json"
     assert answer.status_code == MEANINGS[code].status
     assert ("retry-after" in answer.headers) == (MEANINGS[code].retry_after_s is not None)
     return code

@@ -267,7 +267,7 @@ def test_every_code_is_a_business_error_or_may_be_retried() -> None:
     """Message Producer Rules: a status tells one from the other, and so does whether there is a time to retry after."""
     assert set(MEANINGS) == set(Code)
     for meaning in MEANINGS.values():
-        assert (meaning.retry_after_s is not None) == (meaning.status == 429 or meaning.status >= 500)
+        assert (meaning.retry_after_s is not None) == (meaning.status in (409, 429) or meaning.status >= 500)
 
 
 # OSB Rules

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
-from simulator.edges.gateway.front import Policy
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from simulator.edges.forwarding import ALWAYS, Forwarding
+from simulator.edges.gateway.admission import Tokens
+from simulator.edges.gateway.front import Policy, refused
 from simulator.edges.gateway.openapi import openapi
-from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from simulator.edges.headers import HEADERS
+from tests.conformance import ROOT
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -18,7 +25,9 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def test_every_code_occurs_under_its_status() -> None:
     document = openapi(Policy())
-    assert document["components"]["schemas"]["Refusal"]["properties"]["code"]["enum"] == list(Code)
+    refusal = document["components"]["schemas"]["Refusal"]["properties"]
+    assert refusal["code"]["enum"] == list(Code)
+    assert refusal["type"]["enum"] == [f"urn:problem-type:mqproto:{code}" for code in Code]
     post = document["paths"]["/queues/{NAME}/messages"]["post"]["responses"]
     get = document["paths"]["/queues/{NAME}/messages/{ID}"]["get"]["responses"]
     for code, meaning in MEANINGS.items():
@@ -29,7 +38,44 @@ def test_every_code_occurs_under_its_status() -> None:
             continue
         answer = (get if code is Code.UNKNOWN_MESSAGE else post)[str(meaning.status)]
         assert f"{code}: {meaning.text}" in answer["description"]
+        assert list(answer["content"]) == ["application/problem+json"]
         assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(require_key=True, forwarding=Forwarding(["X-Tenant"])),
+        Policy(key_field="id", tokens=Tokens({}, str)),
+    ],
+    ids=["the most headers", "tokens"],
+)
+def test_the_document_is_valid(policy: Policy) -> None:
+    """OpenAPI 3.1, by a validator that is not ours."""
+    OpenAPIV31SpecValidator(openapi(policy)).validate()
+
+
+@pytest.mark.parametrize("require_key", [False, True])
+def test_the_id_is_required_where_it_is_asked_for(require_key: bool) -> None:
+    post = openapi(Policy(require_key=require_key))["paths"]["/queues/{NAME}/messages"]["post"]
+    [key] = [each for each in post["parameters"] if each["name"] == "Idempotency-Key"]
+    assert key["required"] is require_key
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_refusal_is_what_the_document_says(code: Code) -> None:
+    schema = openapi(Policy())["components"]["schemas"]["Refusal"]
+    body = json.loads(refused(Refusal(code, "as it is")).body)
+    assert list(body) == schema["required"] == list(schema["properties"])
+    assert body["type"] in schema["properties"]["type"]["enum"]
+
+
+def test_the_readme_has_the_same_table() -> None:
+    rows = [
+        f"| {meaning.status} | `{code}` | {meaning.retry_after_s or ''} | {meaning.text} |"
+        for code, meaning in MEANINGS.items()
+    ]
+    assert "\n".join(rows) in (ROOT / "simulator/README.md").read_text("utf-8")
 
 
 def test_every_status_is_that_of_a_code() -> None:
@@ -39,10 +85,11 @@ def test_every_status_is_that_of_a_code() -> None:
 
 
 def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
-    post = openapi(Policy(key_header="X-Id"))["paths"]["/queues/{NAME}/messages"]["post"]
-    assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS]
+    policy = Policy(key_header="X-Id", forwarding=Forwarding(["X-Tenant"]))
+    post = openapi(policy)["paths"]["/queues/{NAME}/messages"]["post"]
+    assert [each["name"] for each in post["parameters"]] == ["NAME", "X-Id", *HEADERS, *ALWAYS, "x-tenant"]
     post = openapi(Policy(key_field="id"))["paths"]["/queues/{NAME}/messages"]["post"]
-    assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS]
+    assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS, *ALWAYS]
     assert "the field id" in post["description"]
 
 

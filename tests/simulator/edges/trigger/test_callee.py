@@ -5,6 +5,7 @@ Reliable messaging is "Transactions in OSB. Reliable Messaging".
 
 from __future__ import annotations
 
+import json
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -78,9 +79,65 @@ def test_what_an_answer_means(status: int, body: bytes | None, error_field: str,
     assert meaning(Response(status, {}, body), error_field).attempt is attempt
 
 
-@given(status=st.integers(100, 599), body=st.none() | st.binary(), error_field=st.sampled_from(["", "code"]))
-def test_any_answer_means_something_in_one_line(status: int, body: bytes | None, error_field: str) -> None:
-    answer = meaning(Response(status, {}, body), error_field)
+PROBLEMS = st.dictionaries(st.sampled_from(["type", "title", "detail"]), st.text() | st.integers())
+PROBLEM = {"Content-Type": "application/problem+json"}
+SECTION = b'{"type": "https://tools.ietf.org/html/rfc9110#section-15.5.%s", "title": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (
+            422,
+            b'{"type": "https://x/poor", "title": "No money.", "detail": "30"}',
+            "https://x/poor: No money: 30",
+        ),
+        (400, b'{"type": "/poor", "status": 503}', "/poor"),
+        (409, b'{"title": "Conflict"}', "HTTP 409: Conflict"),
+        (422, b"{}", "HTTP 422"),
+        # A member of the wrong type is as if it were not there.  [RFC 9457] 3.1
+        (422, b'{"type": 17, "title": ["x"], "detail": "30"}', "HTTP 422: 30"),
+        (422, b'{"type": "a\\u001bb\\n", "detail": "30"}', "a b: 30"),
+        (422, b'{"type": "https://x/poor", "code": "E1", "message": "none"}', "E1: none"),
+        (404, b'{"type": "https://x/no-such-customer"}', "https://x/no-such-customer"),
+        (404, b'{"title": "Not Found", "code": "E1"}', "E1"),
+        (404, b'{"title": "Not Found"}', None),
+        (401, b'{"type": "about:blank", "title": "Unauthorized"}', None),
+        (403, SECTION % b"4", None),
+        (405, SECTION % b"6", None),
+        (422, SECTION % b"21", "HTTP 422: x"),
+        (429, b'{"type": "https://x/poor"}', None),
+        (500, b'{"type": "https://x/poor"}', None),
+        (422, b'["type"]', None),
+        (422, b"", None),
+        (422, None, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/problem+json", "Application/Problem+JSON; charset=utf-8"])
+def test_a_problem_is_a_business_error(
+    status: int, body: bytes | None, reason: str | None, kind: str
+) -> None:
+    """[RFC 9457] 3.1; what a framework says of an address that is wrong is none of the consumer's answers."""
+    answer = meaning(Response(status, {"Content-Type": kind}, body))
+    assert answer.attempt is (FOR_NOW if reason is None else FOR_GOOD)
+    assert reason in (None, answer.reason)
+
+
+def test_what_is_not_said_to_be_a_problem_is_none() -> None:
+    answer = Response(422, {"Content-Type": "application/json"}, b'{"type": "https://x/poor"}')
+    assert meaning(answer).attempt is FOR_NOW
+
+
+@given(
+    status=st.integers(100, 599),
+    headers=st.sampled_from([{}, PROBLEM]),
+    body=st.none() | st.binary() | PROBLEMS.map(lambda each: json.dumps(each).encode()),
+    error_field=st.sampled_from(["", "code"]),
+)
+def test_any_answer_means_something_in_one_line(
+    status: int, headers: dict[str, str], body: bytes | None, error_field: str
+) -> None:
+    answer = meaning(Response(status, headers, body), error_field)
     assert answer.reason.isprintable()
     assert (answer.reason == "") == (answer.attempt is SUCCEEDED)
 

@@ -113,6 +113,38 @@ async def test_a_trigger_that_is_killed_during_the_call_leaves_the_message_in_do
     assert await taken_from(desk, "orders") == []
 
 
+async def test_secrets_are_for_the_consumer_and_not_for_a_resolver_somewhere_else(
+    desk: Client, file: Path, tmp_path: Path
+) -> None:
+    headers, secrets = tmp_path / "headers.toml", tmp_path / "secrets"
+    for path, text in ((headers, 'Authorization = "Bearer 3f9c"\n'), (secrets, f"whsec_{'A' * 32}\n")):
+        path.touch(0o600)
+        path.write_text(text)
+    consumer, resolver = HttpConsumer(), HttpConsumer(Reply(200, b'{"status": "NEW"}'))
+    called = [trio.Event(), trio.Event()]
+
+    async def never_at_first(seen: Seen) -> Reply:
+        first, second = called
+        if not first.is_set():
+            first.set()
+            await trio.sleep_forever()
+        second.set()
+        return OK
+
+    consumer.answering = never_at_first
+    async with listening(consumer), listening(resolver):
+        options = ("--url", consumer.url, "--resolver", resolver.url, "--headers-file", str(headers))
+        for number, end in ((0, signal.SIGKILL), (1, signal.SIGTERM)):
+            async with running_trigger(file, *options, "--signing-secrets", str(secrets)) as trigger:
+                if number == 0:
+                    await send(desk, b"one")
+                await called[number].wait()
+                await ended(trigger, end)
+    secret = {"authorization", "webhook-id", "webhook-timestamp", "webhook-signature"}
+    assert [seen.headers.keys() & secret for seen in consumer.seen] == [secret, secret]
+    assert [seen.headers.keys() & secret for seen in resolver.seen] == [set()]
+
+
 async def test_queues_that_were_made_while_the_node_ran_are_as_good_as_those_of_the_file(
     desk: Client, file: Path
 ) -> None:
@@ -325,6 +357,14 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--url", "orders.example"), "is no URL of HTTP"),
         (("--call", "json:nothing"), "cannot be had"),
         (("--call", "json:dumps", "--json"), "call.content"),
+        (("--call", "json:dumps", "--forward-header", "X-A"), "--forward-header is for URLs"),
+        (("--url", "http://127.0.0.1:9", "--forward-header", "Host"), "--forward-header Host: it is of one"),
+        (("--call", "json:dumps", "--signing-secrets", "s"), "--signing-secrets is for URLs"),
+        (("--url", "http://127.0.0.1:9", "--signing-secrets", "no"), "no: No such file or directory"),
+        (("--call", "json:dumps", "--ca", "ca.pem"), "--ca is for URLs: leave it out"),
+        (("--url", "http://127.0.0.1:9", "--ca", "no.pem"), "no.pem: No such file or directory"),
+        (("--url", "http://127.0.0.1:9", "--headers-file", "no.toml"), "no.toml: No such file or directory"),
+        (("--url", "http://127.0.0.1:9", "--key", "no.pem"), "--certificate and --key belong together"),
         (("--call", "json:dumps", "--no-history", "--history", "sqlite:///h"), "choose one"),
         (("--call", "json:dumps", "--at-least-once", "--resolver", "json:dumps"), "leave --history"),
         (("--call", "json:dumps", "--group-by", "label"), "cannot be grouped"),

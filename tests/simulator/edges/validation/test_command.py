@@ -80,7 +80,7 @@ def test_the_readme_has_every_code() -> None:
     [
         (["--listen", "0.0.0.0:80"], "can be reached from outside: ask for that with --allow-remote"),
         (["--listen", "127.0.0.1:x"], "--listen: '127.0.0.1:x' has no port from 1 to 65535"),
-        (["--tokens", "nothing"], "nothing: No such file or directory; name a file of tokens"),
+        (["--tokens", "nothing"], "nothing: No such file or directory; name a file with the tokens"),
         (["--history", "oracle://x"], "its URL is sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"),
     ],
 )

@@ -1,0 +1,37 @@
+"""Files that nobody else may read: bearer tokens, headers, secrets to sign with."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import UsageError
+
+LIMIT_BYTES: Final = 2**20
+
+
+def read_secret(path: Path, what: str) -> str:
+    """What is in such a file.
+
+    Args:
+        what: it has, in words: `the tokens`.
+
+    Raises:
+        UsageError: it cannot be read, others can read it, or it is no text of a reasonable size.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & 0o077:
+                raise UsageError(f"{path}: others can read {what} (mode {mode:o}); chmod 600 it")
+            data = file.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; name a file with {what}") from None
+    if len(data) > LIMIT_BYTES:
+        raise UsageError(f"{path}: more than {LIMIT_BYTES:,} bytes; name a file with {what}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: this is no text in UTF-8; name a file with {what}") from None

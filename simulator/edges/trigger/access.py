@@ -1,0 +1,105 @@
+"""How a trigger reaches URLs: whom it trusts, and what it shows of itself."""
+
+from __future__ import annotations
+
+import ssl
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+
+from mqproto.base.errors import UsageError
+from simulator.client.envelope import HEADER_NAME
+from simulator.edges.forwarding import ENCODING, RESERVED, RESERVED_PREFIXES, Forwarding
+from simulator.edges.secretfile import read_secret
+from simulator.node.tls.certificates import show
+
+OWN: Final = frozenset({"accept", "authorization", "cookie", "user-agent"})
+"""Of headers that no producer can have forwarded, those that a trigger may have of its own."""
+OWN_LIMIT_CHARS: Final = 16_384
+"""Of all names and values together; servers refuse more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a URL is called with.
+
+    forwarding: which headers of a message are given.
+    headers: of the trigger's own, by names in small letters; a message's do not take their place.
+    secrets: requests are signed with each of them.
+    trusted: certificates are checked by it; None for those that httpx trusts.
+    """
+
+    forwarding: Forwarding = field(default_factory=Forwarding)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    trusted: ssl.SSLContext | None = None
+
+
+def own_headers(path: Path) -> dict[str, str]:
+    """Headers from a TOML file that nobody else may read.
+
+        Authorization = "Bearer 3f9c..."
+        X-Api-Key = "..."
+
+    Raises:
+        UsageError: it cannot be had, or it is no such file; secrets are not in what is said of it.
+    """
+    text = read_secret(path, "the headers")
+    try:
+        found = msgspec.convert(tomllib.loads(text), dict[str, str])
+    except tomllib.TOMLDecodeError:
+        raise UsageError(f'{path}: this is no TOML; write lines such as X-Api-Key = "..."') from None
+    except msgspec.ValidationError:
+        raise UsageError(f'{path}: a header is no text; write lines such as X-Api-Key = "..."') from None
+    if sum(len(name) + len(value) for name, value in found.items()) > OWN_LIMIT_CHARS:
+        raise UsageError(f"{path}: the headers have more than {OWN_LIMIT_CHARS:,} characters: leave some out")
+    for name, value in found.items():
+        small = name.casefold()
+        if not HEADER_NAME.fullmatch(small):
+            raise UsageError(f"{path}: {name[:40]!a} is no header's name")
+        if small in RESERVED - OWN or small == ENCODING or small.startswith(RESERVED_PREFIXES):
+            raise UsageError(f"{path}: {name} is the trigger's to say: leave it out")
+        if not (value.isascii() and value.isprintable() and value.strip() == value != ""):
+            raise UsageError(f"{path}: {name} must have a value of printable ASCII characters")
+    if len({name.casefold() for name in found}) < len(found):
+        raise UsageError(f"{path}: a header is there twice: leave one out")
+    return {name.casefold(): value for name, value in found.items()}
+
+
+def trusting(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Whom to trust, and what to show to those who ask.
+
+    Args:
+        ca: a PEM file of authorities, in place of all others; None for those of SSL_CERT_FILE or SSL_CERT_DIR, or
+            where these are not set, of certifi.
+        certificate, key: PEM files; None for none.
+
+    Raises:
+        UsageError: a file cannot be had, is none, or others can read the key.
+    """
+    if (certificate is None) != (key is None):
+        raise UsageError("--certificate and --key belong together: type both")
+    try:
+        context = ssl.create_default_context(cafile=ca) if ca else httpx.create_ssl_context()
+    except OSError as error:
+        # An SSLError is one: there is a file, and no certificate in it.
+        why = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
+        raise UsageError(f"{ca or 'SSL_CERT_FILE'}: {why}; name a PEM file of authorities") from None
+    if certificate and key:
+        show(context, certificate, key)
+    return context
+
+
+def is_same_origin(one: str, other: str) -> bool:
+    """Whether two URLs are of one server.  [RFC 6454] 4"""
+    return _origin(one) == _origin(other)
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parsed = httpx.URL(url)
+    return parsed.scheme, parsed.host, parsed.port or {"http": 80, "https": 443}.get(parsed.scheme)

@@ -1,0 +1,67 @@
+"""Requests that a consumer can check came from here, by the rules of Standard Webhooks (standardwebhooks.com).
+
+webhook-id           the producer's id of the message, else its identifier: the same at each attempt
+webhook-timestamp    when it was signed, in seconds of Unix time, so that an old request can be refused
+webhook-signature    for each secret `v1,` and the base64 of HMAC-SHA256 over ID.TIMESTAMP.BODY
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from simulator.edges.secretfile import read_secret
+
+PREFIX: Final = "whsec_"
+SIZES: Final = range(24, 65)
+"""Bytes of a secret."""
+SECRETS_LIMIT: Final = 8
+
+
+def secrets_in(path: Path) -> tuple[bytes, ...]:
+    """Secrets of a file that nobody else may read, one a line: `whsec_` and base64.
+
+    While one takes the place of another both are there, and each request has a signature of each.
+
+    Raises:
+        UsageError: it cannot be had, or it is no such file; secrets are not in what is said of it.
+    """
+    lines = [line.strip() for line in read_secret(path, "the secrets").splitlines() if line.strip()]
+    if not 0 < len(lines) <= SECRETS_LIMIT:
+        raise UsageError(f"{path}: {len(lines)} secrets; write 1 to {SECRETS_LIMIT}, one a line")
+    return tuple(_secret(path, number, line) for number, line in enumerate(lines, 1))
+
+
+def _secret(path: Path, number: int, line: str) -> bytes:
+    try:
+        secret = base64.b64decode(line.removeprefix(PREFIX).encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        secret = b""
+    if len(secret) not in SIZES:
+        raise UsageError(
+            f"{path}: secret {number} is not the base64 of {SIZES.start} to {SIZES.stop - 1} bytes; "
+            "openssl rand -base64 32 prints one"
+        )
+    return secret
+
+
+def signed(secrets: Sequence[bytes], key: str, timestamp_s: int, body: bytes) -> dict[str, str]:
+    """The headers that sign a request; none without a secret."""
+    if not secrets:
+        return {}
+    # What is signed has full stops between its parts: one in an id would let it be read as other parts.
+    identity = key.replace("%", "%25").replace(".", "%2E")
+    said = f"{identity}.{timestamp_s}.".encode("ascii") + body
+    digests = (hmac.digest(secret, said, hashlib.sha256) for secret in secrets)
+    signatures = (f"v1,{base64.b64encode(digest).decode('ascii')}" for digest in digests)
+    return {
+        "webhook-id": identity,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": " ".join(signatures),
+    }
