@@ -57,7 +57,11 @@ def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
-        status = run_command([str(argument) for argument in arguments])
+        umask = os.umask(0o022)
+        try:
+            status = run_command([str(argument) for argument in arguments])
+        finally:
+            os.umask(umask)  # A node has another.
     written = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Done(status, *written)
 

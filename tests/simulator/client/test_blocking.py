@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Event, Thread
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -77,23 +77,14 @@ def test_what_was_wrong_is_raised_as_itself_and_the_messages_stay(client: Blocki
 
 
 def interrupted(wait: Callable[[], object]) -> None:
-    """Ctrl-C comes, most often while it is waited, and wherever it comes it is the same.
-
-    Once more if it is lost, as it is where Python ignores what a callback of its collector raises.
-    """
-    over = Event()
-
-    def press() -> None:
-        delay_s = 0.1
-        while not over.wait(delay_s):
-            os.kill(os.getpid(), signal.SIGINT)
-            delay_s = 30
-
-    Thread(target=press).start()
+    """Ctrl-C comes, most often while it is waited, and wherever it comes it is the same."""
+    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    # A shell has those ignore it that it starts in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         wait()
     finally:
-        over.set()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_wait_that_is_interrupted_takes_nothing_that_comes_later(client: BlockingClient) -> None:

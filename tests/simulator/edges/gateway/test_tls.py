@@ -133,6 +133,7 @@ async def test_a_handshake_does_not_keep_the_server_from_ending(files: Files, id
 def test_what_cannot_be_served_is_said_in_one_line(files: Files, tmp_path: Path) -> None:
     assert tls_of(None, None, None) is None
     other = issue(tmp_path, "other")[1]
+    files.certificate.chmod(0o644)
     for certificate, key, clients, words in (
         (files.certificate, None, None, "--tls-certificate and --tls-key belong together"),
         (None, None, files.clients, "--tls-certificate and --tls-key belong together"),

@@ -81,8 +81,8 @@ async def test_a_client_certificate_is_shown_to_those_who_ask(ca: Path, tmp_path
 
 
 def secret(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.touch(mode)
     path.write_text(text)
+    path.chmod(mode)
     return path
 
 
@@ -143,6 +143,7 @@ def test_what_cannot_be_trusted_or_shown_is_said_in_one_line(
     ca: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate, key = issue(tmp_path, "trigger")
+    certificate.chmod(0o644)
     for authority, words in ((key, "there is no certificate in it"), (tmp_path / "no", "No such file")):
         with pytest.raises(UsageError, match=words):
             trusting(authority, None, None)

@@ -21,8 +21,8 @@ PRINTED = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:
     path = folder / "secrets"
-    path.touch(mode)
     path.write_text(text)
+    path.chmod(mode)
     return path
 
 
