@@ -8,7 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,19 @@ serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
 """
 
 
+async def until(holds: Callable[[], Awaitable[object]]) -> None:
+    """Ask again and again, where nobody tells."""
+    while not await holds():  # noqa: ASYNC110
+        await trio.sleep(0.02)
+
+
 async def until_sent(client: Client) -> None:
     """Nothing waits at its node to be sent, or to be confirmed."""
-    while any(queue.waiting for queue in (await client.queues()).outgoing):  # noqa: ASYNC110
-        await trio.sleep(0.02)  # Nobody tells; one has to ask.
+
+    async def is_sent() -> bool:
+        return not any(queue.waiting for queue in (await client.queues()).outgoing)
+
+    await until(is_sent)
 
 
 class Log(io.StringIO):

@@ -40,16 +40,13 @@ def audit(
     The document history, the stores and the logs are read, and nothing is asked of any program; nodes may run.
     """
     from simulator.edges.audit.ends import End
-    from simulator.edges.audit.reading import reader_of
-    from simulator.edges.audit.report import as_json, counted, each_as_json, each_told, told
+    from simulator.edges.audit.reading import audited
+    from simulator.edges.audit.report import as_json, each_as_json, each_told, told
 
-    place = place_of(topology, directory)
-    reader, missing = reader_of(place, history, log or [])
-    answered = reader.read()
+    found = audited(place_of(topology, directory), history, log or [])
     if in_json:
-        messages = {"messages": each_as_json(answered)} if each else {}
-        print_json(as_json(answered, reader.unread, missing) | messages)
+        print_json(as_json(found) | ({"messages": each_as_json(found)} if each else {}))
     else:
-        for line in (*(each_told(answered) if each else ()), *told(answered, reader.unread, missing)):
+        for line in (*(each_told(found) if each else ()), *told(found)):
             print(line)
-    return FINDING if counted(answered)[End.UNACCOUNTED] else DONE
+    return FINDING if found.counted()[End.UNACCOUNTED] else DONE

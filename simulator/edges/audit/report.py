@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 from simulator.edges.audit.ends import End, Evidence, end_of
-from simulator.edges.audit.reading import Answered
+from simulator.edges.audit.reading import Audit
 
 SHOWN: Final = 20
 """So many messages are named that nobody has."""
 
 
-def counted(answered: Answered) -> dict[End, list[str]]:
-    """The identifiers by who has them, all of `End` in its order."""
-    ends: dict[End, list[str]] = {end: [] for end in End}
-    for message, known in answered.items():
-        ends[end_of(known)].append(message)
-    return ends
-
-
-def each_as_json(answered: Answered) -> list[dict[str, str]]:
+def each_as_json(audit: Audit) -> list[dict[str, str]]:
     """Every message for programs."""
     return [
         {
@@ -31,13 +24,13 @@ def each_as_json(answered: Answered) -> list[dict[str, str]]:
             "end": end_of(known),
             "reason": reason_of(known),
         }
-        for message, known in answered.items()
+        for message, known in audit.answered.items()
     ]
 
 
-def as_json(answered: Answered, unread: Iterable[str], missing: Iterable[str]) -> dict[str, Any]:
+def as_json(audit: Audit) -> dict[str, Any]:
     """All of it for programs."""
-    ends = counted(answered)
+    ends, answered = audit.counted(), audit.answered
     return {
         "answered": len(answered),
         "ends": {str(end): len(messages) for end, messages in ends.items()},
@@ -45,14 +38,13 @@ def as_json(answered: Answered, unread: Iterable[str], missing: Iterable[str]) -
             {"message": message, "queue": answered[message].queue, "key": answered[message].key}
             for message in ends[End.UNACCOUNTED]
         ],
-        "unread": list(unread),
-        "not_here": list(missing),
+        **asdict(audit.unknown),
     }
 
 
-def told(answered: Answered, unread: list[str], missing: list[str]) -> Iterator[str]:
+def told(audit: Audit) -> Iterator[str]:
     """The same for people."""
-    ends = counted(answered)
+    ends, answered = audit.counted(), audit.answered
     width = len(f"{len(answered):,}")
     yield f"{len(answered):,} answered 200"
     for end, messages in ends.items():
@@ -64,15 +56,12 @@ def told(answered: Answered, unread: list[str], missing: list[str]) -> Iterator[
         yield f"nobody has {message}{key} for {known.queue}: `mqproto history '{known.key or message}'`"
     if (more := len(ends[End.UNACCOUNTED]) - SHOWN) > 0:
         yield f"and {more:,} more"
-    yield from (f"not whole: {line}" for line in unread)
-    if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        yield f"{', '.join(missing)} {verb} not here: what lies there is not known"
+    yield from audit.unknown.told()
 
 
-def each_told(answered: Answered) -> Iterator[str]:
+def each_told(audit: Audit) -> Iterator[str]:
     """Every message for people."""
-    for message, known in answered.items():
+    for message, known in audit.answered.items():
         reason = f" ({reason})" if (reason := reason_of(known)) else ""
         yield f"{message} {known.key or '-'} for {known.queue}: {end_of(known)}{reason}"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,8 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.edges.failed.failures import Chosen, Found
+    from simulator.edges.failed.failures import Failure
+    from simulator.edges.stores import Unknown
     from simulator.topology.places import Place
 
 app = typer.Typer(help="Messages that have failed: see them, try them again, or say that they are settled.")
@@ -59,18 +61,15 @@ def list_(
 ) -> int:
     """All that error queues, in-doubt queues and dead-letter queues have, and why. Nodes may run, or not."""
     from simulator.edges.failed.report import told
+    from simulator.edges.stores import Unknown
 
-    _, found = _found(topology, directory, _chosen(None, queue, reason, since, until))
+    unknown = Unknown()
+    place = place_of(topology, directory)
+    failures = _failures(place, unknown, None, queue, reason, since, until)
     if as_json:
-        print_json(
-            {
-                "failed": [failure.as_json() for failure in found.failures],
-                "not_whole": found.not_whole,
-                "not_here": found.not_here,
-            }
-        )
+        print_json({"failed": [failure.as_json() for failure in failures], **asdict(unknown)})
     else:
-        for line in told(found):
+        for line in (*told(failures), *unknown.told()):
             print(line)
     return DONE
 
@@ -84,15 +83,21 @@ def show(
 ) -> int:
     """One message that has failed: why, and all that is in it."""
     from simulator.command.talk import message_as_json
-    from simulator.edges.failed.desk import the_one
+    from simulator.edges.failed.failures import Chosen, failures_in
     from simulator.edges.failed.report import shown
+    from simulator.edges.stores import Unknown
 
-    _, found = _found(topology, directory, _chosen([name], "", "", None, None))
-    failure = the_one(found.failures, name)
+    found = list(failures_in(place_of(topology, directory), Unknown(), Chosen(names=[name])))
+    if not found:
+        raise UsageError(_nobody_has(name))
+    if len(found) > 1:
+        ids = ", ".join(failure.id for failure, _ in found)
+        raise UsageError(f"{len(found)} messages have the id {name}: name one of {ids}")
+    [(failure, message)] = found
     if as_json:
-        print_json(failure.as_json() | {"copy": message_as_json(failure.found)})
+        print_json(failure.as_json() | {"copy": message_as_json(message)})
     else:
-        for line in shown(failure):
+        for line in shown(failure, message):
             print(line)
     return DONE
 
@@ -112,14 +117,13 @@ def retry(
 ) -> int:
     """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run."""
     from simulator.edges.failed import desk
+    from simulator.edges.stores import Unknown
 
-    place, found = _found(topology, directory, _chosen(_asked_for(names, every), queue, reason, since, until))
-
-    async def carry_out() -> int:
-        async with desk.history_at(place, history) as documents:
-            return await desk.retry(place, documents, found.failures)
-
-    return _done(names, found, run_task(carry_out), "sent once more", as_json)
+    unknown = Unknown()
+    place = place_of(topology, directory)
+    failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
+    count = run_task(partial(desk.retry, place, history, failures))
+    return _done(names, failures, unknown, count, "sent once more", as_json)
 
 
 @app.command()
@@ -138,14 +142,13 @@ def resolve(
 ) -> int:
     """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
     from simulator.edges.failed import desk
+    from simulator.edges.stores import Unknown
 
-    place, found = _found(topology, directory, _chosen(_asked_for(names, every), queue, reason, since, until))
-
-    async def carry_out() -> int:
-        async with desk.history_at(place, history) as documents:
-            return await desk.resolve(place, documents, found.failures, note)
-
-    return _done(names, found, run_task(carry_out), "resolved", as_json)
+    unknown = Unknown()
+    place = place_of(topology, directory)
+    failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
+    count = run_task(partial(desk.resolve, place, history, failures, note))
+    return _done(names, failures, unknown, count, "resolved", as_json)
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
@@ -161,39 +164,45 @@ def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
     return names or None
 
 
-def _chosen(
-    names: list[str] | None, queue: str, reason: str, since: datetime | None, until: datetime | None
-) -> Chosen:
-    from simulator.edges.failed.failures import Chosen
+def _failures(
+    place: Place,
+    unknown: Unknown,
+    names: list[str] | None,
+    queue: str,
+    reason: str,
+    since: datetime | None,
+    until: datetime | None,
+) -> list[Failure]:
+    from simulator.edges.failed.failures import Chosen, failures_in
 
-    return Chosen(
+    chosen = Chosen(
         names=names,
         queue=queue,
         reason=reason,
         since=since and since.replace(tzinfo=UTC),
         until=until and until.replace(tzinfo=UTC),
     )
+    return [failure for failure, _ in failures_in(place, unknown, chosen)]
 
 
-def _found(topology: str, directory: Path | None, chosen: Chosen) -> tuple[Place, Found]:
-    from simulator.edges.failed.failures import found_in
-
-    place = place_of(topology, directory)
-    found = found_in(place)
-    found.failures = [failure for failure in found.failures if chosen.has(failure)]
-    return place, found
-
-
-def _done(names: list[str] | None, found: Found, count: int, what: str, as_json: bool) -> int:
+def _done(
+    names: list[str] | None, failures: list[Failure], unknown: Unknown, count: int, what: str, as_json: bool
+) -> int:
     """Say what was done, and which of the names nobody has. Status 1 if there is one."""
-    known = {name for failure in found.failures for name in (failure.id, failure.key)}
+    from simulator.edges.failed.report import counted
+
+    known = {name for failure in failures for name in (failure.id, failure.key)}
     missing = [name for name in names or [] if name not in known]
     if as_json:
         print_json({"messages": count, "unknown": missing})
     else:
-        print(f"{count:,} message{'' if count == 1 else 's'} {what}")
+        print(f"{counted(count)} {what}")
     for name in missing:
-        complain(f"no message that failed is called {name}: `mqproto failed list` has them")
-    for node in found.not_here if missing else []:
-        complain(f"the store of {node} is not here, and was not looked into")
+        complain(_nobody_has(name))
+    for line in unknown.told() if missing else ():
+        complain(line)
     return FINDING if missing else DONE
+
+
+def _nobody_has(name: str) -> str:
+    return f"no message that failed is called {name}: `mqproto failed list` has them"

@@ -49,63 +49,77 @@ async def history_at(place: Place, url: str) -> AsyncIterator[DocumentHistory | 
         yield history
 
 
-async def retry(place: Place, history: DocumentHistory | None, failures: Iterable[Failure]) -> int:
+async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
     """Send messages where they were once more, in their order; how many went.
 
     Each is new to its trigger, under the key that it had: its producer's id, or its first identifier.
+
+    Args:
+        history: the URL of the document history; empty for the file beside the stores.
 
     Raises:
         UsageError: one of them has left its queue meanwhile, or cannot be sent; those before it went.
         NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
     """
-    count = 0
-    for node, where, run in _by_queue(failures):
-        async with (
-            connect(place.topology, node, place.directory) as client,
-            in_parts(client, where, run) as following,
-        ):
-            while some := await following():
-                if some[0].is_letter:
-                    count += await client.send_back(where, lies_as(some))
-                    continue
-                if history is not None:
-                    for failure in some:
-                        await history.reopen(f"trigger/{failure.queue}", key_of(failure))
-                await _send_again(place, client, some)
-                count += len(some)
-    return count
+
+    async def again(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+        if some[0].is_letter:
+            return await client.send_back(some[0].where, lies_as(some))
+        if documents is not None:
+            for failure in some:
+                await documents.reopen(f"trigger/{failure.queue}", key_of(failure))
+        await _send_again(place, client, some)
+        return len(some)
+
+    return await _for_each_part(place, history, failures, again)
 
 
 async def _send_again(place: Place, client: Client, some: list[Failure]) -> None:
     async with client.transaction(some[0].where, chosen=lies_as(some)) as taken:
-        for failure in some:
-            taken.send(place.name_at(client.node, failure.queue), original_of(failure.found))
+        for failure, message in zip(some, taken, strict=True):
+            assert message.id == failure.lies_as, "both are in the order of the queue"
+            taken.send(place.name_at(client.node, failure.queue), original_of(message))
 
 
-async def resolve(
-    place: Place, history: DocumentHistory | None, failures: Iterable[Failure], note: str
-) -> int:
+async def resolve(place: Place, history: str, failures: Iterable[Failure], note: str) -> int:
     """Take messages out of their queues for good, as somebody has seen to them; how many.
 
     Args:
+        history: as for `retry`.
         note: what was done, for those who ask later.
 
     Raises:
         As for `retry`.
     """
-    count = 0
     said = f"{RESOLVED_BY}: {note}" if note else RESOLVED_BY
-    for node, where, run in _by_queue(failures):
-        async with (
-            connect(place.topology, node, place.directory) as client,
-            in_parts(client, where, run) as following,
-        ):
-            while some := await following():
-                if history is not None:
-                    for failure in some:
-                        await _settle(history, failure, said)
-                async with client.transaction(where, chosen=lies_as(some)):
-                    count += len(some)
+
+    async def for_good(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+        if documents is not None:
+            for failure in some:
+                await _settle(documents, failure, said)
+        async with client.transaction(some[0].where, chosen=lies_as(some)):
+            pass
+        return len(some)
+
+    return await _for_each_part(place, history, failures, for_good)
+
+
+async def _for_each_part(
+    place: Place,
+    history: str,
+    failures: Iterable[Failure],
+    act: Callable[[Client, DocumentHistory | None, list[Failure]], Awaitable[int]],
+) -> int:
+    """Do something with what goes in one transaction each, in the order of their queues; the sum of what it gives."""
+    count = 0
+    async with history_at(place, history) as documents:
+        for node, where, run in _by_queue(failures):
+            async with (
+                connect(place.topology, node, place.directory) as client,
+                in_parts(client, where, run) as following,
+            ):
+                while some := await following():
+                    count += await act(client, documents, some)
     return count
 
 
@@ -143,9 +157,7 @@ async def in_parts(
                 continue
             [status] = [queue for queue in (await client.queues()).local if queue.name == where]
             if there or status.waiting == status.unsettled:
-                raise UsageError(
-                    f"{where} has no message {left[0].found.id}: somebody has it, or it has left"
-                )
+                raise UsageError(f"{where} has no message {left[0].lies_as}: somebody has it, or it has left")
             await trio.sleep(READ_S)  # The node is reading.
         return []
 
@@ -160,8 +172,8 @@ def _together(left: list[Failure], there: Collection[MessageId]) -> list[Failure
     some: list[Failure] = []
     size_bytes = 0
     for failure in left[:TOGETHER]:
-        size_bytes += len(failure.found.packet)
-        if failure.found.id not in there or (some and size_bytes > TOGETHER_BYTES):
+        size_bytes += failure.packet_bytes
+        if failure.lies_as not in there or (some and size_bytes > TOGETHER_BYTES):
             break
         some.append(failure)
     return some
@@ -177,17 +189,3 @@ def _by_queue(failures: Iterable[Failure]) -> Iterator[tuple[str, str, list[Fail
     ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
     for (node, where), run in groupby(ordered, key=lambda failure: (failure.node, failure.where)):
         yield node, where, list(run)
-
-
-def the_one(failures: list[Failure], name: str) -> Failure:
-    """The failure with this identifier or this producer's id.
-
-    Raises:
-        UsageError: there is none, or several.
-    """
-    if not failures:
-        raise UsageError(f"no message that failed is called {name}: `mqproto failed list` has them")
-    if len(failures) > 1:
-        where = ", ".join(failure.id for failure in failures)
-        raise UsageError(f"{len(failures)} messages have the id {name}: name one of {where}")
-    return failures[0]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from mqproto.base.errors import WireFormatError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.turn.effects import QueueKind
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope, FailureNote
-from simulator.storage.care import salvaged
-from simulator.storage.care.export import exported
-from simulator.storage.files import SYSTEM_FILES
-from simulator.topology import Topology, places
+from simulator.edges.stores import Unknown, messages_in
+from simulator.topology import Topology
 from simulator.topology.directory import known_as
 from simulator.topology.places import Place
 
@@ -34,7 +33,10 @@ class Failure:
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
     reason: what the consumer said, in one line.
     attempts: how often it was attempted; 0 for a dead letter.
-    found: the copy, or the letter.
+    label, body_bytes: as of the message.
+    since: when the copy was made, or the message that is a dead letter was sent, UTC.
+    lies_as: the identifier of the copy, or of the letter.
+    packet_bytes: how long that is.
     """
 
     id: str
@@ -45,17 +47,16 @@ class Failure:
     failure: str
     reason: str
     attempts: int
-    found: ReceivedMessage
+    label: str
+    body_bytes: int
+    since: datetime
+    lies_as: MessageId
+    packet_bytes: int
 
     @property
     def is_letter(self) -> bool:
         """Whether it is a dead letter, and not the copy that a trigger has made."""
         return self.where in LETTERS
-
-    @property
-    def since(self) -> datetime:
-        """When the copy was made, or the message that is a dead letter was sent, UTC."""
-        return self.found.sent_time
 
     @property
     def place(self) -> str:
@@ -72,9 +73,9 @@ class Failure:
             "failure": self.failure,
             "reason": self.reason,
             "attempts": self.attempts,
-            "label": self.found.label,
+            "label": self.label,
             "since": self.since.isoformat(),
-            "body_bytes": len(self.found.body),
+            "body_bytes": self.body_bytes,
         }
 
 
@@ -107,71 +108,74 @@ class Chosen:
         )
 
 
-class Found:
-    """What a look into the stores has found.
+def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tuple[Failure, ReceivedMessage]]:
+    """All that has failed and is meant, with the copy or the letter, in the order of their queues.
 
-    failures: in the order of their queues.
-    not_whole: what of the stores cannot be read, a line each.
-    not_here: nodes whose stores are elsewhere.
-    """
-
-    def __init__(self, failures: list[Failure], not_whole: list[str], not_here: list[str]) -> None:
-        self.failures = failures
-        self.not_whole = not_whole
-        self.not_here = not_here
-
-
-def found_in(place: Place) -> Found:
-    """All that has failed, from the stores in a folder; nodes may run.
+    Args:
+        unknown: is told what cannot be read.
 
     Raises:
         StoreError: a store cannot be read at all.
     """
-    failures: list[Failure] = []
-    not_whole: list[str] = []
-    not_here: list[str] = []
-    for name in place.topology.nodes:
-        path = places.store_path(place.directory, name)
-        if not path.is_file():
-            not_here.append(name)
+    for node, stored in messages_in(place, unknown):
+        if stored.kind is not QueueKind.LOCAL:
             continue
-        with closing(salvaged(SYSTEM_FILES, path)) as store:
-            not_whole += store.findings
-            for message in exported(store):
-                if message.kind is not QueueKind.LOCAL:
-                    continue
-                try:
-                    failures += _failure(place.topology, name, message.queue, ReceivedMessage(message.packet))
-                except WireFormatError as error:
-                    not_whole.append(f"{path}: a packet in {message.queue}: {error}")
-    return Found(failures, not_whole, not_here)
+        message = ReceivedMessage(stored.packet)
+        try:
+            failure = _failure(place.topology, node, stored.queue, message)
+        except WireFormatError as error:
+            unknown.not_whole.append(f"{node}: a packet in {stored.queue}: {error}")
+            continue
+        if failure is not None and chosen.has(failure):
+            yield failure, message
 
 
-def _failure(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Iterator[Failure]:
-    envelope = Envelope.of(message.extension)
+def _failure(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Failure | None:
     if where in LETTERS:
         user = message.record.user
         name = destination_from_wire(
             user.destination_type, user.destination_queue, user.queue_manager_address
         )
         queue = known_as(topology, str(name)) if name is not None else ""
-        yield Failure(
-            str(message.id), envelope.producer_key, node, where, queue, message.message_class, "", 0, message
-        )
-    elif (note := FailureNote.of(message.extension)) is not None:
-        yield Failure(
-            note.message,
-            envelope.producer_key,
-            node,
-            where,
-            note.queue,
-            note.failure,
-            note.reason,
-            note.attempts,
-            message,
-        )
+        note = FailureNote(failure=message.message_class, message=str(message.id), queue=queue)
+    elif (found := note_of(topology, node, where, message)) is not None:
+        note = found
+    else:
+        return None
+    return Failure(
+        note.message,
+        Envelope.of(message.extension).producer_key,
+        node,
+        where,
+        note.queue,
+        note.failure,
+        note.reason,
+        note.attempts,
+        message.label,
+        len(message.body),
+        message.sent_time,
+        message.id,
+        len(message.packet),
+    )
+
+
+def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailureNote | None:
+    """Why a trigger has put a copy into a queue of a node; None if it is no copy of a trigger's.
+
+    Whoever may send to a queue can write such a note into a message. So it has to come from the node whose queue it
+    names, to name the message that it is about once more as its correlation id, and to lie in another queue.
+    """
+    note = FailureNote.of(message.extension)
+    if note is None or str(message.correlation) != note.message:
+        return None
+    # Triggers of 0.5 left the node out, as they had their error queues beside them.
+    queue = note.queue if "\\" in note.queue else f"{node}\\{note.queue}"
+    of_node = topology.nodes.get(queue.partition("\\")[0])
+    if of_node is None or message.source != of_node.guid or queue == f"{node}\\{where}":
+        return None
+    return msgspec.structs.replace(note, queue=queue)
 
 
 def lies_as(failures: Iterable[Failure]) -> list[MessageId]:
     """The identifiers of what lies in the queues."""
-    return [failure.found.id for failure in failures]
+    return [failure.lies_as for failure in failures]

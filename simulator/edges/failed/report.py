@@ -8,9 +8,10 @@ from itertools import groupby
 from typing import Final
 
 from mqproto.base import foreign
+from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.command.talk import message_as_json
-from simulator.edges.failed.failures import Failure, Found
+from simulator.edges.failed.failures import Failure
 
 REASONS: Final = 10
 """So many reasons are counted by name."""
@@ -18,32 +19,27 @@ SHOWN: Final = 4_096
 """Characters of a value that somebody else has written; --json has all."""
 
 
-def told(found: Found) -> Iterator[str]:
+def told(failures: list[Failure]) -> Iterator[str]:
     """A line for each failure, by the queue that has it, and how many there are for each reason."""
-    for where, run in groupby(found.failures, key=lambda failure: failure.place):
-        failures = list(run)
-        yield f"{where}: {_counted(len(failures))}"
-        for failure in failures:
+    for where, run in groupby(failures, key=lambda failure: failure.place):
+        there = list(run)
+        yield f"{where}: {counted(len(there))}"
+        for failure in there:
             yield f"  {_line(failure)}"
-    reasons = Counter(_why(failure) for failure in found.failures)
-    yield f"{_counted(len(found.failures))} failed" + ":" * bool(reasons)
+    reasons = Counter(_why(failure) for failure in failures)
+    yield f"{counted(len(failures))} failed" + ":" * bool(reasons)
     for reason, count in reasons.most_common(REASONS):
         yield f"  {count:,} {reason}"
     if len(reasons) > REASONS:
         yield f"  {len(reasons) - REASONS:,} reasons more"
-    yield from (f"not whole: {line}" for line in found.not_whole)
-    if found.not_here:
-        verb = "is" if len(found.not_here) == 1 else "are"
-        yield f"{', '.join(found.not_here)} {verb} not here: what lies there is not known"
 
 
-def shown(failure: Failure) -> Iterator[str]:
-    """All that is known of one."""
-    yield f"{_line(failure)}"
-    yield f"in {failure.place} as {failure.found.id}"
-    fields = message_as_json(failure.found)
-    kind = Envelope.of(failure.found.extension).content_type
-    for name, value in (("content_type", kind), *fields.items()):
+def shown(failure: Failure, message: ReceivedMessage) -> Iterator[str]:
+    """All that is known of one; the copy, or the letter."""
+    yield _line(failure)
+    yield f"in {failure.place} as {failure.lies_as}"
+    kind = Envelope.of(message.extension).content_type
+    for name, value in (("content_type", kind), *message_as_json(message).items()):
         if value not in ("", None, [], 0, False):
             yield f"{name}: {foreign.shown(str(value), SHOWN)}"
 
@@ -62,5 +58,6 @@ def _why(failure: Failure) -> str:
     return failure.failure + (f": {foreign.shown(failure.reason, SHOWN)}" if failure.reason else "")
 
 
-def _counted(count: int) -> str:
+def counted(count: int) -> str:
+    """So many messages."""
     return f"{count:,} message{'' if count == 1 else 's'}"

@@ -27,7 +27,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
-from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope
+from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, Room, Tokens
@@ -35,7 +35,7 @@ from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
-from simulator.edges.headers import BODY_TYPE, HEADERS, PRIORITY, MessageOptions, options_in
+from simulator.edges.headers import BODY_TYPE, EXTENSION, HEADERS, PRIORITY, MessageOptions, options_in
 from simulator.edges.httpserver import Answer, Fault, Request
 from simulator.topology.errors import nearest
 
@@ -192,6 +192,11 @@ class Front:
             with _refused_as(Code.INVALID):
                 if self._policy.key_field:
                     key = facts["key"] = _key(_field(body, self._policy.key_field))
+                if FailureNote.of(options.get("extension", b"")) is not None:
+                    # Else whoever may send to any queue could have an operator send it on to any other.
+                    raise UsageError(
+                        f"{EXTENSION}: a trigger alone says such a thing of a message that failed"
+                    )
                 if not options.get("extension"):
                     keyed = msgspec.structs.replace(envelope, producer_key=key)
                     options["extension"] = keyed.as_extension()

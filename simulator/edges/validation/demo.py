@@ -25,7 +25,7 @@ from simulator.client import Client, InDoubt, NodeUnreachable, connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.command.story import logs_in, read_step, story_of, told
 from simulator.edges.audit.ends import End, end_of
-from simulator.edges.audit.reading import reader_of
+from simulator.edges.audit.reading import audited
 from simulator.edges.validation.producer import Handover, Outgoing, Producer
 from simulator.edges.validation.programs import Programs, programs_in
 from simulator.edges.validation.report import EdgesReport, Failed
@@ -276,8 +276,8 @@ class EdgesDemo:
 
     def _audit(self) -> dict[str, End]:
         """Who has each message that was answered 200; the nodes and the gateway run."""
-        reader, _ = reader_of(Place(self._topology, self._folder), self._history)
-        return {message: end_of(known) for message, known in reader.read().items()}
+        found = audited(Place(self._topology, self._folder), self._history)
+        return {message: end_of(known) for message, known in found.answered.items()}
 
     async def _dead_letters(self) -> set[str]:
         """What the first node has in its dead-letter queue for transactional messages."""

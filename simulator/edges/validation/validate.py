@@ -23,8 +23,8 @@ import trio
 from mqproto.base.errors import MqprotoError
 from simulator.client import connect
 from simulator.command.story import Step, logs_in, read_step
-from simulator.edges.audit.ends import End, end_of
-from simulator.edges.audit.reading import reader_of
+from simulator.edges.audit.ends import End
+from simulator.edges.audit.reading import audited
 from simulator.edges.validation.producer import Handover, Outgoing, Producer
 from simulator.edges.validation.programs import Programs, programs_in
 from simulator.edges.validation.validation import STAGES, Outcome, Scenario, Strike
@@ -229,8 +229,7 @@ class Stage:
 
     def _unaccounted(self) -> int:
         """What `mqproto audit` misses, of this scenario and those before it."""
-        reader, _ = reader_of(Place(self.topology, self.directory))
-        return sum(end_of(known) is End.UNACCOUNTED for known in reader.read().values())
+        return len(audited(Place(self.topology, self.directory)).counted()[End.UNACCOUNTED])
 
 
 def validation_topology() -> Topology:

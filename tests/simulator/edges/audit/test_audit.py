@@ -24,7 +24,7 @@ from simulator.edges.trigger.retries import Retries
 from simulator.edges.trigger.trigger import Policy, Trigger
 from simulator.topology import Topology, parse, places
 from tests.simulator.gateways import gateway
-from tests.simulator.running import running
+from tests.simulator.running import running, until
 from tests.simulator.typed import COMMAND
 
 SOON: Final = Retries(interval_s=0.01, factor=1, attempts=2)
@@ -113,12 +113,6 @@ class System:
                 yield consumer
                 trigger.stop()
             scope.cancel()
-
-
-async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again."""
-    while not await holds():  # noqa: ASYNC110
-        await trio.sleep(0.01)
 
 
 # The ways

@@ -12,21 +12,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 import trio
 
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
+from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identifier, user_message
 from simulator.base.log import node_log
-from simulator.client import Client, Reject, connect
-from simulator.client.envelope import Envelope
+from simulator.client import Client, MessageId, ReceivedMessage, Reject, connect
+from simulator.client.envelope import Envelope, FailureNote
+from simulator.edges.failed.failures import note_of
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.retries import Retries
 from simulator.edges.trigger.trigger import CORRELATION, Policy, Trigger
 from simulator.topology import Topology, parse, places
-from tests.simulator.running import Log, running_with_client
+from tests.simulator.running import Log, running_with_client, until
 from tests.simulator.typed import COMMAND
 
 COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "600"))
@@ -36,6 +39,8 @@ DESK: Final = """
 [node.desk.queue.orders]
 transactional = true
 [node.desk.queue.errors]
+transactional = true
+[node.desk.queue.notes]
 transactional = true
 """
 FOR_GOOD: Final = {0: "no-customer: there is none", 1: "no-stock: it is sold out"}
@@ -124,8 +129,10 @@ class Typed:
 
 
 async def until_there_are(client: Client, count: int, queue: str) -> None:
-    while (await waiting(client))[queue] < count:  # noqa: ASYNC110
-        await trio.sleep(0.02)
+    async def are_there() -> bool:
+        return (await waiting(client))[queue] >= count
+
+    await until(are_there)
 
 
 async def waiting(client: Client) -> dict[str, int]:
@@ -215,6 +222,48 @@ async def test_dead_letters_are_on_the_same_desk(desk: Client, topology: Topolog
     shown = await typed.run("show", sent[2])
     assert shown.startswith(f"{sent[2]} for desk\\orders: NACK_RECEIVE_REJECTED, 20")
     assert "body: 2" in shown
+
+
+async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Path) -> None:
+    """Whoever may send to a queue could have an operator send his message to any other, and its id settled."""
+    typed = Typed(tmp_path)
+    [other] = await desk.send_many("notes", [Draft(body=b"other", transactional=True)])
+    named = message_identifier.encode(MessageIdentifier(other.manager, other.ordinal))
+    for note, correlation_id, queue in (
+        (FailureNote(failure="in doubt", message=str(other), queue=r"desk\orders"), bytes(20), "notes"),
+        (FailureNote(failure="in doubt", message=str(other), queue=r"desk\notes"), named, "notes"),
+        (FailureNote(failure="in doubt", message=str(other), queue=r"nowhere\orders"), named, "notes"),
+    ):
+        extension = msgspec.json.encode(note)
+        draft = Draft(body=b"forged", transactional=True, extension=extension, correlation_id=correlation_id)
+        await desk.send_many(queue, [draft])
+    assert await typed.listed() == []
+    assert "0 messages sent once more" in await typed.run("retry", "--all")
+    assert (await waiting(desk))["notes"] == 4
+
+
+def test_a_copy_is_a_trigger_s_by_where_it_comes_from(topology: Topology) -> None:
+    """In another queue than the one that it names, and from the node that has that."""
+    ours, theirs = topology.nodes["desk"].guid, Guid(bytes(15) + b"1")
+    for source, where, is_copy in (
+        (ours, "errors", True),
+        (ours, "orders", False),
+        (theirs, "errors", False),
+    ):
+        note = FailureNote(failure="in doubt", message=str(MessageId(ours, 7)), queue="orders")
+        message = user_message(
+            source=source,
+            destination_manager=ours,
+            destination=17,
+            message_id=9,
+            sent_time_s=0,
+            body=b"",
+            extension=msgspec.json.encode(note),
+            correlation_id=message_identifier.encode(MessageIdentifier(ours, 7)),
+        )
+        found = note_of(topology, "desk", where, ReceivedMessage(encode_packet(message)))
+        assert (found is not None) is is_copy
+        assert found is None or found.queue == r"desk\orders"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
-import trio
 
 from simulator.client import Client, Reject, connect
 from simulator.edges.gateway.fullness import Fullness
 from simulator.topology import Topology, parse
 from tests.simulator.gateways import gateway
-from tests.simulator.running import Log, running
+from tests.simulator.running import Log, running, until
 
 SMALL = """
 [node.near]
@@ -35,12 +33,6 @@ between = ["near", "far"]
 @pytest.fixture
 def topology() -> Topology:
     return parse(SMALL, "small").with_free_ports()
-
-
-async def until(holds: Callable[[], Awaitable[object]]) -> None:
-    """Ask again and again."""
-    while not await holds():  # noqa: ASYNC110
-        await trio.sleep(0.02)
 
 
 class Both:

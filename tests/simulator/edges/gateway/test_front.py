@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -16,7 +17,7 @@ from trio.testing import MockClock
 from mqproto.bodies import Tree, body_of_text, read_body
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
 from simulator.client import Client, connect
-from simulator.client.envelope import Envelope
+from simulator.client.envelope import Envelope, FailureNote
 from simulator.edges.gateway import names
 from simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
 from simulator.edges.gateway.refusals import MEANINGS, Code
@@ -161,6 +162,15 @@ async def test_what_is_not_transactional_is_on_disk_too_and_has_its_properties(
     assert message.record.user.recoverable
     assert message.record.user.time_to_be_received_s == 3_600
     assert message.record.properties.correlation_id == b"\x0a" * 20
+
+
+async def test_an_extension_that_says_that_a_message_failed_is_refused(producer: httpx.AsyncClient) -> None:
+    """`mqproto failed retry` would send it to the queue that it names, whoever may send there."""
+    note = msgspec.json.encode(FailureNote(failure="in doubt", queue=r"destination\orders"))
+    headers = {"MQ-Extension": base64.b64encode(note).decode()}
+    answer = await producer.post(NOTES, content=b"", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+    assert "MQ-Extension: a trigger alone says" in answer.json()["message"]
 
 
 async def test_the_other_properties_are_carried_as_they_are(
