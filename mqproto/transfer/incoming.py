@@ -94,6 +94,8 @@ class IncomingSequence:
         self.held_queue = held_queue
         self.identifier = TxSequenceId(ordinal=0, time_stamp=0)
         self.number = 0
+        self._turned_away = self.identifier
+        """The sequence of the last message that came early and was not held."""
         self.reject_count = 0
         self.last_access_s = now.utc_s
         self.reply_to = ReplyTo(self.source, None)
@@ -120,11 +122,13 @@ class IncomingSequence:
     def place(self) -> tuple[TxSequenceId, int] | None:
         """What an OrderAck says: the last message accepted; None if there was none.
 
-        If what is held is of a later sequence, its sender keeps nothing of those before, and of that one nothing is
-        here yet. If messages of it were acknowledged, this store is one of an earlier moment, and they are lost.
+        If what is held, or came early and may not be held, is of a later sequence, its sender keeps nothing of those
+        before, and of that one nothing is here yet. If messages of it were acknowledged, this store is one of an
+        earlier moment, and they are lost.
         """
-        if self._order and self._order[0][0] > self.identifier:
-            return self._order[0][0], 0
+        early = self._order[0][0] if self._order else self._turned_away
+        if early > self.identifier:
+            return early, 0
         return (self.identifier, self.number) if self.number else None
 
     @property
@@ -168,6 +172,7 @@ class IncomingSequence:
             or self.held_bytes + size_bytes > self._settings.held_bytes_limit
         ):
             self.overflow_count += 1
+            self._turned_away = header.tx_sequence_id
             return Verdict.OVERFLOW
         return Verdict.HOLD
 

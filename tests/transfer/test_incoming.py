@@ -310,3 +310,18 @@ def test_a_message_that_comes_after_an_order_ack_asks_for_another_at_whatever_mo
 def test_the_name_of_a_held_queue_tells_the_whole_key(name: QueueName) -> None:
     key = (guid_of("a"), 12, name)
     assert key_of_held(held_name(key)) == key
+
+
+def test_an_early_message_that_may_not_be_held_is_answered_that_nothing_of_its_sequence_is_here() -> None:
+    """A stranger's: if this store was put back, what it sends again would be early for ever."""
+    sequence = a_sequence()
+    assert sequence.place is None
+    assert sequence.take(a_header(2, identifier=SECOND), 100, may_hold=False) is Verdict.OVERFLOW
+    assert sequence.place == (SECOND, 0)
+    assert sequence.take(a_header(1), 100, may_hold=False) is Verdict.ACCEPT
+    assert sequence.place == (SECOND, 0), "its sender has gone on to that one"
+    for number in (1, 2):
+        assert sequence.take(a_header(number, identifier=SECOND), 100, may_hold=False) is Verdict.ACCEPT
+        assert sequence.place == (SECOND, number)
+    assert sequence.take(a_header(9, identifier=SECOND), 100, may_hold=False) is Verdict.OVERFLOW
+    assert sequence.place == (SECOND, 2), "what was accepted of it"
