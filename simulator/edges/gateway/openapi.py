@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from simulator.client.envelope import KEY_LIMIT
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
@@ -11,6 +11,8 @@ from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from simulator.edges.gateway.trail import State
 from simulator.edges.headers import BODY_TYPE, HEADERS
 
+KEY: Final = rf'^[ -~]{{1,{KEY_LIMIT}}}$|^"[ -~]{{1,{KEY_LIMIT}}}"$'
+"""A producer's id; in quotation marks or not, it is the same."""
 OF_ALL = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
 """What any request may be told."""
 OF_MESSAGES = tuple(
@@ -58,7 +60,7 @@ def openapi(policy: Policy) -> dict[str, Any]:
         "summary": "What has become of a message.",
         "parameters": [
             _queue(),
-            _parameter("ID", "path", "The message's own id, as its producer gave it.", required=True),
+            _id(),
         ],
         "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS)},
     }
@@ -126,12 +128,17 @@ def _queue() -> dict[str, Any]:
     )
 
 
+def _id() -> dict[str, Any]:
+    parameter = _parameter("ID", "path", "The message's own id, as its producer gave it.", required=True)
+    parameter["schema"]["pattern"] = KEY
+    return parameter
+
+
 def _key(policy: Policy) -> dict[str, Any]:
     """The header with the producer's id."""
     text = f"The message's own id: printable ASCII, at most {KEY_LIMIT} characters."
     parameter = _parameter(policy.key_header, "header", text, required=policy.require_key)
-    # In quotation marks or not, it is the same id.
-    parameter["schema"] |= {"minLength": 1, "maxLength": KEY_LIMIT + 2}
+    parameter["schema"]["pattern"] = KEY if policy.require_key else f"{KEY}|^$"
     return parameter
 
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from mqproto.base.errors import UsageError
+from simulator.client.envelope import KEY_LIMIT
 from simulator.edges.forwarding import ALWAYS, Forwarding
 from simulator.edges.gateway.admission import Tokens
-from simulator.edges.gateway.front import Policy, refused
-from simulator.edges.gateway.openapi import openapi
+from simulator.edges.gateway.front import Policy, _key, refused
+from simulator.edges.gateway.openapi import KEY, openapi
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
 from simulator.edges.headers import HEADERS
 from tests.conformance import ROOT
+
+LONG = st.integers(KEY_LIMIT - 2, KEY_LIMIT + 2).map("x".__mul__)
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -91,6 +98,19 @@ def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
     post = openapi(Policy(key_field="id"))["paths"]["/queues/{NAME}/messages"]["post"]
     assert [each["name"] for each in post["parameters"]] == ["NAME", *HEADERS, *ALWAYS]
     assert "the field id" in post["description"]
+
+
+@given(st.text(st.characters(codec="ascii")) | st.text() | LONG | LONG.map('"{}"'.format))
+def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str) -> None:
+    try:
+        _key(text)
+        is_taken = True
+    except UsageError:
+        is_taken = False
+    post = openapi(Policy())["paths"]["/queues/{NAME}/messages"]["post"]
+    pattern = next(each["schema"]["pattern"] for each in post["parameters"] if "pattern" in each["schema"])
+    assert (re.search(pattern.replace("$", r"\Z"), text) is not None) is is_taken
+    assert (re.search(KEY.replace("$", r"\Z"), text) is not None) is (is_taken and text != "")
 
 
 def test_what_is_referred_to_is_there() -> None:
