@@ -172,7 +172,7 @@ class Row:
             BenchError: it took too long, as when a message was lost.
         """
         flushes_before = await self.flushes()
-        cpu_before_s = self._cpu_s()
+        cpu_before_s = {**self.cpu_s(), CLIENT: time.process_time()}
         start_s = trio.current_time()
         with trio.move_on_after(takes_s + patience_s(count)) as patience:
             async with trio.open_nursery() as nursery:
@@ -184,13 +184,13 @@ class Row:
             raise BenchError(f"{count:,} messages took more than {patience_s(count):,.0f} s")
         await self.until_settled(count)
         settled_s = trio.current_time()
-        cpu_s = self._cpu_s()
+        cpu_s = {**self.cpu_s(), CLIENT: time.process_time()}
         flushes = await self.flushes()
         return Flow(
             messages=count,
             duration_s=end_s - start_s,
             settled_s=settled_s - start_s,
-            cpu_s={name: _difference(cpu_before_s[name], cpu_s[name]) for name in cpu_before_s},
+            cpu_s={name: difference(cpu_before_s[name], cpu_s[name]) for name in cpu_before_s},
             flushes={name: flushes[name] - flushes_before[name] for name in flushes},
             delays_ms=traffic.delays_ms,
         )
@@ -218,9 +218,10 @@ class Row:
             if name in self.supervisor.running
         }
 
-    def _cpu_s(self) -> dict[str, float | None]:
-        nodes = {name: self.supervisor.running[name].cpu_s() for name in self.names}
-        return {**nodes, CLIENT: time.process_time()}
+    def cpu_s(self) -> dict[str, float | None]:
+        """User and system time of each node that runs, since it was started; None where the kernel does not tell."""
+        running = self.supervisor.running
+        return {name: running[name].cpu_s() for name in self.names if name in running}
 
 
 async def waiting(client: Client) -> int:
@@ -271,5 +272,6 @@ async def row(topology: Topology, profiles: Path | None = None) -> AsyncIterator
             yield Row(supervisor, clients)
 
 
-def _difference(before_s: float | None, after_s: float | None) -> float | None:
+def difference(before_s: float | None, after_s: float | None) -> float | None:
+    """What came since; None if either is not known."""
     return None if before_s is None or after_s is None else after_s - before_s

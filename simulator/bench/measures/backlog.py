@@ -28,6 +28,7 @@ from simulator.bench.load.row import (
     Flow,
     Row,
     comes_true,
+    difference,
     in_a_row,
     patience_s,
     row,
@@ -194,6 +195,7 @@ class _Bench:
         self._accepted_per_s: list[float] = []
         self._moved_per_s: list[float] = []
         self._drained_per_s: list[float] = []
+        self._cpu_us: dict[str, list[float]] = {"accepted": [], "taken": [], "received": []}
         self._listens_s: list[float] = []
         self._serves_s: list[float] = []
 
@@ -211,9 +213,11 @@ class _Bench:
         self._tell(f"{self._messages:,} messages are sent to a node that is down")
         start_s = trio.current_time()
         await supervisor.kill(DESTINATION)
+        before_s = self._row.cpu_s()
         await self._traffic.send_fast(self._messages)
         self._accepted_per_s.append(self._messages / (trio.current_time() - start_s))
         await self._until_all_wait()
+        self._note_cpu("accepted", self._messages, before_s)
         self.look("waiting")
         for number in range(kills):
             self._tell(f"{INTERMEDIATE} is killed, {number + 1} of {kills}")
@@ -227,7 +231,9 @@ class _Bench:
         """The destination is back, and takes all of them."""
         self._tell(f"{self._messages:,} messages move on to {DESTINATION}")
         started = await self._row.supervisor.start(DESTINATION)
+        before_s = self._row.cpu_s()
         await self._row.until_settled(self._messages)
+        self._note_cpu("taken", self._messages, before_s)
         self._moved_per_s.append(self._messages / (trio.current_time() - started.ready_s))
         self.resent = await self._resent()
 
@@ -246,14 +252,22 @@ class _Bench:
         left = self._traffic.unreceived
         self._tell(f"{left:,} messages are received")
         start_s = trio.current_time()
+        before_s = self._row.cpu_s()
         with trio.move_on_after(patience_s(left)):
             await self._traffic.receive(left)
+        self._note_cpu("received", left, before_s)
         self._drained_per_s.append(left / (trio.current_time() - start_s))
         self._traffic.check()
         await self._row.until_settled(left)
         await self._traffic.take(QUEUE, timeout_s=0)
         self._traffic.check()
         self.look("drained")
+
+    def _note_cpu(self, what: str, messages: int, before_s: Mapping[str, float | None]) -> None:
+        """Note what the nodes have spent on each message since then, all of them together."""
+        spent_s = [difference(before_s[name], now_s) for name, now_s in self._row.cpu_s().items()]
+        if messages and None not in spent_s:
+            self._cpu_us[what].append(1e6 * sum(filter(None, spent_s)) / messages)
 
     def _tell(self, words: str) -> None:
         self._told(f"{self._what}: {words}")
@@ -295,6 +309,10 @@ class _Bench:
             Figure("accepted", "messages/s", tuple(self._accepted_per_s)),
             Figure(f"taken by {DESTINATION} once it was up", "messages/s", tuple(self._moved_per_s)),
             Figure("received by one consumer at the end", "messages/s", tuple(self._drained_per_s)),
+            *(
+                Figure(f"CPU of the three nodes, {what}", "µs/message", tuple(taken))
+                for what, taken in self._cpu_us.items()
+            ),
         ]
 
 
