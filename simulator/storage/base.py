@@ -25,11 +25,10 @@ from mqproto.wire.guid import Guid, guid_text
 from simulator.base.storeerrors import ADVICE, DamageError, StoreError, finds_no_room
 from simulator.storage.checksums import (
     MESSAGE_COLUMNS,
-    hurt_message,
-    is_whole,
     message_checksum,
     row_checksum,
     whole_message,
+    whole_packets,
     whole_rows,
 )
 from simulator.storage.files import LOG_HEADER_BYTES, PAGE_BYTES, Files
@@ -142,8 +141,8 @@ class Tables:
         self._node = node
         self.is_upgraded = False
         """Whether they were of version 0.5, and got their checksums now."""
-        self._read_through: dict[int, int | None] = {}
-        """Of a queue that was read to its end, the highest key that it had then; what lies before is all there."""
+        self._come_since: dict[int, int] = {}
+        """Of a queue that was read to its end and found whole, how many messages it has got since."""
         self._may_grow = True
         witness = self._found_witness()
         self._log_path = log_path(path)
@@ -295,6 +294,8 @@ class Tables:
             keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
             self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks), sum(checksums))
             self._last_keys[queue] = max(self._last_keys.get(queue, 0), max(keys))
+            if queue in self._come_since:
+                self._come_since[queue] += len(keys)
 
     def remove(self, sizes: dict[int, Size]) -> None:
         """Remove messages, which are there, by key.
@@ -424,15 +425,22 @@ class Tables:
         """
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self.db.execute(found, (first, last))) as cursor:
-            for columns in cursor:
-                if columns[0] not in gone:
-                    if not is_whole(*columns):
-                        raise hurt_message(*columns)
-                    yield columns[0], columns[1], bool(columns[3])
-        queue = first >> POSITION_BITS
-        if self._read_through.get(queue) != (newest := self._last_keys.get(queue)):
-            see_that_all_messages_are_there(self.db, queue)
-            self._read_through[queue] = newest
+            yield from whole_packets(row for row in cursor if row[0] not in gone)
+        self._see_that_none_is_missing(first >> POSITION_BITS)
+
+    def _see_that_none_is_missing(self, queue: int) -> None:
+        """A queue that was read to its end has all its messages.
+
+        That takes as long as the queue is, so it is seen again only when a half of them is new: a queue that grows is
+        read to its end again and again.
+        """
+        come = self._come_since.get(queue)
+        if come is not None:
+            [(count,)] = self._rows("SELECT message_count FROM queue WHERE queue = ?", (queue,)) or [(0,)]
+            if 2 * come < count or not come:
+                return
+        see_that_all_messages_are_there(self.db, queue)
+        self._come_since[queue] = 0
 
     def expiring(self) -> Generator[tuple[int, int]]:
         """`expires_s` and key of the messages that have one, in order. Close the iterator."""

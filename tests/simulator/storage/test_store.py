@@ -38,6 +38,7 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import LIMITS, Limits, Store
 from simulator.storage.disk import Disk
 from simulator.storage.files import SystemFile
+from simulator.storage.opening.complete import see_that_all_messages_are_there
 from simulator.storage.recent import joined
 from simulator.storage.store import REMOVALS
 from simulator.storage.tables import LAST_POSITION, LAYOUT
@@ -618,6 +619,26 @@ def test_a_message_that_is_lost_under_an_open_store_is_missed_when_its_queue_is_
             shell.commit()
         with pytest.raises(StoreError, match="queue 1 has 2 messages, and had 3"):
             numbers(store)
+
+
+def test_a_queue_that_grows_is_counted_again_when_half_of_it_is_new(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads to its end, behind what the log has, would count all that waits each time."""
+    counted: list[int] = []
+
+    def see(db: sqlite3.Connection, queue: int) -> None:
+        see_that_all_messages_are_there(db, queue)
+        counted.append(db.execute("SELECT count(*) FROM message").fetchone()[0])
+
+    monkeypatch.setattr("simulator.storage.base.see_that_all_messages_are_there", see)
+    with Store(path, NODE, limits=TINY) as store:
+        store.commit(Writes(queues=QUEUES))
+        for number in range(1, 401):
+            store.commit(Writes(messages=[one(number, bytes(200))]))
+            store.read(ReadPage(1, max(0, number - 100), 1_000, 2**20, ReadBy.WINDOW))
+    assert len(counted) > 3
+    assert all(later >= 2 * earlier - 1 for earlier, later in pairwise(counted))
 
 
 def test_a_message_in_the_place_of_another_is_noticed_when_its_queue_is_read(path: Path) -> None:
