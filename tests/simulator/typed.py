@@ -77,7 +77,10 @@ def topology_file(folder: Path, name: str = "three-node") -> Path:
 def node(
     file: Path, directory: Path, name: str = "sender", limit_bytes: int | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`mqproto node FILE NAME` as long as the block lasts; no file of its own may grow beyond the limit."""
+    """`mqproto node FILE NAME` as long as the block lasts; no file of its own may grow beyond the limit.
+
+    With one it leaves no bytecode, of which the limit would cut the end.
+    """
 
     def limit() -> None:
         if limit_bytes is not None:
@@ -85,8 +88,11 @@ def node(
 
     command = [*COMMAND, "node", str(file), name, "--directory", str(directory)]
     said = directory / "stderr"
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"} if limit_bytes is not None else None
     with said.open("wb") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=limit)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=limit, env=environment
+        )
     with process:
         try:
             assert process.stdout is not None
