@@ -41,7 +41,7 @@ from mqproto.wire import (
     UserMessage,
     acknowledgment_in,
     decode_message,
-    with_hop_counted,
+    passed_on,
     without_session_header,
 )
 from mqproto.wire.glance import (
@@ -278,20 +278,18 @@ class Arrivals:
             priority_of(packet, flags),
             order=goes_to_private(packet, flags, ORDER_QUEUE),
         )
-        packet = with_hop_counted(without_session_header(packet))
-        name = head.source_queue_manager, head.message_id
-        if transactional and queue.waits(packet, name):
+        packet = passed_on(packet)
+        is_stored = recoverable or not queue.window.fits
+        joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
+        if not transactional:
+            self._outbound.put(queue, joining)
+        elif not self._outbound.pass_on(queue, joining, (head.source_queue_manager, head.message_id)):
             self._waypoints.duplicate_dropped(packet)
             return
         self.forwarded_count += 1
-        if recoverable or not queue.window.fits:
+        if is_stored:
             self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
-        joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
-        if transactional:
-            self._outbound.pass_on(queue, joining, name)
-        else:
-            self._outbound.put(queue, joining)
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 

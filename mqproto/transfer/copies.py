@@ -67,7 +67,7 @@ class Copies:
             return None
         name = identifier_of(packet)
         copy = self.waiting(name)
-        if copy is None or copy <= position or not self.waits(name, packet):
+        if copy is None or copy <= position or not self.is_same(copy, packet):
             return None
         del self._places[name]
         return copy
@@ -89,11 +89,8 @@ class Copies:
             return position
         return None
 
-    def waits(self, name: MessageName, packet: bytes) -> bool:
-        """Whether a message that has come waits as it is."""
-        position = self._places.get(name)
-        if position is None:
-            return False
+    def is_same(self, position: int, packet: bytes) -> bool:
+        """Whether the message that waits there has these bytes."""
         if position in self._hashes:
             return self._hashes[position] == hash(packet)
         message = self._in_memory(position)

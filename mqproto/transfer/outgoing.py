@@ -215,18 +215,18 @@ class OutgoingQueue(Lane):
                     self.copies.is_back(message)
         return deadline_s
 
-    def waits(self, packet: bytes, name: MessageName) -> bool:
-        """Whether a transactional message of others, which has come again, waits here as it is."""
-        return self.copies.waits(name, packet)
+    def pass_on(self, message: Joining, name: MessageName, writes: PendingWrites) -> bool:
+        """A transactional message of others joins; False if it has come again and waits here as it is.
 
-    def pass_on(self, message: Joining, name: MessageName, writes: PendingWrites) -> None:
-        """A transactional message of others joins. If an earlier copy of it waits with other bytes, that one leaves.
-
-        The bytes differ if the sender has withdrawn the message before it: PreviousTxSequenceNumber is another. Then
-        the new copy goes to the end, as the store never uses a place twice; its destination holds what overtakes it.
+        If an earlier copy of it waits with other bytes, that one leaves. The bytes differ if the sender has withdrawn
+        the message before it: PreviousTxSequenceNumber is another. Then the new copy goes to the end, as the store
+        never uses a place twice; its destination holds what overtakes it.
         """
         waiting = self.copies.waiting(name)
         if waiting is not None:
+            if self.copies.is_same(waiting, message.packet):
+                return False
             self.delete(waiting, writes)
         self.join(message, writes)
         self.copies.joined(name, self.last_position, message.packet)
+        return True

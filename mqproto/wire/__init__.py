@@ -48,6 +48,7 @@ from mqproto.wire.lenient import (
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.patch import (
+    passed_on,
     with_hop_counted,
     with_message_class,
     with_place,
@@ -113,6 +114,7 @@ __all__ = [
     "inspect_stream",
     "message_identifier",
     "order_ack",
+    "passed_on",
     "session_ack",
     "sid_from_text",
     "sid_text",

@@ -75,6 +75,25 @@ def with_hop_counted(packet: bytes) -> bytes:
     return b"".join((packet[:_HOPS], bytes((bits + 1,)), packet[_HOPS + 1 :]))
 
 
+def passed_on(packet: bytes) -> bytes:
+    """A UserMessage as a routing server passes it on: RC is one higher, and it has no SessionHeader.
+
+    It is `with_hop_counted` of `without_session_header`, with one copy of the body.  [MS-MQMQ] 2.2.19.2
+
+    Raises:
+        UsageError: RC is 29 already; look at `hop_count` first.
+    """
+    flags, size = _head.unpack_from(packet)
+    bits = packet[_HOPS]
+    if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
+        raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
+    passed = bytearray(packet)
+    del passed[size:]
+    _base_flags.pack_into(passed, _BASE_FLAGS, flags & ~_SESSION)
+    passed[_HOPS] = bits + 1
+    return bytes(passed)
+
+
 def with_previous_number(packet: bytes, number: int) -> bytes:
     """A transactional UserMessage with another PreviousTxSequenceNumber.  [MS-MQMQ] 2.2.20.5
 

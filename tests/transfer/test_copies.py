@@ -26,11 +26,9 @@ class Intermediate(Carrier):
         )
         packet = a_packet(number, message_id=number, transaction=header)
         name = identifier_of(packet)
-        if self.queue.waits(packet, name):
-            return False
-        self.queue.pass_on(Joining(packet, number, recoverable=True), name, self.writes)
+        joins = self.queue.pass_on(Joining(packet, number, recoverable=True), name, self.writes)
         self.commit()
-        return True
+        return joins
 
     def stored_numbers(self) -> list[int]:
         return [header_of(row.packet).tx_sequence_number for row in self.store.messages.values()]

@@ -14,6 +14,7 @@ from mqproto.wire import (
     UserMessage,
     decode_packet,
     encode_packet,
+    passed_on,
     with_hop_counted,
     with_message_class,
     with_previous_number,
@@ -77,6 +78,18 @@ def test_rc_goes_as_high_as_it_may_and_no_higher(hop_count: int) -> None:
         return
     message.user.hop_count += 1
     assert with_hop_counted(data) == encode_packet(message)
+
+
+@given(user_messages())
+def test_what_is_passed_on_has_one_more_hop_and_no_session_header(message: UserMessage) -> None:
+    data = encode_packet(message)
+    if message.user.hop_count == MAXIMUM_HOP_COUNT:
+        with pytest.raises(UsageError, match="hop_count is 29 already"):
+            passed_on(data)
+        return
+    message.user.hop_count += 1
+    message.base.session_header, message.session = False, None
+    assert passed_on(data) == encode_packet(message)
 
 
 @given(user_messages(), st.integers(0, 0xFFFFFFFE))

@@ -20,13 +20,12 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
-from mqproto.transfer.copies import Copies
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.pending import PendingWrites
-from mqproto.wire import MessageClass, SessionHeader
+from mqproto.wire import MessageClass, SessionHeader, without_session_header
 from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
 from simulator.world.plants.planting import plant
 
@@ -225,10 +224,10 @@ def intermediates_that_number(sound: Any) -> Any:
     return forward
 
 
-@plant(arrivals, "with_hop_counted", "forwarded_as_it_came")
+@plant(arrivals, "passed_on", "forwarded_as_it_came")
 def forget_to_count_the_hop(sound: Any) -> Any:
     """A message goes on as if nobody had passed it on."""
-    return lambda packet: packet
+    return without_session_header
 
 
 # Queues, windows and sessions
@@ -528,10 +527,12 @@ def remember_less_than_a_window(sound: Any) -> Any:
     return lambda self, manager, window_size: sound(self, manager, 1)
 
 
-@plant(Copies, "waits", "all_is_accounted_for", "nothing_is_retained", "what_was_lost_is_sent_again")
+@plant(OutgoingQueue, "pass_on", "all_is_accounted_for", "nothing_is_retained", "what_was_lost_is_sent_again")
 def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
     """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
-    return lambda self, name, packet: name in self._places
+    return lambda self, message, name, writes: (
+        name not in self.copies._places and sound(self, message, name, writes)
+    )
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
