@@ -18,11 +18,29 @@ from tests.pair import Net, at, chain, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 SETTINGS = Settings(try_connect_interval_ms=500)
-DEADXACT, DEADLETTER = SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value
+DEADXACT, DEADLETTER, JOURNAL = (
+    SystemQueue.DEADXACT.value,
+    SystemQueue.DEADLETTER.value,
+    SystemQueue.JOURNAL.value,
+)
 
 
 def a_net(*names: str, settings: Settings = SETTINGS) -> Net:
     return chain(*names, queues=[ORDERS, NOTES], settings=settings)
+
+
+def two_ways() -> Net:
+    """From `a` to `c`: over `b`, and over `d` if that cannot be reached."""
+    net = Net()
+    for name in "abdc":
+        net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
+    for name in "abd":
+        net.route(name, "c", *{"a": "bd", "b": "c", "d": "c"}[name])
+    net.route("c", "a", "b", "d")
+    net.route("b", "a", "a")
+    net.route("d", "a", "a")
+    net.start()
+    return net
 
 
 def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
@@ -87,6 +105,26 @@ def test_an_intermediate_sets_it_aside_and_tells_its_sender_whose_next_one_bridg
     assert letters(net, "b", DEADXACT) == [(b"bad", MessageClass.NACK_HOP_COUNT_EXCEEDED)]
     assert letters(net, "a", DEADXACT) == [(b"bad", MessageClass.NACK_HOP_COUNT_EXCEEDED)]
     assert not net.nodes["a"].store.waiting(QueueKind.SEQUENCE)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_what_arrived_by_another_way_is_no_dead_letter_at_its_sender_when_a_copy_is_set_aside() -> None:
+    net = two_ways()
+    net.blocked.add(frozenset("bc"))
+    for body in ("one", "bad", "two", "six"):
+        net.send("a", at("c"), body, transactional=True, journal_negative=True, journal_positive=True)
+    net.run()
+    net.blocked.add(frozenset("ab"))
+    net.cut("a", "b")
+    net.pass_ms(60_000)
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.blocked.clear()
+    net.pass_ms(60_000)
+    assert len(noted(net, "b", "message-set-aside")) == 1
+    assert letters(net, "a", DEADXACT) == []
+    assert net.receive("c", "orders") == [b"one", b"bad", b"two", b"six"]
+    net.pass_ms(2_000)
+    assert letters(net, "a", JOURNAL) == [(body, 0) for body in (b"one", b"bad", b"two", b"six")]
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -270,15 +308,7 @@ def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes
 
 
 def test_what_one_next_hop_refuses_goes_over_another() -> None:
-    net = Net()
-    for name in "abdc":
-        net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
-    for name in "abd":
-        net.route(name, "c", *{"a": "bd", "b": "c", "d": "c"}[name])
-    net.route("c", "a", "b", "d")
-    net.route("b", "a", "a")
-    net.route("d", "a", "a")
-    net.start()
+    net = two_ways()
     refuse(net, "b", lambda chunk: b"bad" in chunk)
     for body in ("one", "bad", "two", "six"):
         net.send("a", at("c"), body, transactional=True)
