@@ -51,7 +51,7 @@ class Refusals:
         for suspect in trial.answered(neighbour.index, completed):
             if queue_of(suspect.entry).awaits(suspect.entry.position):
                 self._set_aside(neighbour, suspect)
-        if trial.is_quiet and not neighbour.has_messages:
+        if not trial.one_at_a_time and not neighbour.has_messages:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:

@@ -190,15 +190,40 @@ def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_a
     assert len(closings) == 7, "three at first, three alone, and one that proves it"
 
 
-def test_two_side_by_side_are_found_though_one_alone_is_more_than_may_wait_in_memory() -> None:
+@pytest.mark.parametrize("count", [2, 3])
+def test_those_side_by_side_are_found_though_one_alone_is_more_than_may_be_on_its_way(count: int) -> None:
     net = a_net("a", "c", settings=replace(SETTINGS, in_flight_bytes=300))
     refuse(net, "c", lambda chunk: b"bad" in chunk)
-    bad = [net.send("a", at("c", 17), "bad" * 200, recoverable=True) for _ in range(2)]
-    for _ in range(4):
+    bad = [net.send("a", at("c", 17), "bad" * 200, recoverable=True) for _ in range(count)]
+    for _ in range(12):
         net.send("a", at("c", 17), "sound" * 200, recoverable=True)
     net.pass_ms(200_000)
     assert sorted(noted(net, "a", "message-set-aside")) == bad
-    assert net.receive("c", "notes") == [b"sound" * 200] * 4
+    assert net.receive("c", "notes") == [b"sound" * 200] * 12
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [replace(SETTINGS, window_size=1), replace(SETTINGS, in_flight_bytes=300)],
+    ids=["window", "bytes in flight"],
+)
+def test_two_in_queues_that_take_turns_are_found_though_each_session_ends_with_another(
+    settings: Settings,
+) -> None:
+    """Only one message is on its way at a time, so none is unanswered when three sessions in a row end."""
+    net = a_net("a", "c", settings=settings)
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.send("a", at("c"), "bad", transactional=True)
+    net.send("a", at("c", 17), "bad", recoverable=True)
+    net.pass_ms(60_000)
+    for number in range(10):
+        net.send("a", at("c"), f"order {number}", transactional=True)
+        net.send("a", at("c", 17), f"note {number}", recoverable=True)
+        net.pass_ms(10_000)
+    net.pass_ms(200_000)
+    assert net.receive("c", "orders") == [b"order %d" % number for number in range(10)]
+    assert sorted(net.receive("c", "notes")) == [b"note %d" % number for number in range(10)]
+    assert len(noted(net, "a", "message-set-aside")) == 2
 
 
 def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:

@@ -149,7 +149,6 @@ QUICK: Final = {
     "never-look-for-what-is-refused": 27,
     "let-no-other-pass-a-suspect": 34,
     "wait-for-what-waits": 807,
-    "keep-a-copy-of-what-is-refused": 4093,
     "go-on-with-the-sequence-that-was-found": 51,
     "send-before-the-sequence-before-is-done": 0,
     "reuse-the-identifiers-of-another-life": 60,
