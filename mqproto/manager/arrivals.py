@@ -264,7 +264,12 @@ class Arrivals:
             message = decode_message(packet)
             foreign = head.source_queue_manager != self._identity
             if not transactional or foreign or self._confirmations.came_back(message):
-                self._refuse(Arrival(message, packet, remote), MessageClass.NACK_HOP_COUNT_EXCEEDED)
+                # Of our own another copy may have gone another way, and have arrived.
+                self._refuse(
+                    Arrival(message, packet, remote),
+                    MessageClass.NACK_HOP_COUNT_EXCEEDED,
+                    in_doubt=transactional and not foreign,
+                )
             else:
                 self._waypoints.duplicate_dropped(packet)
             return
@@ -293,13 +298,14 @@ class Arrivals:
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 
-    def _refuse(self, arrival: Arrival, message_class: MessageClass) -> None:
+    def _refuse(self, arrival: Arrival, message_class: MessageClass, *, in_doubt: bool = False) -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
         message, packet, remote = arrival
         self._note_refusal(message, packet, message_class, remote)
         reply_to = self._outbound.reply_to(message, remote)
         packet = without_session_header(packet)
-        self._endings.append(Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to))
+        ending = Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to, in_doubt=in_doubt)
+        self._endings.append(ending)
 
     def _note_refusal(
         self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote

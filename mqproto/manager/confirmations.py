@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.base.moment import Moment
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
+from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.readings import may_be_ours, meant_by, number_in
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.spellings import IncomingSequences
@@ -43,6 +44,21 @@ ORDER_QUEUE_NAME: Final = "order_queue$"
 ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)
 
 
+class Word(NamedTuple):
+    """What was said of one message, until it is acted upon.
+
+    position: of the FinalAck in the order queue. An OrderAck is in no queue: it has 0, and says that the message
+        reached its own.
+    of_destination: whether the destination has said it, and not a queue manager where a copy of the message has ended.
+    place: identifier and number, by which a FinalAck finds a message in doubt.
+    """
+
+    position: int
+    message_class: int
+    of_destination: bool = True
+    place: tuple[TxSequenceId, int] | None = None
+
+
 class Confirmations:
     """Takes OrderAcks and FinalAcks, and finds the message that each FinalAck decides.
 
@@ -52,6 +68,9 @@ class Confirmations:
 
     Of a message in doubt the dead letter is read in the same way. After an OrderAck the message waits for its FinalAck
     as any other; after a FinalAck it ends as that says.
+
+    The word of a queue manager on the way is weaker than that of the destination. It tells of the end of one copy, and
+    others may have gone another way. It counts only while the OrderAck is awaited, and leaves the message in doubt.
     """
 
     def __init__(
@@ -71,9 +90,8 @@ class Confirmations:
         self._doubts = doubts
         self._waypoints = desk.waypoints
         self._reads: list[ReadPage] = []
-        self._undecided: dict[tuple[int, int], tuple[int, int]] = {}
-        """By final queue and MessageID, or by the lane of dead letters and the position there: position in the order
-        queue, message class. An OrderAck is in no queue, and says that the message reached its own."""
+        self._undecided: dict[tuple[int, int], Word] = {}
+        """By final queue and MessageID, or by the lane of dead letters and the position there."""
         known = next((row for row in state.queues if (row.kind, row.name) == ORDER), None)
         self._queue, self._last = (known.queue, known.last_used) if known is not None else (0, 0)
         for key, packet in state.resident:
@@ -143,7 +161,7 @@ class Confirmations:
         """Messages of ours with numbers from one to another arrived, as far as they are in doubt; whether any is."""
         doubts = list(self._doubts.between(identifier, first, last))
         for doubt in doubts:
-            self._decide(self._doubts.lane, doubt.letter, 0, MessageClass.ACK_REACH_QUEUE)
+            self._decide(self._doubts.lane, doubt.letter, Word(0, MessageClass.ACK_REACH_QUEUE))
         return bool(doubts)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
@@ -218,7 +236,8 @@ class Confirmations:
     ) -> None:
         """One of our messages was received by an application, or refused for good.  3.1.5.7
 
-        Only the destination may say so; of a message that went too far, the queue manager that saw it last.  3.1.5.8.2
+        Only the destination may say so; of a message that went too far, the queue manager that saw it last (3.1.5.8.2),
+        and that counts for nothing once the destination has the message.
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
@@ -232,17 +251,19 @@ class Confirmations:
             return
         sequence = succession.speaking_of(identifier)
         current = identifier == sequence.identifier
-        foreign = not self._outbound.speaks_for(sequence, source, remote)
-        if (current and not sequence.was_sent(number)) or (
-            foreign and not (remote.is_proven and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED)
-        ):
+        by_destination = self._outbound.speaks_for(sequence, source, remote)
+        is_a_copys = remote.is_proven and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
+        counts = by_destination or (is_a_copys and self._is_awaited(sequence, body))
+        if (current and not sequence.was_sent(number)) or not counts:
             self._note_stray("FinalAck", body, source, remote)
             return
         self._waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
-        if message_class != MessageClass.ACK_RECEIVE:
-            facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
+        facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
+        if not by_destination:
+            self._notes.append(Note("message-ended-on-its-way", {**facts, "by": guid_text(source)}))
+        elif message_class != MessageClass.ACK_RECEIVE:
             self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
-        self._keep(sequence, body, message_class, message, packet)
+        self._keep(sequence, body, Word(0, message_class, by_destination), message, packet)
         if current and message_class == MessageClass.ACK_RECEIVE:
             self._arrived_in_doubt(identifier, sequence.first_proven(number), number)
             self._arrived_through(sequence, number, now, named=False)
@@ -250,6 +271,11 @@ class Confirmations:
             sequence.withdraw(number, self._writes)
         self._writes.force()
         self._outbound.wake(sequence)
+
+    def _is_awaited(self, sequence: OutgoingSequence, body: FinalAckBody) -> bool:
+        """Whether the destination has not said yet that it has a message, nor anybody what has become of it."""
+        is_current = body.tx_sequence_id == sequence.identifier
+        return is_current and sequence.is_kept(sequence.base + body.tx_sequence_number)
 
     def _note_stray(self, kind: str, body: OrderAckBody | FinalAckBody, source: Guid, remote: Remote) -> None:
         facts: dict[str, str | int] = {
@@ -266,17 +292,22 @@ class Confirmations:
         self,
         sequence: OutgoingSequence,
         body: FinalAckBody,
-        message_class: int,
+        word: Word,
         message: UserMessage,
         packet: bytes,
     ) -> None:
         """Keep a FinalAck until what it decides is on disk, and read the message that it decides.
 
-        Copies of a message that were refused together are answered together; the first word holds.
+        Copies of a message that were refused together are answered together; the first word of its destination holds.
         """
         place = self._place_of(sequence, body)
-        if not place[0] or self._undecided.get(place, (0, 0))[0]:
+        if not place[0]:
             return
+        before = self._undecided.get(place)
+        if before is not None and before.position:
+            if before.of_destination or not word.of_destination:
+                return
+            self._writes.urgent().remove(self._queue, before.position, before.position)
         if not self._queue:
             self._queue = self._outbound.next_queue()
             self._writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
@@ -286,7 +317,7 @@ class Confirmations:
             MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),
             ORDER_QUEUE_NAME,
         )
-        self._decide(*place, self._last, message_class)
+        self._decide(*place, word._replace(position=self._last, place=_place_in(body)))
 
     def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:
         """Where the message waits that a FinalAck decides: its queue and its position; no queue if none can."""
@@ -303,14 +334,20 @@ class Confirmations:
         succession = self._outbound.succession(body.tx_sequence_id.time_stamp)
         assert succession is not None, "it was kept for a sequence"
         sequence = succession.speaking_of(body.tx_sequence_id)
-        self._decide(*self._place_of(sequence, body), position, message.properties.message_class)
+        message_class = message.properties.message_class
+        by_destination = (
+            message_class != MessageClass.NACK_HOP_COUNT_EXCEEDED
+            or message.user.source_queue_manager == sequence.destination_manager
+        )
+        word = Word(position, message_class, by_destination, _place_in(body))
+        self._decide(*self._place_of(sequence, body), word)
 
-    def _decide(self, queue: int, place: int, position: int, message_class: int) -> None:
+    def _decide(self, queue: int, place: int, word: Word) -> None:
         if (queue, place) not in self._undecided:
             self._reads.append(ReadPage(queue, place - 1, 1, 1, ReadBy.OUTCOME))
-        elif not position:
+        elif not word.position:
             return  # The FinalAck says more.
-        self._undecided[queue, place] = (position, message_class)
+        self._undecided[queue, place] = word
 
     def pages(self) -> list[ReadPage]:
         """The messages to read now: one page for each."""
@@ -320,18 +357,24 @@ class Confirmations:
     def loaded(self, page: ReadPage, rows: list[tuple[int, bytes, bool]]) -> None:
         """The message that an acknowledgment decides, if it is there."""
         message_id = page.after + 1
-        position, message_class = self._undecided.pop((page.queue, message_id))
-        if position:
-            self._writes.urgent().remove(self._queue, position, position)
+        word = self._undecided.pop((page.queue, message_id))
+        found = [packet for position, packet, _ in rows if position == message_id]
+        if page.queue != self._doubts.lane and not found and word.of_destination and word.place is not None:
+            doubt = self._doubts.at(*word.place)
+            if doubt is not None and doubt.message_id == message_id:
+                self._decide(self._doubts.lane, doubt.letter, word)  # It is a dead letter since.
+                return
+        if word.position:
+            self._writes.urgent().remove(self._queue, word.position, word.position)
         if page.queue == self._doubts.lane:
             doubt = self._doubts.of_letter(message_id)
             if doubt is not None:
-                self._doubt_is_over(doubt, message_class, [row[1] for row in rows if row[0] == message_id])
-            return
-        # Where the message is not there, it asked for no FinalAck, or its outcome was known before.
-        if rows and rows[0][0] == message_id:
+                self._doubt_is_over(doubt, word.message_class, found)
+        elif found:
+            # Where the message is not there, it asked for no FinalAck, or its outcome was known before.
             self._writes.urgent().remove(page.queue, message_id, message_id)
-            self._endings.append(Ending(rows[0][1], message_class, Place.ELSEWHERE))
+            in_doubt = not word.of_destination
+            self._endings.append(Ending(found[0], word.message_class, Place.ELSEWHERE, in_doubt=in_doubt))
 
     def _doubt_is_over(self, doubt: Doubt, message_class: int, letters: list[bytes]) -> None:
         """A destination has told what became of a message in doubt: its dead letter, if it is still there, leaves.
@@ -349,8 +392,14 @@ class Confirmations:
         if message_class != MessageClass.ACK_REACH_QUEUE:
             self._endings.append(Ending(packet, message_class, Place.ELSEWHERE))
             return
+        if not asks_final_ack(decode_message(packet)):
+            return
         succession = self._outbound.succession(doubt.identifier.time_stamp)
         assert succession is not None, "its OrderAck was for one of them"
         sequence = succession.speaking_of(doubt.identifier)
         key = message_key(self._outbound.final_queue_of(sequence), doubt.message_id)
         self._writes.urgent().messages.append(MessageRow(key, packet, doubt.message_id, final_ack=True))
+
+
+def _place_in(body: FinalAckBody) -> tuple[TxSequenceId, int]:
+    return body.tx_sequence_id, body.tx_sequence_number

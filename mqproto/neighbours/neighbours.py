@@ -480,9 +480,7 @@ class Neighbours:
     def _send_one(self, neighbour: Neighbour, trial: Trial, session: Session, now: Moment) -> None:
         """The neighbour refuses something: the next message goes when none is on its way."""
         while session.room and not session.lost():
-            passes_over = trial.lets_pass(neighbour.index) and trial.passes_over(
-                self._settings.in_flight_bytes
-            )
+            passes_over = trial.lets_pass(neighbour.index) and trial.passes_over
             if passes_over and trial.untried:
                 trial.pass_over_untried()
                 continue

@@ -26,6 +26,7 @@ class Refusals:
         self._writes = desk.writes
         self._notes = desk.notes
         self._endings = desk.endings
+        self._waypoints = desk.waypoints
 
     def ended(self, neighbour: Neighbour, lost: list[InFlight]) -> list[InFlight]:
         """A neighbour's session ended with these unanswered; back come those that are next again."""
@@ -50,7 +51,7 @@ class Refusals:
         for suspect in trial.answered(neighbour.index, completed):
             if queue_of(suspect.entry).awaits(suspect.entry.position):
                 self._set_aside(neighbour, suspect)
-        if trial.is_quiet and not neighbour.has_messages:
+        if not trial.one_at_a_time and not neighbour.has_messages:
             neighbour.trial = None
 
     def next(self, neighbour: Neighbour, now: Moment, *, last: bool = False) -> InFlight | None:
@@ -94,8 +95,9 @@ class Refusals:
     def _set_aside(self, neighbour: Neighbour, suspect: Suspect) -> None:
         """Its way ends here, whether or not the neighbour has it: nobody but the neighbour could tell.
 
-        The sender of another's transactional message is told by the FinalAck of one that ended on its way, and believes
-        others than the destination for that class alone.
+        One of our own in a sequence is in doubt, as a copy may have gone another way. The sender of another's
+        transactional message is told by the FinalAck of one that ended on its way, and believes others than the
+        destination for that class alone, as long as the destination has not said more.
         """
         entry = suspect.entry
         queue = queue_of(entry)
@@ -107,10 +109,17 @@ class Refusals:
             return
         queue.release(entry.position)
         queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
-        is_copy = is_transactional(entry.packet) and not isinstance(queue, OutgoingSequence)
-        message_class = MessageClass.NACK_HOP_COUNT_EXCEEDED if is_copy else MessageClass.NACK_DELETED
-        self._endings.append(Ending(entry.packet, message_class, Place.ON_THE_WAY, is_set_aside=True))
         self._notes.append(Note("message-set-aside", self._facts(neighbour, entry)))
+        is_in_sequence = isinstance(queue, OutgoingSequence)
+        is_copy = is_transactional(entry.packet) and not is_in_sequence
+        message_class = MessageClass.NACK_HOP_COUNT_EXCEEDED if is_copy else MessageClass.NACK_DELETED
+        if is_copy and head_of(entry.packet).source_queue_manager == self._identity:
+            # One of ours that came back: what becomes of it is decided where it is kept for its OrderAck.
+            self._waypoints.ended(entry.packet, message_class)
+            return
+        self._endings.append(
+            Ending(entry.packet, message_class, Place.ON_THE_WAY, is_set_aside=True, in_doubt=is_in_sequence)
+        )
 
     def _facts(self, neighbour: Neighbour, entry: InFlight) -> dict[str, str | int]:
         head = head_of(entry.packet)

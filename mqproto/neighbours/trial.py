@@ -3,7 +3,7 @@
 The wire has no refusal: a queue manager that cannot read a packet closes the session, and so does one that is full. So
 the message is found by trial, and what stands behind it goes on.
 
-    sessions end, three times with the same message unanswered
+    sessions end, of those on which a message went three with it unanswered
         │
         ▼
     all that were out go again, one at a time and before others ── they pass ──► as before
@@ -41,7 +41,9 @@ from mqproto.wire.glance import head_of, place_in_sequence
 from mqproto.wire.guid import Guid
 
 CLOSINGS: Final = 3
-"""After how many sessions in a row that ended with the same message unanswered a trial begins."""
+"""After how many sessions that ended with the same message unanswered a trial begins."""
+CLOSINGS_OF: Final = 1_024
+"""Of how many messages that are not on their way now these are counted; where a few go at a time, others go next."""
 REFUSALS: Final = 3
 """How often a suspect is refused alone before others pass it, at first."""
 PROOFS: Final = 2
@@ -120,7 +122,7 @@ class Trial:
         self.untried: list[Suspect] = []
         """Those that were out when the trial began, and have not gone alone yet."""
         self._closings: dict[Place, int] = {}
-        """Of the messages that were out when a session ended last, with how many sessions in a row."""
+        """Of messages that were out when a session ended, with how many; those that were out last come last."""
         self._round = 0
         """How often the neighbour has refused all that was tried."""
 
@@ -129,23 +131,15 @@ class Trial:
         """Whether a message may go only when none is on its way."""
         return bool(self.suspects or self.untried)
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether no session has ended with something unanswered since all was answered."""
-        return not (self.suspects or self.untried or self._closings)
-
     def lets_pass(self, hop: int) -> bool:
         """Whether a suspect was refused so often that others are tried before it goes again."""
         often = REFUSALS << self._round
         return any(each.refused[hop] >= often and hop not in each.proven for each in self.suspects)
 
-    def passes_over(self, limit_bytes: int) -> bool:
-        """Whether the next message is passed over as well: at least one, and more as far as they fit.
-
-        limit_bytes: about how much of what is held back stays in memory.
-        """
-        size_bytes = sum(len(suspect.entry.packet) for suspect in self.suspects)
-        return len(self.suspects) <= self._round and (len(self.suspects) < 2 or size_bytes < limit_bytes)
+    @property
+    def passes_over(self) -> bool:
+        """Whether the next message is passed over as well. They stay in memory, ROUNDS + 1 of them at most."""
+        return len(self.suspects) <= self._round
 
     def ended(self, hop: int, lost: list[InFlight]) -> tuple[list[InFlight], list[Suspect]]:
         """A session ended with these unanswered, in the order in which they were sent: at least one.
@@ -154,8 +148,7 @@ class Trial:
             Those that go back to their queues, and those that are held back from now on.
         """
         if not self.one_at_a_time:
-            self._closings = {_place(entry): self._closings.get(_place(entry), 0) + 1 for entry in lost}
-            if max(self._closings.values()) < CLOSINGS:
+            if self._count_closing(lost) < CLOSINGS:
                 return lost, []
             self._closings.clear()
             self.untried = list(map(Suspect, lost))
@@ -173,6 +166,14 @@ class Trial:
         suspect.refuse(hop)
         self.suspects.append(suspect)
         return [], [suspect]
+
+    def _count_closing(self, lost: list[InFlight]) -> int:
+        """A session ended with these unanswered; the most sessions that did so with one of them."""
+        counts = [self._closings.pop(_place(entry), 0) + 1 for entry in lost]
+        while len(self._closings) > CLOSINGS_OF:
+            del self._closings[next(iter(self._closings))]
+        self._closings.update(zip(map(_place, lost), counts, strict=True))
+        return max(counts)
 
     def give_up(self) -> list[InFlight]:
         """All that is held back, which goes back to its queues."""

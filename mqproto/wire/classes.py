@@ -41,7 +41,7 @@ REFUSALS: Final = {
     MessageClass.NACK_REACH_QUEUE_TIMEOUT: "it did not reach its queue in time",
     MessageClass.NACK_Q_EXCEED_QUOTA: "its queue was full",
     MessageClass.NACK_ACCESS_DENIED: "its sender may not send to the queue",
-    MessageClass.NACK_HOP_COUNT_EXCEEDED: "it passed too many queue managers",
+    MessageClass.NACK_HOP_COUNT_EXCEEDED: "it passed too many queue managers, or one of them could not pass it on",
     MessageClass.NACK_BAD_SIGNATURE: "its signature was wrong",
     MessageClass.NACK_BAD_ENCRYPTION: "it could not be decrypted",
     MessageClass.NACK_NOT_TRANSACTIONAL_Q: "it was transactional and its queue is not",

@@ -333,8 +333,14 @@ def _kept_because(message: MessageStatus, destination: str) -> str:
     if number not in REFUSALS:
         return f"a dead letter to {destination}, class {number:#06x}"
     why = f"{REFUSALS[MessageClass(number)]} ({MessageClass(number).name})"
-    doubt = ", in doubt: it was sent and may have arrived, and leaves this queue if its destination says so"
-    return f"a dead letter to {destination}: {why}" + doubt * message.in_doubt
+    doubt = ""
+    if message.in_doubt:
+        doubt = (
+            ", in doubt: it was sent and may have arrived, and leaves this queue if its destination says so"
+        )
+    elif message.transactional and number == MessageClass.NACK_HOP_COUNT_EXCEEDED:
+        doubt = ", and another copy of it may have arrived: its sender was told"
+    return f"a dead letter to {destination}: {why}{doubt}"
 
 
 def _outgoing_summary(queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:

@@ -443,8 +443,9 @@ class Store:
             return self._segment
         limits, memory_bytes = self._limits, self._recent.messages.memory_bytes
         if self._due is None:
-            # The reserve is used to its end: a segment behind it may have no room for the next record.
-            if memory_bytes > limits.memory_bytes and not (self._older or self._reserve.is_missing):
+            # The reserve is used to its end: a segment behind it may have no room for the next record, also if it is
+            # one that was done with and is a reserve now, a short one.
+            if memory_bytes > limits.memory_bytes and not (self._older or self._reserve.is_short):
                 with suppress(DiskFullError):
                     self._segment = self._next_segment(self._segment)
             # Each segment that is done with is a reserve again, so with none the log is kept as short as can be.

@@ -244,7 +244,8 @@ def _plain(kind: Kind) -> str:
 
 def _has_ended(message: Message) -> bool:
     """Whether it is known what has become of a message."""
-    return bool(message.receipts or message.letters or message.gone or message.deleted or message.refusals)
+    is_told = message.letters or message.refusals or message.lost_copies
+    return bool(message.receipts or message.gone or message.deleted or is_told)
 
 
 def simulate(

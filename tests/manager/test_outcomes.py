@@ -128,8 +128,11 @@ def test_journals_dead_letters_and_final_acks_follow_from_three_bits(way: Way, t
         assert ended(net, name, DEADLETTER) == (failed if at_end else [])
         assert bodies(net, name, JOURNAL) == (positive if name == "a" else [])
         assert {queue.waiting for queue in here.up.status().outgoing} <= {0}
-    kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER, QueueKind.OUTGOING)
-    assert [net.nodes["a"].store.waiting(kind) for kind in kinds] == [0, 0, 0, 0]
+    kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.OUTGOING)
+    assert [net.nodes["a"].store.waiting(kind) for kind in kinds] == [0, 0, 0]
+    # Where a copy went too far, another may have arrived.
+    in_doubt = len(failed) if way.message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED else 0
+    assert net.nodes["a"].store.waiting(QueueKind.ORDER) == in_doubt
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")

@@ -18,11 +18,29 @@ from tests.pair import Net, at, chain, queue
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
 SETTINGS = Settings(try_connect_interval_ms=500)
-DEADXACT, DEADLETTER = SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value
+DEADXACT, DEADLETTER, JOURNAL = (
+    SystemQueue.DEADXACT.value,
+    SystemQueue.DEADLETTER.value,
+    SystemQueue.JOURNAL.value,
+)
 
 
 def a_net(*names: str, settings: Settings = SETTINGS) -> Net:
     return chain(*names, queues=[ORDERS, NOTES], settings=settings)
+
+
+def two_ways() -> Net:
+    """From `a` to `c`: over `b`, and over `d` if that cannot be reached."""
+    net = Net()
+    for name in "abdc":
+        net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
+    for name in "abd":
+        net.route(name, "c", *{"a": "bd", "b": "c", "d": "c"}[name])
+    net.route("c", "a", "b", "d")
+    net.route("b", "a", "a")
+    net.route("d", "a", "a")
+    net.start()
+    return net
 
 
 def refuse(net: Net, name: str, bad: Callable[[bytes], bool]) -> list[int]:
@@ -89,6 +107,26 @@ def test_an_intermediate_sets_it_aside_and_tells_its_sender_whose_next_one_bridg
     assert not net.nodes["a"].store.waiting(QueueKind.SEQUENCE)
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+def test_what_arrived_by_another_way_is_no_dead_letter_at_its_sender_when_a_copy_is_set_aside() -> None:
+    net = two_ways()
+    net.blocked.add(frozenset("bc"))
+    for body in ("one", "bad", "two", "six"):
+        net.send("a", at("c"), body, transactional=True, journal_negative=True, journal_positive=True)
+    net.run()
+    net.blocked.add(frozenset("ab"))
+    net.cut("a", "b")
+    net.pass_ms(60_000)
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.blocked.clear()
+    net.pass_ms(60_000)
+    assert len(noted(net, "b", "message-set-aside")) == 1
+    assert letters(net, "a", DEADXACT) == []
+    assert net.receive("c", "orders") == [b"one", b"bad", b"two", b"six"]
+    net.pass_ms(2_000)
+    assert letters(net, "a", JOURNAL) == [(body, 0) for body in (b"one", b"bad", b"two", b"six")]
+
+
 @pytest.mark.parametrize("transactional", [False, True])
 def test_of_a_neighbour_that_refuses_all_nothing_is_set_aside_and_all_arrives_when_it_is_mended(
     transactional: bool,
@@ -152,15 +190,40 @@ def test_a_suspect_is_not_tried_again_and_again_until_those_behind_it_are_sent_a
     assert len(closings) == 7, "three at first, three alone, and one that proves it"
 
 
-def test_two_side_by_side_are_found_though_one_alone_is_more_than_may_wait_in_memory() -> None:
+@pytest.mark.parametrize("count", [2, 3])
+def test_those_side_by_side_are_found_though_one_alone_is_more_than_may_be_on_its_way(count: int) -> None:
     net = a_net("a", "c", settings=replace(SETTINGS, in_flight_bytes=300))
     refuse(net, "c", lambda chunk: b"bad" in chunk)
-    bad = [net.send("a", at("c", 17), "bad" * 200, recoverable=True) for _ in range(2)]
-    for _ in range(4):
+    bad = [net.send("a", at("c", 17), "bad" * 200, recoverable=True) for _ in range(count)]
+    for _ in range(12):
         net.send("a", at("c", 17), "sound" * 200, recoverable=True)
     net.pass_ms(200_000)
     assert sorted(noted(net, "a", "message-set-aside")) == bad
-    assert net.receive("c", "notes") == [b"sound" * 200] * 4
+    assert net.receive("c", "notes") == [b"sound" * 200] * 12
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [replace(SETTINGS, window_size=1), replace(SETTINGS, in_flight_bytes=300)],
+    ids=["window", "bytes in flight"],
+)
+def test_two_in_queues_that_take_turns_are_found_though_each_session_ends_with_another(
+    settings: Settings,
+) -> None:
+    """Only one message is on its way at a time, so none is unanswered when three sessions in a row end."""
+    net = a_net("a", "c", settings=settings)
+    refuse(net, "c", lambda chunk: b"bad" in chunk)
+    net.send("a", at("c"), "bad", transactional=True)
+    net.send("a", at("c", 17), "bad", recoverable=True)
+    net.pass_ms(60_000)
+    for number in range(10):
+        net.send("a", at("c"), f"order {number}", transactional=True)
+        net.send("a", at("c", 17), f"note {number}", recoverable=True)
+        net.pass_ms(10_000)
+    net.pass_ms(200_000)
+    assert net.receive("c", "orders") == [b"order %d" % number for number in range(10)]
+    assert sorted(net.receive("c", "notes")) == [b"note %d" % number for number in range(10)]
+    assert len(noted(net, "a", "message-set-aside")) == 2
 
 
 def test_new_messages_that_go_first_do_not_keep_the_one_that_is_refused_from_being_found() -> None:
@@ -270,15 +333,7 @@ def test_one_that_the_next_sequence_waits_for_is_tried_until_the_neighbour_takes
 
 
 def test_what_one_next_hop_refuses_goes_over_another() -> None:
-    net = Net()
-    for name in "abdc":
-        net.add(name, ORDERS, NOTES, settings=replace(SETTINGS, window_size=8))
-    for name in "abd":
-        net.route(name, "c", *{"a": "bd", "b": "c", "d": "c"}[name])
-    net.route("c", "a", "b", "d")
-    net.route("b", "a", "a")
-    net.route("d", "a", "a")
-    net.start()
+    net = two_ways()
     refuse(net, "b", lambda chunk: b"bad" in chunk)
     for body in ("one", "bad", "two", "six"):
         net.send("a", at("c"), body, transactional=True)

@@ -20,6 +20,7 @@ from mqproto.wire import (
     UserMessage,
     acknowledgment_in,
     final_ack,
+    guid_text,
     order_ack,
 )
 from simulator.storage.disk import Disk
@@ -37,6 +38,7 @@ NINE = Settings(
     expire_sent=FIGURE_9,
 )
 LATE = MessageClass.NACK_REACH_QUEUE_TIMEOUT
+TOO_FAR = MessageClass.NACK_HOP_COUNT_EXCEEDED
 ASKED: dict[str, Any] = {"transactional": True, "journal_negative": True}
 MINUTE: dict[str, Any] = {**ASKED, "time_to_reach_queue_s": 60}
 
@@ -82,8 +84,10 @@ def say_order_ack(net: Net, number: int) -> None:
     arrive(net, "a", order_ack(**there, message_id=900 + number, sent_time_s=0, body=body), peer="b")
 
 
-def say_final_ack(net: Net, number: int, message_class: int = MessageClass.ACK_RECEIVE) -> None:
-    """A FinalAck of `c` comes to `a`, for the message that was sent with that number."""
+def say_final_ack(
+    net: Net, number: int, message_class: int = MessageClass.ACK_RECEIVE, source: str = "c"
+) -> None:
+    """A FinalAck comes to `a`, for the message that was sent with that number: of `c`, or of one on the way there."""
     [identifier, *_] = [
         one.user.message_id
         for one in sent(net)
@@ -91,10 +95,10 @@ def say_final_ack(net: Net, number: int, message_class: int = MessageClass.ACK_R
     ]
     sequence = header(net, 0).tx_sequence_id
     ack = final_ack(
-        source=guid_of("c"),
+        source=guid_of(source),
         destination_manager=guid_of("a"),
         destination=4,
-        message_id=1_000 + number,
+        message_id=1_000 * ord(source) + number,
         sent_time_s=0,
         message_class=message_class,
         body=FinalAckBody(sequence, number, number - 1, guid_of("a"), identifier),
@@ -236,6 +240,137 @@ def test_both_words_at_once_are_one(net: Net) -> None:
     net.run()
     assert ended(net, "a", DEADXACT) == [(MessageClass.NACK_RECEIVE_REJECTED, b"x")]
     assert net.nodes["a"].store.waiting(QueueKind.FINAL) == net.nodes["a"].store.waiting(QueueKind.ORDER) == 0
+
+
+# The word of a queue manager on the way: only a copy of the message has ended there
+
+
+@pytest.fixture
+def kept() -> Net:
+    """As above, and nothing that was sent expires."""
+    return chain("a", "b", "c", queues=[ORDERS], settings=replace(NINE, expire_sent=KEEP))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize("named", [False, True], ids=["the sequence goes on", "another began"])
+def test_what_is_in_its_queue_has_not_ended_on_its_way(kept: Net, named: bool) -> None:
+    kept.send("a", at("c"), "x", **ASKED, journal_positive=True)
+    if not named:
+        kept.run()
+        kept.blocked.add(frozenset("bc"))
+        kept.cut("b", "c")
+        kept.send("a", at("c"), "y", **ASKED)
+        kept.run()
+        say_order_ack(kept, 1)
+    kept.pass_ms(2_000)
+    say_final_ack(kept, 1, TOO_FAR, "b")
+    assert bodies(kept, "a", DEADXACT) == []
+    assert kept.nodes["a"].note_names().count("stray-acknowledgment") == 1
+    assert kept.nodes["a"].store.waiting(QueueKind.FINAL) == 1
+    say_final_ack(kept, 1)
+    assert bodies(kept, "a", JOURNAL) == [b"x"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.2")
+@pytest.mark.parametrize("last", [MessageClass.ACK_RECEIVE, MessageClass.NACK_RECEIVE_REJECTED])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_ended_on_its_way_is_in_doubt_until_its_destination_has_said_more(
+    kept: Net, last: MessageClass, restart: bool
+) -> None:
+    kept.blocked.add(frozenset("bc"))
+    kept.send("a", at("c"), "x", **ASKED, journal_positive=True)
+    kept.run()
+    say_final_ack(kept, 1, TOO_FAR, "b")
+    assert ended(kept, "a", DEADXACT) == [(TOO_FAR, b"x")]
+    [note] = [note for note in kept.nodes["a"].notes if note.name == "message-ended-on-its-way"]
+    assert note.facts["by"] == guid_text(guid_of("b"))
+    if restart:
+        kept.kill("a")
+        kept.start("a")
+        kept.run()
+    assert in_doubt(kept) == 1
+    say_final_ack(kept, 1, last)
+    received = last == MessageClass.ACK_RECEIVE
+    assert ended(kept, "a", JOURNAL) == ([(0, b"x")] if received else [])
+    assert ended(kept, "a", DEADXACT) == ([] if received else [(last, b"x")])
+    assert in_doubt(kept) == 0
+    assert not any(kept.nodes["a"].store.waiting(kind) for kind in (QueueKind.FINAL, QueueKind.ORDER))
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.7")
+@pytest.mark.parametrize("killed", [None, 1, 2, 3, 4])
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("first", "bc")
+def test_of_both_words_that_of_the_destination_holds_whichever_comes_first(
+    kept: Net, first: str, turns: int, committed: bool, killed: int | None
+) -> None:
+    """The second comes this number of turns after the first, and the sender may be killed meanwhile."""
+    kept.blocked.add(frozenset("bc"))
+    kept.send("a", at("c"), "x", **ASKED, journal_positive=True)
+    kept.run()
+    a = kept.nodes["a"]
+    if killed is not None:
+        a.dies_at, a.dies_committed = a.batch_count + killed, committed
+    run, kept.run = kept.run, lambda turns=0: None  # type: ignore[method-assign]
+    for source in (first, *({"b", "c"} - {first})):
+        if a.core is not None:
+            say_final_ack(kept, 1, TOO_FAR if source == "b" else MessageClass.ACK_RECEIVE, source)
+        for _ in range(turns if a.core is not None else 0):
+            kept.turn("a")
+            if a.core is None:
+                break
+    kept.run = run  # type: ignore[method-assign]
+    kept.run()
+    if a.core is None:
+        kept.start("a")
+        kept.run()
+        for source in "bc":  # Neither was acknowledged, so both come again.
+            say_final_ack(kept, 1, TOO_FAR if source == "b" else MessageClass.ACK_RECEIVE, source)
+    assert bodies(kept, "a", DEADXACT) == []
+    assert bodies(kept, "a", JOURNAL) == [b"x"]
+    kinds = (QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.ORDER)
+    assert not any(a.store.waiting(kind) for kind in kinds)
+
+
+def test_one_on_the_way_ends_no_doubt(net: Net) -> None:
+    three_in_doubt(net)
+    say_final_ack(net, 2, TOO_FAR, "b")
+    assert ended(net, "a", DEADXACT) == [(LATE, b"1"), (LATE, b"2"), (LATE, b"3")]
+    assert in_doubt(net) == 3
+
+
+# Set aside, as its next hop refuses it: a copy may have gone another way
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.6")
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_was_set_aside_is_in_doubt_until_its_destination_has_said_that_it_has_it(
+    kept: Net, restart: bool, asks: bool
+) -> None:
+    def refuse(sender: str, receiver: str, chunk: bytes) -> None:
+        if receiver == "b" and b"bad" in chunk:
+            kept.cut(sender, receiver)
+
+    kept.watch = refuse
+    for body in ("one", "bad", "two", "six"):
+        kept.send("a", at("c"), body, transactional=True, final_ack=asks)
+    kept.pass_ms(60_000)
+    assert ended(kept, "a", DEADXACT) == [(MessageClass.NACK_DELETED, b"bad")]
+    if restart:
+        kept.kill("a")
+        kept.start("a")
+        kept.run()
+    assert in_doubt(kept) == 1
+    say_order_ack(kept, 2)
+    assert bodies(kept, "a", DEADXACT) == []
+    assert in_doubt(kept) == 0
+    waiting = kept.nodes["a"].store.waiting(QueueKind.FINAL)
+    for number in range(1, 5) if asks else ():
+        say_final_ack(kept, number)
+    assert (waiting, kept.nodes["a"].store.waiting(QueueKind.FINAL)) == (4 * asks, 0)
 
 
 # Gaps

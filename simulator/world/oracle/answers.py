@@ -196,7 +196,8 @@ def _misplaced(
         return None if found.spot is Spot.HELD else "it is held"
     if found.queue != queue.name:
         return f"in {found.queue}: it is in {queue.name}"
-    if queue.name == SystemQueue.DEADXACT and message is not None and message.in_doubt:
+    is_sources = message is not None and message.burst.source == node.name
+    if queue.name == SystemQueue.DEADXACT and message is not None and message.in_doubt and is_sources:
         return None if found.in_doubt or message.refusals or message.is_unsure else "it is in doubt"
     is_watched = message is not None and message.kind.transactional and not is_systems(queue.name)
     if message is None or not is_watched or message.was_forgotten:

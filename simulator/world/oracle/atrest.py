@@ -13,7 +13,7 @@ from mqproto.wire import MessageClass, guid_text
 from simulator.world.network.links import STRANGER
 from simulator.world.oracle.doubts import is_list_of_doubts, letter_is_true, was_let_go
 from simulator.world.oracle.invariants import BAD_DST_Q, DELETED, is_systems
-from simulator.world.oracle.ledger import SET_ASIDE, Ledger
+from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import guid_of
 from simulator.world.scenarios.traffic import LATE, Promise
@@ -34,7 +34,10 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
                 return f"{message} was accepted, was not received and is no dead letter"
         elif message.deleted or message.letters:
             continue
-        elif not (message.told or message.refusals or message.gone) and not kind.endings & LATE:
+        elif (
+            not (message.told or message.refusals or message.lost_copies or message.gone)
+            and not kind.endings & LATE
+        ):
             return f"{message} was accepted and is nowhere"
         elif kind.undeliverable and not message.told:
             return f"{message} was refused, and {message.burst.source} was not told"
@@ -45,7 +48,7 @@ def journals_are_complete(ledger: Ledger) -> str | None:
     """What was sent with JP set is in its source's journal, once, if it was received."""
     for message in ledger.accepted:
         # Its source was rid of it before it heard what became of it.
-        rid = {DELETED, BAD_DST_Q} | (SET_ASIDE if message.body in ledger.refused else frozenset())
+        rid = {BAD_DST_Q, DELETED} if message.deleted else {BAD_DST_Q}
         if message.is_unsure or any(message_class in rid for _, message_class in message.letters):
             continue
         if message.kind.draft.get("journal_positive") and message.journaled != message.receipts:

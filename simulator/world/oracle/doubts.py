@@ -1,4 +1,7 @@
-"""What must hold of dead letters in doubt: of messages that were sent, may have arrived, and were over at their source.
+"""What must hold of dead letters in doubt: of messages that were sent, may have arrived, and were given up.
+
+A message is given up when its time is over, when its next hop refuses it, and when some queue manager says that it
+ended on its way: only a copy has ended there.
 
 For a time one may be a dead letter and have arrived, or been received, as well. In the end one of both is true.
 """
@@ -17,13 +20,17 @@ from simulator.world.scenarios.traffic import Message
 
 def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) -> bool:
     """Whether a dead letter of this class at a node leaves open whether the message has arrived."""
-    return (
-        node.settings.expire_sent == FIGURE_9
-        and message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT
-        and node.name == message.burst.source
-        and message.kind.transactional
-        and message.identity in node.left
-    )
+    if (
+        node.name != message.burst.source
+        or not message.kind.transactional
+        or message.identity not in node.left
+    ):
+        return False
+    if message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT:
+        return node.settings.expire_sent == FIGURE_9
+    if message_class == MessageClass.NACK_DELETED:
+        return not node.has_purged  # By an operator, who wants it to be gone.
+    return message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
 
 
 def is_list_of_doubts(queue: QueueRow) -> bool:
@@ -47,11 +54,18 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 
 
 def letter_is_true(message: Message) -> str | None:
-    """When all is at rest, what was received is no dead letter, and the letter of what was refused tells why."""
-    classes = {message_class for _, message_class in message.letters}
-    if not message.in_doubt or message.is_unsure or MessageClass.NACK_DELETED in classes:
+    """When all is at rest, what was received is no dead letter, and the letter of what was refused tells why.
+
+    Of one that asked for no FinalAck its destination may not have said what became of it.
+    """
+    classes = {message_class for node, message_class in message.letters if node == message.burst.source}
+    if (
+        not message.in_doubt
+        or message.is_unsure
+        or (message.deleted and MessageClass.NACK_DELETED in classes)
+    ):
         return None
-    if message.receipts and classes:
+    if message.receipts and classes and message.kind.asks_final_ack:
         return f"{message} was received and is a dead letter, in doubt, and its destination has said so"
     if message.refusals and not classes & set(message.refusals):
         return f"{message} was refused with {message.refusals}, and its dead letter tells {classes}"

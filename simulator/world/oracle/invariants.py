@@ -161,6 +161,8 @@ def endings_have_reasons(
         return None
     if message_class not in allowed:
         return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
+    if message.kind.transactional and [name for name, _ in message.letters].count(message.burst.source) > 1:
+        return f"{message} is a dead letter twice where it was sent"
     if message.kind.transactional and message.body not in ledger.refused:
         # That there was no queue is told while a copy of it may come to one that is made meanwhile.
         could_arrive = message_class in (DELETED, BAD_DST_Q) or is_in_doubt(node, message, message_class)
@@ -191,16 +193,24 @@ def intermediates_keep_no_sequences(node: WatchedNode, writes: Writes) -> str | 
 def final_acks_tell_the_truth(
     ledger: Ledger, node: WatchedNode, message: Message, message_class: int
 ) -> str | None:
-    """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2"""
+    """A FinalAck says that an application has a message for good, or why none ever will.  [MS-MQQB] 3.1.7.2.2
+
+    That of a node on the way says that a copy has ended there. The node cannot know of others, which may have arrived:
+    what the source makes of it is asked when it is a dead letter, and when all is at rest.
+    """
     if message.is_unsure:
         return None
     if message_class == MessageClass.ACK_RECEIVE:
         return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
-    if message.receipts:
+    is_a_copys = node.name != message.burst.target and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
+    if message.receipts and not is_a_copys:
         return f"{node.name} says that {message} ended with {message_class:#06x}, and it was received"
     if message_class not in ledger.endings_of(message):
         return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
-    message.refusals.append(message_class)
+    if is_a_copys:
+        message.lost_copies += 1
+    else:
+        message.refusals.append(message_class)
     return _over_too_soon(ledger, node, message, message_class)
 
 
@@ -367,7 +377,8 @@ def gaps_are_bridged(
     for other in passed:
         if not ledger.has_ended(node, other):
             return f"{node.name} sends {message} as if {other} were not before it, which has not ended"
-    if named is not None and named.letters and not (named.arrivals or named.refusals or named.is_unsure):
+    is_letter = named is not None and any(name == node.name for name, _ in named.letters)
+    if named is not None and is_letter and not (named.arrivals or named.refusals or named.is_unsure):
         return f"{node.name} sends {message} behind {named}, which is a dead letter and never comes"
     return None
 

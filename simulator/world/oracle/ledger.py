@@ -103,6 +103,8 @@ class Ledger:
         """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
             return True
+        if message.lost_copies:
+            return True
         deadline_s = self.reach_deadline_s(message)
         return deadline_s is not None and self.latest_utc_s(node.now_ms) > deadline_s
 
@@ -134,6 +136,7 @@ class Ledger:
     def sent_again(self, node: WatchedNode, letter: Message, message_id: int) -> Message:
         """A dead letter was sent once more, as a message of its own."""
         self.tally["sent again"] += 1
+        letter.sent_again = True
         return self.submitted(node, letter.burst, letter.body, message_id)
 
     def stream_of(self, burst: Burst, kind: Kind) -> Stream:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mqproto.base.configuration import FIGURE_9
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
@@ -41,6 +40,8 @@ from simulator.world.scenarios.traffic import REPLIES, Message
 HOP_COUNT: Final = UserHeader.hop_count.mask
 LETTERS: Final = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
 WAYPOINTS: Final = frozenset(Waypoint)
+TOLD: Final = frozenset({"message-refused-by-destination", "message-ended-on-its-way"})
+"""The notes by which a source says that it was told how a message ended, and that it was not received."""
 
 
 class Oracle:
@@ -93,8 +94,7 @@ class Oracle:
         if writes.queues:
             queues = queues | {queue.queue: queue for queue in writes.queues}
         self._turned_away.clear()
-        if node.settings.expire_sent == FIGURE_9:
-            self._recalled(node, queues, writes)
+        self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
         """By key, what is put into local queues, or held for them."""
         for row in writes.messages:
@@ -166,8 +166,9 @@ class Oracle:
                 continue
             for row in node.disk.between(first, last):
                 message = self.ledger.message_in(row.packet)
-                if message is not None:
-                    message.letters.pop()
+                letter = node.name, decode_message(row.packet).properties.message_class
+                if message is not None and letter in message.letters and not message.sent_again:
+                    message.letters.remove(letter)
                     self.ledger.tally["dead letter recalled"] += 1
                     self.check("recalled_for_a_reason", doubts.recalled_for_a_reason(node, message))
 
@@ -379,10 +380,10 @@ class Oracle:
                 continue
             self.ledger.tally[f"note {note.name}"] += 1
             facts = note.facts
-            if note.name == "message-refused-by-destination":
+            if note.name in TOLD:
                 message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
                 if message is not None:
-                    message.told.append(int(facts["class"]))
+                    message.told.append(int(facts.get("class", MessageClass.NACK_HOP_COUNT_EXCEEDED)))
             elif note.name == "message-refused":
                 source = guid_from_text(str(facts["source"]))
                 message = self.ledger.messages.get(identity(source, int(facts["message_id"])))

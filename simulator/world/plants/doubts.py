@@ -6,6 +6,7 @@ from typing import Any
 
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.expiration import Expiration
+from mqproto.neighbours.refusals import Refusals
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.sequence import OutgoingSequence
@@ -18,6 +19,36 @@ from simulator.world.plants.planting import plant
 def take_any_later_number_for_a_proof(sound: Any) -> Any:
     """An OrderAck proves all that has lower numbers, also what was passed over by what it is for."""
     return lambda self, number: 1
+
+
+@plant(Confirmations, "_is_awaited", "recalled_for_a_reason", "letters_are_true", "endings_have_reasons")
+def believe_that_what_has_arrived_ended_on_its_way(sound: Any) -> Any:
+    """The end of a copy is that of the message, though its destination has said that it has it."""
+    return lambda self, sequence, body: True
+
+
+@plant(Confirmations, "loaded", "letters_are_true", "whereabouts_tell_the_truth")
+def take_the_end_of_a_copy_for_that_of_the_message(sound: Any) -> Any:
+    """Its dead letter says nothing of another copy, and stays when that was received."""
+
+    def loaded(self: Confirmations, *arguments: Any) -> None:
+        sound(self, *arguments)
+        if self._endings:
+            self._endings[-1] = self._endings[-1]._replace(in_doubt=False)
+
+    return loaded
+
+
+@plant(Refusals, "_set_aside", "letters_are_true", "whereabouts_tell_the_truth")
+def take_what_was_set_aside_for_lost(sound: Any) -> Any:
+    """The dead letter of what the next hop refuses says nothing of a copy that went another way."""
+
+    def set_aside(self: Refusals, *arguments: Any) -> None:
+        sound(self, *arguments)
+        if self._endings:
+            self._endings[-1] = self._endings[-1]._replace(in_doubt=False)
+
+    return set_aside
 
 
 @plant(Doubts, "__init__", "letters_are_true", "whereabouts_tell_the_truth")
@@ -40,10 +71,10 @@ def leave_the_letter_where_it_is(sound: Any) -> Any:
     return recall
 
 
-@plant(Confirmations, "_place_of", "letters_are_true", "nothing_is_retained")
+@plant(Doubts, "at", "letters_are_true", "nothing_is_retained", "whereabouts_tell_the_truth")
 def look_for_late_words_among_what_had_its_order_ack(sound: Any) -> Any:
     """A FinalAck finds no dead letter."""
-    return lambda self, sequence, body: (sequence.final_queue, body.message_id)
+    return lambda self, identifier, number: None
 
 
 @plant(Expiration, "_end_on_disk", "letters_are_true", "whereabouts_tell_the_truth")

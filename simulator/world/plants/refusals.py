@@ -7,7 +7,6 @@ from typing import Any
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.trial import Trial
-from mqproto.transfer.copies import Copies
 from simulator.world.plants.planting import plant
 
 
@@ -21,12 +20,6 @@ def never_look_for_what_is_refused(sound: Any) -> Any:
 def let_no_other_pass_a_suspect(sound: Any) -> Any:
     """What was refused alone goes again with each session, though others wait for their resend."""
     return lambda self, neighbour, trial, suspect: False
-
-
-@plant(Copies, "later_copy", "nothing_is_retained", "what_was_lost_is_sent_again")
-def keep_a_copy_of_what_is_refused(sound: Any) -> Any:
-    """What was sent again while the first copy was out alone is refused like it, as if the neighbour refused all."""
-    return lambda self, position, packet: None
 
 
 @plant(Neighbour, "count", "nothing_is_retained", "what_was_lost_is_sent_again")

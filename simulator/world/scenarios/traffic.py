@@ -30,6 +30,8 @@ NOWHERE: Final = 99
 
 LATE: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
 """How a message whose time is over may end."""
+WISHES: Final = frozenset({"final_ack", "journal_positive", "journal_negative"})
+"""What a draft may have that asks for a FinalAck."""
 
 
 class Promise(Enum):
@@ -73,6 +75,11 @@ class Kind:
     def dead_lettered(self) -> bool:
         """Whether it is kept in a dead-letter queue if it ends unreceived."""
         return bool(self.draft.get("journal_negative"))
+
+    @property
+    def asks_final_ack(self) -> bool:
+        """Whether its source waits for the word of what became of it in the end."""
+        return self.transactional and bool(WISHES & self.draft.keys())
 
     def draft_at(self, source: Guid) -> Mapping[str, Any]:
         """The draft's fields for a message of this source."""
@@ -240,11 +247,15 @@ class Message:
     deleted: bool = False
     """Whether it left its way where an operator had deleted what was to be sent."""
     refusals: list[int] = field(default_factory=list)
-    """The classes of the negative acknowledgments that were sent for it."""
+    """The classes of the negative acknowledgments that its destination has sent for it."""
+    lost_copies: int = 0
+    """How often a queue manager on its way has said that it ended there; another copy may arrive."""
     letters: list[tuple[str, int]] = field(default_factory=list)
     """Where it was put into a dead-letter queue, and with which class."""
     in_doubt: bool = False
     """Whether it was put into a dead-letter queue when it might have arrived."""
+    sent_again: bool = False
+    """Whether an operator has sent its dead letter once more, as another message."""
     journaled: int = 0
     """How often it was put into its source's journal."""
     told: list[int] = field(default_factory=list)

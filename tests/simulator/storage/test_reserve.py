@@ -192,6 +192,26 @@ def test_the_reserve_is_used_to_its_end_though_memory_has_more_than_it_should() 
     assert log_of(files) <= begun
 
 
+def test_it_is_used_to_its_end_also_where_a_segment_that_was_done_with_is_a_short_reserve_now() -> None:
+    """In the short one the next record may have no room, and the tables none for what came before."""
+    files, limits = new_files(), LIMITS._replace(segment_bytes=2_000, memory_bytes=2_000)
+    store = opened(files, limits)
+    store.commit(DECLARED)
+    store.commit(Writes(messages=[one(number, bytes(1_000)) for number in range(1, 21)]))
+    store.close()
+    store = opened(files, limits)
+    store.commit(Writes(removals=[(message_key(LOCAL, 1), message_key(LOCAL, 20))]))
+    files.room_bytes = files.size_bytes + 1
+    each = count(21)
+    while RESERVE.name not in files.names(PATH.parent) or len(files.read(RESERVE)) == RESERVE_BYTES:
+        store.commit(Writes(messages=[one(next(each), BODY)]))
+    begun = log_of(files)
+    for _ in range(15):
+        store.commit(Writes(messages=[one(next(each), BODY)]))
+    assert log_of(files) == begun
+    assert store.room_bytes
+
+
 def test_what_has_left_makes_room_in_the_tables_for_what_comes_in_its_place() -> None:
     """As dead letters do: each takes as much as what becomes one."""
     files = new_files()
