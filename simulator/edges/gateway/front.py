@@ -69,6 +69,7 @@ class Policy:
     require_key: whether a message without one is refused.
     tokens, rate: None for none.
     forwarding: which headers travel to the consumer.
+    https, certificates: whether HTTPS is served, and whether to those alone who show a certificate.
     """
 
     key_header: str = KEY_HEADER
@@ -78,6 +79,8 @@ class Policy:
     rate: Rate | None = None
     forwarding: Forwarding = field(default_factory=Forwarding)
     room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
+    https: bool = False
+    certificates: bool = False
 
     @property
     def key_place(self) -> str:
@@ -324,7 +327,8 @@ def _refused_as(code: Code) -> Iterator[None]:
 
 def _only(method: str, request: Request) -> None:
     if request.method != method and (method, request.method) != ("GET", "HEAD"):
-        raise Refusal(Code.METHOD_NOT_ALLOWED, f"{method}: this path takes nothing else")
+        allowed = "GET, HEAD" if method == "GET" else method
+        raise Refusal(Code.METHOD_NOT_ALLOWED, f"{allowed}: this path takes nothing else")
 
 
 def _too_large(what: str, most_bytes: int) -> Refusal:
@@ -368,7 +372,7 @@ def _options(request: Request, queue: Queue) -> MessageOptions:
     for name in request.header_names:
         if name.startswith("mq-") and name not in known:
             raise UsageError(f"there is no header {name[:80]}; {nearest(name, HEADERS)}")
-    if queue.transactional and request.header(PRIORITY):
+    if queue.transactional and _one(request, PRIORITY):
         raise UsageError(
             f"{queue.name} is transactional, and has its messages in order: leave {PRIORITY} out"
         )

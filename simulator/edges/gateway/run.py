@@ -174,6 +174,8 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
         tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
         forwarding=Forwarding(options.forward_headers),
+        https=options.tls_certificate is not None,
+        certificates=options.tls_clients is not None,
     )
 
 
