@@ -1,7 +1,23 @@
 """HTTP/1.1 for strangers: every size, count and time of theirs has a limit. h11 has the protocol, trio the sockets.
 
-hypercorn was tried first. A client that sent its body byte by byte was never cut off, one that did not read its answer
-kept the server from ending, and the number of connections had no limit; so the connections are served here.
+Servers that others keep up were tried, and each leaves strangers something without an end. Limits were 10 s for all,
+where there is a setting; "never" is not in 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
+
+                                      here          hypercorn 0.18   granian 2.8.7    uvicorn 0.54, h11 or httptools
+    a body of a byte a second         503 in 10 s   never            never            never
+    a client that does not read       11 s          never            never            never
+    a head of a byte a second         503 in 10 s   10 s             10 s             never
+    3,000 heads that do not end       1,000, 503    3,000            2,049            3,000
+    they are closed within            8 s           11 s             20 s             never
+    an honest client meanwhile        503 at once   200 at once      200 in 8 s       200 at once
+    a header of 60 KB; of 20 MB       431; 431      200; 431         200; 431         200; 400 or 200
+    of 29 requests as those below     29 refused    18               18               17 or 24
+    HTTP/1.0                          200           200              200              200
+    SIGTERM, a slow request           200           200              200              200
+    and a client that does not read   ends in 11 s  never            ends in 10 s     ends in 10 s
+    on trio                           yes           yes              no               no
+
+h2 is HTTP/2 as h11 is HTTP/1.1, and no server. So the connections are served here:
 
     a whole head        within `head_s`, `head_bytes`, with the handshake of TLS before it; a connection may be idle for
                         `head_s` too
