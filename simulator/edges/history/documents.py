@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,7 +20,6 @@ from sqlalchemy import (
     Insert,
     and_,
     case,
-    delete,
     func,
     insert,
     literal_column,
@@ -38,12 +36,12 @@ from mqproto.edge.exactlyonce import Entry
 from simulator.base.storeerrors import primary_code
 from simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
 from simulator.edges.history.errors import HistoryError, explained
+from simulator.edges.history.forgetting import forget, same_scope
 from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
-from simulator.edges.history.tables import LAYOUT, NOT_STARTED, STARTED, documents, layouts, metadata
+from simulator.edges.history.tables import KEEP_S, LAYOUT, NEW, STARTED, documents, layouts, metadata, migrate
 
 EXPIRE_EVERY_S: Final = 10.0
-EXPIRE_ROWS: Final = 1_000
-"""How often what is too old is deleted, and how much of it at a time."""
+"""How often what is too old is deleted."""
 BUSY_PAUSE_S: Final = 0.02
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
@@ -142,7 +140,8 @@ class Documents:
 
     Args:
         url: see databases.py.
-        keep_s: how long an entry is kept after it has changed. What was started is kept until it ends.
+        keep_s: how long an entry is kept after it has changed, by all who use the history from now on; None for as long
+            as it says itself. What was started is kept until it ends.
         clock: the time, in seconds since 1970.
 
     Raises:
@@ -150,11 +149,13 @@ class Documents:
         HistoryError: the database cannot be had, or is another program's, or of another mqproto.
     """
 
-    def __init__(self, url: str, keep_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, url: str, keep_s: float | None, clock: Callable[[], float]) -> None:
         where = parsed(url)
         self.name = name_of(where)
         """In errors."""
-        self._keep_s = keep_s
+        self._chosen_s = keep_s
+        self.keep_s, self.since_s = KEEP_S, 0.0
+        """As of `layouts`."""
         self._clock = clock
         self._expire_at_s = clock()
         self._engine = engine_for(where)
@@ -262,7 +263,7 @@ class Documents:
 
     def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Answer]:
         table, records = documents.c, {}
-        for wanted in _same_scope((call.scope, call.key) for call in calls):
+        for wanted in same_scope((call.scope, call.key) for call in calls):
             found = db.execute(
                 select(table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome).where(
                     wanted
@@ -292,20 +293,21 @@ class Documents:
         now_s = self._clock()
         if now_s < self._expire_at_s:
             return
-        table = documents.c
-        oldest = (
-            select(table.scope, table.key)
-            .where(NOT_STARTED, table.changed_s <= now_s - self._keep_s)
-            .order_by(table.changed_s)
-            .limit(EXPIRE_ROWS)
-            .with_for_update(skip_locked=True)
-        )
         with self._engine.begin() as db:
-            found = [(scope, key) for scope, key in db.execute(oldest)]
-            for these in _same_scope(found):
-                db.execute(delete(documents).where(these))
-        if len(found) < EXPIRE_ROWS:
+            self.keep_s = db.execute(select(layouts.c.keep_s)).scalar() or self.keep_s
+            is_all = forget(db, self.keep_s, now_s)
+        if is_all:
             self._expire_at_s = now_s + EXPIRE_EVERY_S
+
+    def forgotten(self) -> tuple[int, float]:
+        """How many messages gateways had accepted that are not remembered any more, and when the last of them changed.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        with explained(self.name), self._engine.connect() as db:
+            count, last_s = db.execute(select(layouts.c.forgotten, layouts.c.forgotten_s)).one()
+        return count, last_s
 
     def _set_up(self) -> None:
         """Make the tables where there are none, and see that they are of this layout."""
@@ -331,11 +333,16 @@ class Documents:
         metadata.create_all(db)
         found = db.execute(select(layouts.c.layout)).scalars().all()
         if not found:
-            db.execute(insert(layouts).values(layout=LAYOUT))
+            db.execute(insert(layouts).values(layout=LAYOUT, **NEW))
+        elif found == [1]:
+            migrate(db, self._clock())
         elif found != [LAYOUT]:
             raise HistoryError(
                 f"{self.name}: it has layout {found[0]}, and this mqproto knows {LAYOUT}: use the mqproto that made it"
             )
+        if self._chosen_s is not None:
+            db.execute(update(layouts).values(keep_s=self._chosen_s))
+        self.keep_s, self.since_s = db.execute(select(layouts.c.keep_s, layouts.c.since_s)).one()
 
 
 def change_statement(insertion: Insertion) -> Insert:
@@ -366,15 +373,6 @@ def change_statement(insertion: Insertion) -> Insert:
         set_=changes,
         where=or_(and_(gives_way, not_(is_theirs)), is_repeated),
     ).returning(old.scope, old.key, old.attempts)
-
-
-def _same_scope(places: Iterable[tuple[str, str]]) -> Iterator[ColumnElement[bool]]:
-    """Conditions, one for each scope, that find these documents by the index; SQLite takes none for a list of pairs."""
-    keys_of = defaultdict[str, set[str]](set)
-    for scope, key in places:
-        keys_of[scope].add(key)
-    for scope, keys in keys_of.items():
-        yield and_(documents.c.scope == scope, documents.c.key.in_(keys))
 
 
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:

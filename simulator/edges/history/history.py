@@ -42,7 +42,6 @@ from simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Not
 
 __all__ = ["DocumentHistory", "FencedError", "HistoryError", "Leader", "Record", "open_history"]
 
-KEEP_S: Final = 30 * 24 * 3_600.0
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
 """Characters of a key; of a scope or owner. PostgreSQL indexes no more, if each takes four bytes."""
@@ -55,22 +54,23 @@ TICKET_BITS: Final = 62
 
 @asynccontextmanager
 async def open_history(
-    url: str, *, keep_s: float = KEEP_S, clock: Callable[[], float] = time.time
+    url: str, *, keep_s: float | None = None, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[DocumentHistory]:
     """The document history in a database, which gets its tables if it has none.
 
     Args:
         url: `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; see databases.py.
-        keep_s: how long an entry is kept after it has changed, at least; a document that comes again later is new.
-            What was started and never finished is kept until somebody finishes it: only a person, or a resolver, can
-            tell whether it was processed.
+        keep_s: how long an entry is kept after it has changed, at least, by all who use this history from now on; None
+            for what it says itself, 30 days if it is new. A document that comes again later is new. What was started
+            and never finished is kept until somebody finishes it: only a person, or a resolver, can tell whether it was
+            processed.
         clock: the time, in seconds since 1970.
 
     Raises:
         UsageError: it is no such URL.
         HistoryError: the database cannot be had.
     """
-    if not keep_s > 0:
+    if keep_s is not None and not keep_s > 0:
         raise UsageError(f"entries kept for {keep_s:g} s: it takes more than 0")
     documents = await trio.to_thread.run_sync(Documents, url, keep_s, clock)
     history = DocumentHistory(documents)
@@ -105,6 +105,16 @@ class DocumentHistory:
         """Of those who began a document, by scope, key and owner, and did not hear whether they did."""
         self._begun = _Tickets()
         """By scope and key, of documents that were begun here, and are not finished."""
+
+    @property
+    def keep_s(self) -> float:
+        """How long an entry is kept after it has changed."""
+        return self._documents.keep_s
+
+    @property
+    def since_s(self) -> float:
+        """Since when ids have the names of producers before them, in Unix time; 0 for always."""
+        return self._documents.since_s
 
     async def begin(self, scope: str, key: str, owner: str, epoch: int = 0) -> Record:
         """What the history had of a document; if that was nothing, it is started by `owner` from now on.

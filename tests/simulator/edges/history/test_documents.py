@@ -163,7 +163,7 @@ def test_a_new_database_is_made_once_by_all_who_open_it_at_once(new_history_url:
 def test_what_expires_for_several_at_once_is_nobodys_error(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.history.documents.EXPIRE_ROWS", 5)
+    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 5)
     with closing(Documents(history_url, 1, lambda: 0)) as documents:
         documents.carry_out([a_finish(str(number)) for number in range(300)])
 

@@ -58,9 +58,18 @@ class Model:
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def expire(self) -> None:
-        for place, (record, changed_s, _) in list(self.records.items()):
-            if record.entry is not Entry.STARTED and changed_s <= self.now_s - KEEP_S:
-                del self.records[place]
+        for (scope, key), (record, changed_s, number) in sorted(self.records.items()):
+            if record.entry is Entry.STARTED or changed_s > self.now_s - KEEP_S:
+                continue
+            # Gateways come before triggers: what was delivered under an id is there still, and keeps it.
+            delivered, delivered_s, _ = self.records.get(
+                (scope.replace("gateway/", "trigger/"), key), (ABSENT, 0, 0)
+            )
+            last_s = self.now_s if delivered.entry is Entry.STARTED else delivered_s
+            if last_s > self.now_s - KEEP_S:
+                self.records[scope, key] = (record, last_s, number)
+            else:
+                del self.records[scope, key]
 
     def look(self, scope: str, key: str) -> Record:
         return self.records.get((scope, key), (ABSENT, 0, 0))[0]
@@ -338,7 +347,7 @@ async def test_entries_expire_by_age_and_what_was_started_does_not(history_url: 
 
 
 async def test_what_expires_goes_a_part_at_a_time(history_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.edges.history.documents.EXPIRE_ROWS", 10)
+    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 10)
     now_s = 1_800_000_000.0
     async with open_history(history_url, keep_s=KEEP_S, clock=lambda: now_s) as history:
         for number in range(25):
