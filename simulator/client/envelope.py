@@ -23,8 +23,10 @@ ENVELOPE_ROOM_BYTES: Final = 1_024
 """How much room a sender of one leaves beside the body, if it has no headers."""
 CONTENT_TYPE_LIMIT: Final = 255
 """Characters."""
-KEY_LIMIT: Final = 200
-"""Characters of the producer's id of a message."""
+KEY_LIMIT: Final = 320
+"""Characters of the producer's id of a message, with the name of the producer before it where ids are his alone."""
+KEY_ROOM: Final = 200
+"""Characters of it that have their room whatever else there is."""
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
 """Small letters, as names of headers are the same in capital ones."""
 HEADERS_LIMIT: Final = 32
@@ -66,10 +68,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return data
 
     def room_bytes(self) -> int:
-        """How much room its headers take beside the body, and all else that it may have."""
-        return ENVELOPE_ROOM_BYTES + (
-            len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
-        )
+        """How much room its headers and a long id take beside the body, and all else that it may have."""
+        headers_bytes = len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
+        return ENVELOPE_ROOM_BYTES + 2 * max(0, len(self.producer_key) - KEY_ROOM) + headers_bytes
 
     @classmethod
     def of(cls, extension: bytes) -> Envelope:

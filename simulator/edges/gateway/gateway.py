@@ -14,6 +14,7 @@ goes on when its producer has gone. The journal knows what is under way when the
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -84,9 +85,11 @@ def queues_of(topology: Topology) -> list[Queue]:
 class Handed:
     """A message as a producer handed it in.
 
-    key: the producer's id; empty for none, and then no duplicate of it is known.
+    key: the producer's id, his name before it if he has one (`admission.Opened`); empty for none, and then no duplicate
+        of it is known.
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     headers: those that travel with it in its envelope.
+    earlier: what its key was before ids had names of producers before them; empty if it is the same.
     """
 
     queue: Queue
@@ -95,6 +98,7 @@ class Handed:
     draft: Draft
     admin_queue: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    earlier: str = ""
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
@@ -175,6 +179,8 @@ class Gateway:
         owner: names this gateway in the history, over its restarts, and no other.
         nursery: what is under way goes on in it, whatever becomes of the producers.
         limit: how many messages may be under way.
+        earlier_until_s: until when ids without names of producers are known to all, in Unix time: those that were
+            handed in before there were such names.
         fullness: knows which queues are full; confirmations tell it.
     """
 
@@ -189,6 +195,7 @@ class Gateway:
         limit: int = 1_000,
         patience_s: float = PATIENCE_S,
         fullness: Fullness | None = None,
+        earlier_until_s: float = 0.0,
     ) -> None:
         self._submitter = submitter
         self._history = history
@@ -198,6 +205,7 @@ class Gateway:
         self._limit = limit
         self._patience_s = patience_s
         self._fullness = fullness or Fullness()
+        self._earlier_until_s = earlier_until_s
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
@@ -238,19 +246,31 @@ class Gateway:
             raise Refusal(Code.IN_PROGRESS, f"{known}: ask again with the same id")
         raise Refusal(Code.IN_DOUBT, f"{known}: sent again, it may come twice, as it has no id")
 
-    async def trail(self, queue: Queue, key: str) -> Trail:
+    async def trail(self, queue: Queue, key: str, earlier: str = "") -> Trail:
         """What has become of a message.
+
+        Args:
+            earlier: as of `Handed`.
 
         Raises:
             Refusal: none of this id was accepted, or nobody knows now.
         """
         try:
             trail = await trail_of(self._history, queue.name, key)
+            if trail is None and earlier and self._knows_earlier:
+                trail = await trail_of(self._history, queue.name, earlier)
         except HistoryError as error:
             raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
         if trail is None:
-            raise Refusal(Code.UNKNOWN_MESSAGE, f"no message with the id {key} was accepted for {queue.name}")
+            raise Refusal(
+                Code.UNKNOWN_MESSAGE,
+                f"no message with the id {key} is known for {queue.name}: none was accepted, or its id is forgotten",
+            )
         return trail
+
+    @property
+    def _knows_earlier(self) -> bool:
+        return time.time() < self._earlier_until_s
 
     async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
         """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
@@ -357,6 +377,18 @@ class Gateway:
         # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
         was_in_doubt = place in self._in_doubt
         try:
+            if handed.earlier and self._knows_earlier:
+                before = await self._history.look(scope, handed.earlier)
+                if before.entry is Entry.STARTED:
+                    raise Refusal(
+                        Code.IN_PROGRESS, f"a message with the id {handed.earlier} is under way: ask again"
+                    )
+                # Nobody knows whose it is: another content is another producer's.
+                if (
+                    before.entry is Entry.COMPLETED
+                    and OUTCOMES.decode(before.outcome).fingerprint == fingerprint
+                ):
+                    return OUTCOMES.decode(before.outcome).id
             record = await self._history.begin(scope, key, self._owner)
         except HistoryError as error:
             raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS, KEY_LIMIT
+from simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
-from simulator.edges.gateway.schemas import KEY, OF_HEADERS, Schema, of_answers, of_forwarded, of_problem
+from simulator.edges.gateway.schemas import OF_HEADERS, Schema, key, of_answers, of_forwarded, of_problem
 from simulator.edges.headers import BODY_TYPE, HEADERS
+from simulator.edges.history.tables import KEEP_S
 
+DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
 """What any request may be told."""
 OF_MESSAGES: Final = tuple(
@@ -28,8 +30,12 @@ OF_TRAILS: Final = (
 )
 
 
-def openapi(policy: Policy) -> dict[str, Any]:
-    """The document."""
+def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        keep_days: how long ids are remembered.
+    """
     never = _never(policy)
     post: dict[str, Any] = {
         "operationId": "handIn",
@@ -37,7 +43,8 @@ def openapi(policy: Policy) -> dict[str, Any]:
         "description": (
             "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
             "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
-            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice. "
+            f"retry with the same id in {policy.key_place}, and it is accepted once, for {keep_days:g} days. Without "
+            "an id it may come twice. "
             "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer; at most "
             f"{HEADERS_LIMIT} headers of {HEADERS_LIMIT_CHARS:,} characters in all are."
         ),
@@ -68,7 +75,7 @@ def openapi(policy: Policy) -> dict[str, Any]:
     get: dict[str, Any] = {
         "operationId": "getTrail",
         "summary": "What has become of a message.",
-        "parameters": [_queue(), _id()],
+        "parameters": [_queue(), _id(policy)],
         "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS, never)},
     }
     certificate: dict[str, list[str]] = {"certificate": []} if policy.certificates else {}
@@ -110,7 +117,7 @@ def openapi(policy: Policy) -> dict[str, Any]:
             },
         },
         "components": {
-            "schemas": of_answers(),
+            "schemas": of_answers(policy.key_length),
             "headers": {
                 "Retry-After": {
                     "description": "Seconds after which it may be tried again.",
@@ -137,15 +144,18 @@ def _queue() -> dict[str, Any]:
     return _parameter("NAME", "path", said, {"type": "string", "minLength": 1}, required=True)
 
 
-def _id() -> dict[str, Any]:
+def _id(policy: Policy) -> dict[str, Any]:
     said = "The message's own id, as its producer gave it."
-    return _parameter("ID", "path", said, {"type": "string", "pattern": KEY}, required=True)
+    schema = {"type": "string", "pattern": key(policy.key_length)}
+    return _parameter("ID", "path", said, schema, required=True)
 
 
 def _key(policy: Policy) -> dict[str, Any]:
     """The header with the producer's id."""
-    said = f"The message's own id: printable ASCII, at most {KEY_LIMIT} characters."
-    pattern = KEY if policy.require_key else f"{KEY}|^$"
+    said = f"The message's own id: printable ASCII, at most {policy.key_length} characters."
+    if policy.tokens is not None:
+        said += " Each producer has ids of his own."
+    pattern = key(policy.key_length) + ("" if policy.require_key else "|^$")
     schema = {"type": "string", "pattern": pattern, "examples": ["order-17"]}
     return _header(policy.key_header, said, schema, required=policy.require_key)
 

@@ -14,7 +14,6 @@ from mqproto.bodies.lexical import TYPES
 from mqproto.messages.drafts import LABEL_LIMIT
 from mqproto.wire import MessageClass
 from mqproto.wire.layouts.sid import SUB_AUTHORITY_LIMIT
-from simulator.client.envelope import KEY_LIMIT
 from simulator.command.talk import ACKNOWLEDGMENTS
 from simulator.edges import forwarding, headers
 from simulator.edges.gateway.confirmations import RESOLVED
@@ -23,8 +22,6 @@ from simulator.edges.gateway.trail import State
 
 Schema = dict[str, Any]
 
-KEY: Final = rf'^[ -~]{{1,{KEY_LIMIT}}}$|^"[ -~]{{1,{KEY_LIMIT}}}"$'
-"""A producer's id; in quotation marks or not, it is the same."""
 UINT32: Final = (
     "(?:0|[1-9][0-9]{0,8}|[1-3][0-9]{9}|4[01][0-9]{8}|42[0-8][0-9]{7}|429[0-3][0-9]{6}|4294[0-8][0-9]{5}"
     "|42949[0-5][0-9]{4}|429496[0-6][0-9]{3}|4294967[01][0-9]{2}|42949672[0-8][0-9]|429496729[0-5])"
@@ -43,6 +40,11 @@ BODY_TYPES: Final = (
 )
 _ASKED: Final = f"(?:{'|'.join(ACKNOWLEDGMENTS)})"
 MESSAGE_ID: Final = r"^[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]{1,10}$"
+
+
+def key(length: int) -> str:
+    """The pattern of a producer's id; in quotation marks or not, it is the same."""
+    return rf'^[ -~]{{1,{length}}}$|^"[ -~]{{1,{length}}}"$'
 
 
 def text(pattern: str, example: str = "") -> Schema:
@@ -87,7 +89,7 @@ def of_forwarded(name: str) -> Schema:
     return {"type": "string"} if name in (forwarding.TRACE, forwarding.TRACE_STATE) else text("[ -~]+")
 
 
-def of_answers() -> dict[str, Schema]:
+def of_answers(key_length: int) -> dict[str, Schema]:
     """Of all bodies that are answered, by name."""
     return {
         "Accepted": _object(
@@ -118,7 +120,7 @@ def of_answers() -> dict[str, Schema]:
                 },
                 "reason": {"type": "string", "description": "What its consumer said."},
             },
-            id={"type": "string", "pattern": KEY, "description": "The producer's."},
+            id={"type": "string", "pattern": key(key_length), "description": "The producer's."},
             queue={"type": "string", "description": r"Such as destination\orders."},
             state={"type": "string", "enum": list(State), "description": "Who has it."},
         ),

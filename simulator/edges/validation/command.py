@@ -52,11 +52,25 @@ def gateway(
             metavar="NAME", help="The field of a JSON body that has it instead.", show_default=False
         ),
     ] = "",
+    key_length: Annotated[
+        int, typer.Option(min=1, max=255, metavar="CHARACTERS", help="The longest id that is taken.")
+    ] = 200,
+    keep_ids: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-ids",
+            min=0.001,
+            metavar="DAYS",
+            help="How long ids are remembered, by the history and all who use it; by default as it was, 30 at first.",
+            show_default=False,
+        ),
+    ] = None,
     require_key: Annotated[
         bool, typer.Option("--require-key", help="Refuse a message without an id; it could come twice.")
     ] = False,
     tokens: Annotated[
-        Path | None, typer.Option(help="A TOML file of bearer tokens, and the queues that each opens.")
+        Path | None,
+        typer.Option(help="A TOML file of bearer tokens, the queues that each opens, and whose ids it uses."),
     ] = None,
     forward_header: ForwardOption = None,
     rate: Annotated[
@@ -108,6 +122,8 @@ def gateway(
         history=history,
         key_header=key_header,
         key_field=key_field,
+        key_length=key_length,
+        keep_days=keep_ids or 0.0,
         require_key=require_key,
         tokens=tokens,
         rate=rate,

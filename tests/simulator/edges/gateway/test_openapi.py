@@ -14,17 +14,16 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
-from simulator.client.envelope import KEY_LIMIT
 from simulator.edges.forwarding import ALWAYS, Forwarding
 from simulator.edges.gateway.admission import Rate, Tokens
-from simulator.edges.gateway.front import Policy, _key, refused
+from simulator.edges.gateway.front import KEY_LENGTH, KEY_LENGTH_MOST, Policy, refused
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.gateway.schemas import KEY, OF_HEADERS
+from simulator.edges.gateway.schemas import OF_HEADERS
 from simulator.edges.headers import ACKNOWLEDGE, ADMIN_QUEUE, BODY_TYPE, HEADERS, options_in
 from tests.conformance import ROOT
 
-LONG = st.integers(KEY_LIMIT - 2, KEY_LIMIT + 2).map("x".__mul__)
+LONG = st.integers(KEY_LENGTH - 2, KEY_LENGTH + 2).map("x".__mul__)
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -152,17 +151,24 @@ def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
     assert "the field id" in post["description"]
 
 
-@given(st.text(st.characters(codec="ascii")) | st.text() | LONG | LONG.map('"{}"'.format))
-def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str) -> None:
+@given(
+    text=st.text(st.characters(codec="ascii")) | st.text() | LONG | LONG.map('"{}"'.format), data=st.data()
+)
+def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str, data: st.DataObject) -> None:
+    policy = Policy(key_length=data.draw(st.sampled_from([KEY_LENGTH, KEY_LENGTH + 1, 1, KEY_LENGTH_MOST])))
     try:
-        _key(text)
+        policy.key_of(text)
         is_taken = True
     except UsageError:
         is_taken = False
-    post = openapi(Policy())["paths"]["/queues/{NAME}/messages"]["post"]
+    document = openapi(policy)
+    post = document["paths"]["/queues/{NAME}/messages"]["post"]
     pattern = next(each["schema"]["pattern"] for each in post["parameters"] if "pattern" in each["schema"])
     assert (re.search(pattern.replace("$", r"\Z"), text) is not None) is is_taken
-    assert (re.search(KEY.replace("$", r"\Z"), text) is not None) is (is_taken and text != "")
+    get = document["paths"]["/queues/{NAME}/messages/{ID}"]["get"]
+    pattern = get["parameters"][1]["schema"]["pattern"]
+    assert pattern == document["components"]["schemas"]["Trail"]["properties"]["id"]["pattern"]
+    assert (re.search(pattern.replace("$", r"\Z"), text) is not None) is (is_taken and text != "")
 
 
 @pytest.mark.parametrize("name", [name for name in HEADERS if name != BODY_TYPE])
