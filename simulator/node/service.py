@@ -137,6 +137,8 @@ class Service:
                 birth=introduction.birth,
                 following=introduction.following,
             )
+            if introduction.recalls:
+                hello.following, hello.outcomes = self.performers.recalled(invoker)
         return hello
 
     def _leave(self, client: Client) -> None:
@@ -355,10 +357,10 @@ class Client:
         """Feed the core; the result to answer with, or None if that comes later."""
         service = self._service
         match wish:
-            case control.Send(destination, drafts):
+            case control.Send(destination, drafts, tag):
                 if len({draft.transactional for draft in drafts}) > 1:
                     raise UsageError("messages sent together are all transactional or none is")
-                return self._send([(destination, drafts)], together=False)
+                return self._send([(destination, drafts)], together=False, tag=tag)
             case control.SendTogether(messages):
                 return self._send(_by_destination(messages), together=True)
             case control.Receive():
@@ -411,7 +413,9 @@ class Client:
                 questions = {Operation.PEERS: operators.peers, Operation.DECLARED: operators.declared}
                 return questions.get(Operation(request.operation), operators.status)()
 
-    def _send(self, parts: list[tuple[str, list[Draft]]], *, together: bool) -> control.Sent:
+    def _send(
+        self, parts: list[tuple[str, list[Draft]]], *, together: bool, tag: bytes = b""
+    ) -> control.Sent:
         """Take all messages or none."""
         service, directory = self._service, self._service.directory
         if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
@@ -430,7 +434,7 @@ class Client:
                 raise
             ordinals = service.core.enqueue(found, now, together=together)
         service.turns.count(messages=len(found))
-        return control.Sent.of(ordinals)
+        return control.Sent.of(ordinals, tag)
 
 
 def _messages(request: int, transaction: int, messages: list[Received]) -> bytes:

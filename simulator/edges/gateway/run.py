@@ -25,7 +25,7 @@ from simulator.edges.gateway.admission import Rate, Tokens, tls_of
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
 from simulator.edges.gateway.fullness import Fullness
-from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
+from simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
@@ -109,6 +109,9 @@ async def run_gateway(
         gateway = Gateway(outlet, history, owner, lines, nursery, fullness=fullness)
         is_cleared = False
 
+        async def in_question() -> list[Ticket]:
+            return await gateway.in_question(() if is_cleared else queues_of(await names.topology()))
+
         async def recover(ended: Ended) -> None:
             nonlocal is_cleared
             await gateway.recover(ended)
@@ -116,13 +119,15 @@ async def run_gateway(
                 await gateway.clear(queues_of(await names.topology()))
             is_cleared = True  # What is begun from now on is of this life.
 
-        await nursery.start(outlet.run, recover)
+        await nursery.start(outlet.run, in_question, recover)
         front = Front(gateway, outlet, names, node, confirmations.path, policy, openapi(policy), lines)
         server = Server(front.answer, faulty, limits, lines, tls)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
         task_status.started((server, port))
         await server.run(listeners)
+        with trio.move_on_after(limits.grace_s):
+            await gateway.idle()
         lines.info("stopped", turned_away=server.turned_away)
         nursery.cancel_scope.cancel()
 
