@@ -108,8 +108,9 @@ class Handed:
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
         envelope = Envelope(content_type=self.content_type, producer_key=self.key)
-        plain = envelope.as_extension()
-        whole = msgspec.structs.replace(envelope, headers=dict(self.headers)).as_extension()
+        plain = whole = envelope.as_extension()
+        if self.headers:
+            whole = msgspec.structs.replace(envelope, headers=dict(self.headers)).as_extension()
         extension = plain if draft.extension == whole else draft.extension
         # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
         if draft.body_type or draft.application_tag or extension != plain:

@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.base.collector import seldom_collected
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
@@ -152,7 +153,7 @@ async def serve(options: Options) -> None:
             else:
                 server.stop()
 
-    with LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
+    with seldom_collected(), LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:
