@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from functools import partial
@@ -15,6 +16,7 @@ from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.edges.history.history import HistoryError
+from simulator.edges.trigger.breaker import Breaker
 from simulator.edges.trigger.callee import Answer, Call, Callee, system_error
 from simulator.edges.trigger.detection import Detection, Found
 from simulator.edges.trigger.resolver import Resolution
@@ -46,6 +48,7 @@ class Ending(NamedTuple):
     waypoint: what is logged of it in the end.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if none does.
     retry_after_s: of a message that is rolled back, not to be attempted before.
+    pause_s: the same of the whole queue, which its breaker holds; None if it does not.
     """
 
     waypoint: Waypoint
@@ -53,6 +56,7 @@ class Ending(NamedTuple):
     reason: str = ""
     failure: str = ""
     retry_after_s: float = 0.0
+    pause_s: float | None = None
 
 
 class Judge:
@@ -60,18 +64,26 @@ class Judge:
 
     Args:
         consumer: whom to call.
+        breaker: is told how the consumer does.
         limit: how often a message may be delivered.
         timeout_s: how long a consumer or resolver may take to answer.
         log: gets a line for each attempt.
     """
 
     def __init__(
-        self, consumer: Callee, detection: Detection, limit: int, timeout_s: float, log: FilteringBoundLogger
+        self,
+        consumer: Callee,
+        detection: Detection,
+        breaker: Breaker,
+        limit: int,
+        timeout_s: float,
+        log: FilteringBoundLogger,
     ) -> None:
         self.history_is_away = False
         """Whether no message can be judged until `history_is_back`."""
         self._consumer = consumer
         self._detection = detection
+        self._breaker = breaker
         self._limit = limit
         self._timeout_s = timeout_s
         self._log = log
@@ -96,6 +108,7 @@ class Judge:
     def settled(self, message: str) -> None:
         """The message of this identifier has left its queue."""
         self._detection.settled(message)
+        self._breaker.settled(message)
 
     async def decide(self, message: ReceivedMessage) -> Ending:
         """What is to become of a message, with its consumer called if it is new."""
@@ -110,6 +123,7 @@ class Judge:
 
     async def _judged(self, call: Call, found: Found) -> Ending:
         verdict, attempt, reason = found
+        attempt = max(1, attempt - self._breaker.spared(call.message))
         if verdict in (Verdict.NEW, Verdict.REJECTED, None) and retrieval_fails(
             attempt, self._limit, verdict or Verdict.NEW
         ):
@@ -142,13 +156,25 @@ class Judge:
         await self._detection.record(call.key, answer.attempt, answer.reason)
         match answer.attempt:
             case Attempt.SUCCEEDED:
+                self._breaker.answered()
                 return Ending(Waypoint.COMMITTED, attempt)
             case Attempt.FAILED_FOR_GOOD:
+                self._breaker.answered()
                 return Ending(Waypoint.DEAD_LETTERED, attempt, answer.reason, BUSINESS_ERROR)
+        pause = None
+        if not self._is_stopping:
+            pause = self._breaker.failed(call.message, answer, trio.current_time(), time.time())
+        pause_s = pause.pause_s if pause else None
+        if pause and pause.is_spared:
+            return Ending(Waypoint.ROLLED_BACK, attempt, answer.reason, pause_s=pause_s)
         if retrieval_fails(attempt + 1, self._limit, Verdict.NEW) and not self._is_stopping:
             # To the history it has not failed for good: a person may send it once more, under the same key.
-            return Ending(Waypoint.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE)
-        return Ending(Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s)
+            return Ending(
+                Waypoint.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE, pause_s=pause_s
+            )
+        return Ending(
+            Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s, pause_s=pause_s
+        )
 
     async def _resolve(self, call: Call) -> Resolution:
         resolver = self._detection.resolver

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import trio
@@ -31,6 +32,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
+from simulator.edges.trigger.breaker import Breaker
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
@@ -43,6 +45,7 @@ PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""
 PAUSE_S: Final = 0.5
 """Before a node, or a history, that is gone is asked once more."""
+BREAKER_LIMIT: Final = 1_000_000
 CORRELATION: Final = "correlation"
 
 
@@ -56,6 +59,7 @@ class Policy:
     group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
         the whole queue.
     parallel: how many groups at once.
+    breaker: after how many failures in a row, with one cause, the queue is held (breaker.py); 0 for never.
     """
 
     error_queue: str = ""
@@ -65,6 +69,7 @@ class Policy:
     retries: Retries = field(default_factory=Retries)
     group_by: str = ""
     parallel: int = 1
+    breaker: int = 5
 
     def __post_init__(self) -> None:
         if self.group_by not in ("", CORRELATION):
@@ -75,6 +80,8 @@ class Policy:
             raise UsageError(f"{self.parallel} at once would change the order: say how they are grouped")
         if not 1 <= self.parallel <= LEASE_LIMIT:
             raise UsageError(f"{self.parallel} groups at once: must be 1 to {LEASE_LIMIT}")
+        if not 0 <= self.breaker <= BREAKER_LIMIT:
+            raise UsageError(f"a breaker after {self.breaker:,} failures: 1 to {BREAKER_LIMIT:,}, 0 for none")
         if not self.timeout_s > 0:
             raise UsageError(f"a time-out of {self.timeout_s:g} s: it takes more than 0")
 
@@ -124,7 +131,10 @@ class Trigger:
         self._place = detection.queue
         self._policy = policy
         self._log = log.bind(queue=queue)
-        self._judge = Judge(consumer, detection, policy.retries.attempts, policy.timeout_s, self._log)
+        self._breaker = Breaker(policy.breaker, policy.retries, 2 if policy.group_by else 1)
+        self._judge = Judge(
+            consumer, detection, self._breaker, policy.retries.attempts, policy.timeout_s, self._log
+        )
         self._on_ready = on_ready
         leases = LEASE_LIMIT if policy.group_by else 1
         self._schedule = Schedule[MessageId](policy.parallel, leases)
@@ -134,6 +144,7 @@ class Trigger:
         self._stopping = trio.Event()
         self._node_is_gone = False
         self._is_ready = False
+        self._is_on_hold = False
 
     def stop(self) -> None:
         """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
@@ -210,6 +221,7 @@ class Trigger:
                 if held.is_void:
                     raise _RollBackError
                 ending = await self._judge.decide(message)
+                self._heed_breaker(ending)
                 self._carry_out(ending, message, taken)
             broken = None
         except _RollBackError:
@@ -263,6 +275,27 @@ class Trigger:
         self._changed.set()
         return held
 
+    def _heed_breaker(self, ending: Ending) -> None:
+        """Hold the queue, or go on."""
+        held, was_held = self._breaker.held, self._is_on_hold
+        self._is_on_hold = held is not None
+        if held is None:
+            self._schedule.go_on()
+            if was_held:
+                self._log.warning("breaker-closed", reason="the consumer answers again")
+        elif ending.pause_s is not None:
+            # After one that was given up the next is tried at once: perhaps it was that which failed.
+            is_over = ending.waypoint is Waypoint.RETRIEVAL_FAILURE
+            self._schedule.hold(trio.current_time() + (0 if is_over else ending.pause_s))
+            if not was_held:
+                self._log.warning(
+                    "breaker-open",
+                    reason=held.cause,
+                    failures=held.failures,
+                    since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
+                    next_try_s=ending.pause_s,
+                )
+
     def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
         """Have the transaction end so.
 
@@ -309,7 +342,9 @@ class Trigger:
             log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
         elif ending.waypoint is Waypoint.ROLLED_BACK:
             delay_s = self._policy.retries.delay_s(ending.attempt, str(message.id))
-            delay_s = round(max(delay_s, ending.retry_after_s), 3)
+            delay_s = (
+                round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
+            )
             self._schedule.given_back(message.id, trio.current_time() + delay_s)
             log.info(Waypoint.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
         else:

@@ -175,6 +175,14 @@ def trigger(
     jitter: Annotated[
         float, typer.Option(min=0, max=1, help="By what share a delay may be shorter, message by message.")
     ] = 0,
+    breaker: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help="Failures in a row, with one cause, after which the queue is held and probed; 0 for none.",
+        ),
+    ] = 5,
     group_by: Annotated[
         str,
         typer.Option(
@@ -308,6 +316,7 @@ def trigger(
             ),
             group_by=group_by,
             parallel=parallel or (8 if group_by else 1),
+            breaker=breaker,
         ),
     )
     run_task(partial(serve, place_of(topology, directory), queue, options))
