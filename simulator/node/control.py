@@ -32,7 +32,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 7
+VERSION: Final = 8
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -190,12 +190,15 @@ class Receive(msgspec.Struct, array_like=True):
     out in a transaction, which SETTLE ends, or the end of the connection rolls back.
 
     chosen: the messages with these sources and ordinals instead, at once and all of them.
+    fence: 0, or the epoch of a receiver that others with lower ones give way to: what they have not settled goes back
+        first, and they get nothing more.
     """
 
     queue: str
     limit: int
     timeout_s: float | None
     chosen: list[tuple[bytes, int]] | None = None
+    fence: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Messages(msgspec.Struct, array_like=True):

@@ -99,6 +99,7 @@ class Call:
     extension: empty if all that stands there is the producer's content type and id.
     response_queue, admin_queue: format names; empty for none.
     sender_id: the SID that it names as its sender's; empty for none. Nothing proves it.
+    epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
     packet: all of it, as `simulator.client.ReceivedMessage` reads it.
     """
 
@@ -118,6 +119,7 @@ class Call:
     admin_queue: str = ""
     acknowledgments: int = 0
     sender_id: str = ""
+    epoch: int = 0
     packet: bytes = field(default=b"", repr=False)
 
     @property
@@ -132,6 +134,8 @@ class Call:
             "MQ-Message-Id": self.message,
             "MQ-Delivery-Count": str(self.delivery_count),
         }
+        if self.epoch:
+            said["MQ-Epoch"] = str(self.epoch)
         if self.content_type:
             said["Content-Type"] = self.content_type
         options = MessageOptions(

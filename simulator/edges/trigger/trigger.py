@@ -32,11 +32,13 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
+from simulator.edges.history.history import FencedError, HistoryError
 from simulator.edges.trigger.breaker import Breaker
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
 from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint
+from simulator.edges.trigger.leadership import Leadership
 from simulator.edges.trigger.retries import Retries
 from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
 from simulator.node.control import RolledBack
@@ -46,6 +48,8 @@ PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 0.5
 """Before a node, or a history, that is gone is asked once more."""
 BREAKER_LIMIT: Final = 1_000_000
+RESIGN_S: Final = 2.0
+"""How long a trigger that ends takes to say so, at most."""
 CORRELATION: Final = "correlation"
 
 
@@ -113,7 +117,8 @@ class Trigger:
         consumer: whom to call.
         detection: tells which messages are new.
         log: gets a line for each waypoint of each message.
-        on_ready: called when the node has answered for the first time.
+        on_ready: called when the node has answered for the first time, or when another trigger leads.
+        leadership: whether this one delivers; None if there is no other to ask.
     """
 
     def __init__(
@@ -125,19 +130,26 @@ class Trigger:
         policy: Policy,
         log: FilteringBoundLogger,
         on_ready: Callable[[], None] = lambda: None,
+        leadership: Leadership | None = None,
     ) -> None:
         self._connect = connect
         self._queue = queue
         self._place = detection.queue
         self._policy = policy
         self._log = log.bind(queue=queue)
-        self._breaker = Breaker(policy.breaker, policy.retries, 2 if policy.group_by else 1)
+        self._leadership = leadership or Leadership()
+        self._breaker = self._new_breaker()
         self._judge = Judge(
-            consumer, detection, self._breaker, policy.retries.attempts, policy.timeout_s, self._log
+            consumer,
+            detection,
+            self._breaker,
+            self._leadership.confirm,
+            policy.retries.attempts,
+            policy.timeout_s,
+            self._log,
         )
         self._on_ready = on_ready
-        leases = LEASE_LIMIT if policy.group_by else 1
-        self._schedule = Schedule[MessageId](policy.parallel, leases)
+        self._schedule = self._new_schedule()
         self._held: dict[MessageId, _Held] = {}
         self._asking = trio.CancelScope()
         self._changed = trio.Event()
@@ -153,23 +165,71 @@ class Trigger:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop`, and connect again whenever the node is gone.
+        """Serve the queue until `stop`: whenever this trigger leads, and connecting again whenever the node is gone.
 
         Raises:
             UsageError: there is no such queue.
         """
-        while not self._stopping.is_set():
-            try:
-                async with self._connect() as client:
-                    self._node_is_gone = False
-                    if not self._is_ready:
-                        self._is_ready = True
-                        self._on_ready()
-                    await self._serve(client)
-            except NodeUnreachable as error:
-                self._say_gone(str(error))
-            if self._node_is_gone:
-                await self._pause()
+        try:
+            while await self._lead():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._keep_leading)
+                    while not (self._stopping.is_set() or self._judge.is_fenced):
+                        await self._serve_node()
+                    nursery.cancel_scope.cancel()
+        finally:
+            with trio.move_on_after(RESIGN_S, shield=True):
+                await self._leadership.end()
+
+    async def _lead(self) -> bool:
+        """Stand by until this trigger leads; False if it is to stop."""
+        async with trio.open_nursery() as nursery:
+
+            async def give_up() -> None:
+                await self._stopping.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(give_up)
+            await self._leadership.begin(self._log, self._say_ready)
+            nursery.cancel_scope.cancel()
+        if self._stopping.is_set():
+            return False
+        if epoch := self._leadership.epoch:
+            self._log.info("leading", epoch=epoch)
+        self._breaker, self._schedule, self._is_on_hold = self._new_breaker(), self._new_schedule(), False
+        self._judge.lead(epoch, self._breaker)
+        return True
+
+    def _new_breaker(self) -> Breaker:
+        return Breaker(self._policy.breaker, self._policy.retries, 2 if self._policy.group_by else 1)
+
+    def _new_schedule(self) -> Schedule[MessageId]:
+        return Schedule(self._policy.parallel, LEASE_LIMIT if self._policy.group_by else 1)
+
+    async def _keep_leading(self) -> None:
+        try:
+            await self._leadership.keep()
+        except FencedError as error:
+            self._log.warning("fenced", reason=str(error))
+            self._judge.fence()
+            self._changed.set()
+
+    def _say_ready(self) -> None:
+        if not self._is_ready:
+            self._is_ready = True
+            self._on_ready()
+
+    async def _serve_node(self) -> None:
+        """Serve over one connection."""
+        try:
+            async with self._connect() as client:
+                self._node_is_gone = False
+                self._say_ready()
+                await self._serve(client)
+        except NodeUnreachable as error:
+            self._say_gone(str(error))
+        if self._node_is_gone:
+            await self._pause()
 
     def _say_gone(self, reason: str) -> None:
         """Once, until the node is back."""
@@ -182,9 +242,9 @@ class Trigger:
             await self._stopping.wait()
 
     async def _serve(self, client: Client) -> None:
-        """Lease and start what the schedule says, until the trigger stops or the node is gone."""
+        """Lease and start what the schedule says, until the trigger stops, is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
-            while not (self._stopping.is_set() or self._node_is_gone):
+            while not (self._stopping.is_set() or self._node_is_gone or self._judge.is_fenced):
                 if self._judge.history_is_away:
                     await self._pause()
                     await self._judge.history_is_back()
@@ -234,6 +294,8 @@ class Trigger:
             self._say_gone(str(error))
         except RolledBack as error:
             broken = Waypoint.ROLLED_BACK, str(error)
+            if message is None:
+                await self._see_who_leads()
         except (UsageError, FormatNameError) as error:
             if ending is None:
                 raise
@@ -248,13 +310,24 @@ class Trigger:
                 held.over.set()
                 self._is_over(message, ending, broken)
 
+    async def _see_who_leads(self) -> None:
+        """The node has handed out nothing, as a later epoch receives: the history knows of that as well."""
+        try:
+            await self._leadership.confirm(at_once=True)
+        except FencedError:
+            self._judge.fence()
+        except HistoryError:
+            await self._pause()
+        else:
+            await self._pause()
+
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
         """Begin a transaction with one message; None if there is none, or the trigger stops."""
         if self._stopping.is_set() or self._node_is_gone:
             return None
         with trio.CancelScope() as self._asking:
             taken = await transaction.enter_async_context(
-                client.transaction(self._queue, limit=1, timeout_s=PATIENCE_S)
+                client.transaction(self._queue, limit=1, timeout_s=PATIENCE_S, fence=self._leadership.epoch)
             )
             if not taken:
                 self._schedule.nothing_there()
@@ -302,7 +375,7 @@ class Trigger:
         Raises:
             _RollBackError, Reject: it is not to commit.
         """
-        if ending.waypoint is Waypoint.ROLLED_BACK:
+        if ending.waypoint in (Waypoint.ROLLED_BACK, Waypoint.UNSETTLED):
             raise _RollBackError
         if not ending.failure:
             return
@@ -340,6 +413,9 @@ class Trigger:
             self._schedule.given_back(message.id, trio.current_time() + PAUSE_S)
             waypoint, reason = broken
             log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
+        elif self._judge.is_fenced:
+            self._schedule.given_back(message.id)
+            log.warning(ending.waypoint, reason=ending.reason)
         elif ending.waypoint is Waypoint.ROLLED_BACK:
             delay_s = self._policy.retries.delay_s(ending.attempt, str(message.id))
             delay_s = (

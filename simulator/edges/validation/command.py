@@ -243,6 +243,15 @@ def trigger(
     at_least_once: Annotated[
         bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
     ] = False,
+    lease_s: Annotated[
+        float,
+        typer.Option(
+            "--lease",
+            min=0.1,
+            max=3_600,
+            help="Seconds after which a trigger on the same queue and history that says nothing is taken over from.",
+        ),
+    ] = 10,
     resolver: Annotated[
         str,
         typer.Option(
@@ -306,6 +315,7 @@ def trigger(
         history=None if no_history else history,
         makes_error_queue=not no_error_queue,
         detects=not at_least_once,
+        lease_s=lease_s,
         name=name,
         policy=Policy(
             error_queue=error_queue,

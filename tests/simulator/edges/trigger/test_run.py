@@ -47,7 +47,9 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def running_trigger(file: Path, *options: str, queue: str = "orders") -> AsyncIterator[trio.Process]:
+async def running_trigger(
+    file: Path, *options: str, queue: str = "orders", name: str = "trigger"
+) -> AsyncIterator[trio.Process]:
     command = [
         sys.executable,
         "-m",
@@ -57,6 +59,8 @@ async def running_trigger(file: Path, *options: str, queue: str = "orders") -> A
         queue,
         "--directory",
         str(file.parent),
+        "--name",
+        name,
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = await trio.lowlevel.open_process([*command, *options], stdout=subprocess.PIPE, env=environment)
@@ -67,7 +71,7 @@ async def running_trigger(file: Path, *options: str, queue: str = "orders") -> A
             chunk = await process.stdout.receive_some()
             assert chunk, "it ended before it was ready"
             said += chunk
-        assert said == b"ready trigger\n"
+        assert said == f"ready {name}\n".encode()
         yield process
     finally:
         if process.returncode is None:

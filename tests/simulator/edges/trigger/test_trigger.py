@@ -787,14 +787,12 @@ async def test_groups_keep_their_order_and_nothing_is_repeated_though_the_node_d
     assert log.lines("in-doubt") == []
 
 
-async def test_several_triggers_may_share_a_queue_and_a_history(
-    desk: Client, start: Start, history: DocumentHistory
-) -> None:
+async def test_without_a_history_several_triggers_share_a_queue(desk: Client, start: Start) -> None:
     everyone = [Says(*[FOR_NOW] * 3) for _ in range(3)]
     log = Log()
     policy = Policy(retries=Retries(interval_s=0.01, limit_s=0.02, attempts=10))  # One may meet all failures.
     for says in everyone:
-        start(says, policy, history, log=log)
+        start(says, policy, detects=False, log=log)
     sent = await send(desk, *[b"%d" % number for number in range(30)])
     committed = [line["message"] for line in await log.at_least(len(sent), "committed")]
     assert sorted(committed) == sorted(sent)
