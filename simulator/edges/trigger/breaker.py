@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from simulator.edges.trigger.callee import Answer
+from simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
 from simulator.edges.trigger.retries import Retries
 
-SPARED_LIMIT: Final = 1_000
+SPARED_LIMIT: Final = 500
 """Messages whose attempts are counted less those that were none; one at a time is tried while the breaker is open."""
 
 
@@ -49,6 +49,19 @@ class State(msgspec.Struct, frozen=True):
 
     held: Held | None = None
     spared: Mapping[str, int] = {}
+
+
+def kept(state: State) -> bytes:
+    """As the document history keeps it."""
+    return msgspec.json.encode(state) if state != State() else b""
+
+
+def state_in(note: bytes) -> State:
+    """What was kept; what nobody can read is nothing."""
+    try:
+        return msgspec.json.decode(note, type=State) if note else State()
+    except msgspec.MsgspecError:
+        return State()
 
 
 class Pause(NamedTuple):
@@ -92,6 +105,19 @@ class Breaker:
     def state(self) -> State:
         """What is to be kept."""
         return State(self._held, dict(self._spared))
+
+    def restore(self, state: State, now_s: float, utc_s: float) -> float | None:
+        """Go on with what another has kept, or this one in another life; how long nothing is tried if it is open."""
+        self._spared = dict(state.spared)
+        held = state.held if self._limit else None
+        if held is None:
+            return None
+        # Clocks are set, and what was kept may be of another: no pause is longer than one that may be chosen.
+        longest_s = max(self._retries.limit_s, RETRY_AFTER_LIMIT_S)
+        pause_s = min(max(held.probe_s - utc_s, 0.0), longest_s)
+        self._held, self._cause, self._failures = held, held.cause, held.failures
+        self._probe_s = now_s + pause_s
+        return pause_s
 
     def spared(self, message: str) -> int:
         """How many deliveries of a message were no attempts."""

@@ -29,6 +29,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from simulator.base.logfile import appended
+from simulator.command.options import called
 from simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Leader
 
 LEASE_S: Final = 10.0
@@ -111,6 +112,8 @@ class Leadership:
         Raises:
             FencedError: another has taken over.
         """
+        if self._history is None:
+            await trio.sleep_forever()
         while True:
             await trio.sleep(self._lease_s / BEATS)
             try:
@@ -154,6 +157,21 @@ class Leadership:
         asked_s = trio.current_time()
         await self._history.beat(self._scope, self.epoch)
         self._seen_s = asked_s
+
+
+def lock_of(directory: Path, node: str, name: str) -> Path:
+    """The file that the trigger of this name has locked while it runs.
+
+    Raises:
+        UsageError: none can have this name.
+    """
+    return directory / f"{called(node, name)}.lock"
+
+
+def has_ended(directory: Path, leader: str) -> bool:
+    """Whether the process of a leader, by its name in the history, has ended for certain."""
+    node, _, name = leader.rpartition(" ")
+    return bool(node) and is_free(lock_of(directory, node, name))
 
 
 @contextmanager

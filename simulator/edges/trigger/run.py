@@ -23,7 +23,7 @@ from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonCallee, endpoint
 from simulator.edges.trigger.detection import Detection, scope_of
-from simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, is_free
+from simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
 from simulator.edges.trigger.named import function
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from simulator.edges.trigger.signing import secrets_in
@@ -95,18 +95,14 @@ async def serve(place: Place, queue: str, options: Options) -> None:
     path = place.directory / f"{called(node, options.name)}.log"
     start = places.start_command(place.topology, node, place.directory)
     async with AsyncExitStack() as held:
-        held.enter_context(alone(place.directory / f"{called(node, options.name)}.lock"))
+        held.enter_context(alone(lock_of(place.directory, node, options.name)))
         consumer = await _consumer(held, options)
         resolver = await _resolver(held, options)
         history = await _history(held, place, options)
         scope, owner = f"{node}\\{local}", f"{node} {options.name}"
         detection = Detection(scope, owner, history, resolver, enabled=options.detects)
         await detection.is_back()  # Complains of names that a history cannot keep.
-
-        def is_gone(other: str) -> bool:
-            where, _, name = other.rpartition(" ")
-            return where == node and is_free(place.directory / f"{called(node, name)}.lock")
-
+        is_gone = partial(has_ended, place.directory)
         leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
         log = held.enter_context(LogFile(path))
         ready = trio.Event()

@@ -20,6 +20,7 @@ that.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
 from simulator.edges.history.history import FencedError, HistoryError
-from simulator.edges.trigger.breaker import Breaker
+from simulator.edges.trigger.breaker import Breaker, kept, state_in
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
@@ -198,6 +199,10 @@ class Trigger:
             self._log.info("leading", epoch=epoch)
         self._breaker, self._schedule, self._is_on_hold = self._new_breaker(), self._new_schedule(), False
         self._judge.lead(epoch, self._breaker)
+        now_s = trio.current_time()
+        pause_s = self._breaker.restore(state_in(self._leadership.note), now_s, time.time())
+        if pause_s is not None:
+            self._open_breaker(pause_s)
         return True
 
     def _new_breaker(self) -> Breaker:
@@ -281,7 +286,7 @@ class Trigger:
                 if held.is_void:
                     raise _RollBackError
                 ending = await self._judge.decide(message)
-                self._heed_breaker(ending)
+                await self._heed_breaker(ending)
                 self._carry_out(ending, message, taken)
             broken = None
         except _RollBackError:
@@ -348,8 +353,8 @@ class Trigger:
         self._changed.set()
         return held
 
-    def _heed_breaker(self, ending: Ending) -> None:
-        """Hold the queue, or go on."""
+    async def _heed_breaker(self, ending: Ending) -> None:
+        """Hold the queue, or go on; and keep that for those who come after."""
         held, was_held = self._breaker.held, self._is_on_hold
         self._is_on_hold = held is not None
         if held is None:
@@ -359,15 +364,30 @@ class Trigger:
         elif ending.pause_s is not None:
             # After one that was given up the next is tried at once: perhaps it was that which failed.
             is_over = ending.waypoint is Waypoint.RETRIEVAL_FAILURE
-            self._schedule.hold(trio.current_time() + (0 if is_over else ending.pause_s))
-            if not was_held:
-                self._log.warning(
-                    "breaker-open",
-                    reason=held.cause,
-                    failures=held.failures,
-                    since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
-                    next_try_s=ending.pause_s,
-                )
+            self._open_breaker(0 if is_over else ending.pause_s, is_news=not was_held)
+        note = kept(self._breaker.state)
+        if note != self._leadership.note and not self._judge.is_fenced:
+            try:
+                await self._leadership.write(note)
+            except FencedError:
+                self._judge.fence()
+            except HistoryError as error:
+                self._log.warning("unrecorded", reason=str(error))
+
+    def _open_breaker(self, pause_s: float, *, is_news: bool = True) -> None:
+        """Nothing is tried for so long."""
+        held = self._breaker.held
+        assert held is not None
+        self._is_on_hold = True
+        self._schedule.hold(trio.current_time() + pause_s)
+        if is_news:
+            self._log.warning(
+                "breaker-open",
+                reason=held.cause,
+                failures=held.failures,
+                since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
+                next_try_s=round(pause_s, 3),
+            )
 
     def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
         """Have the transaction end so.

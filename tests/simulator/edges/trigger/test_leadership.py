@@ -95,6 +95,17 @@ async def test_a_process_that_was_stopped_asks_before_it_calls_anybody(
             await first.leadership.confirm()
 
 
+async def test_without_a_history_one_leads_for_ever(autojump_clock: trio.testing.MockClock) -> None:
+    leadership = Leadership()
+    await leadership.begin(node_log(Log(), "desk"), lambda: None)
+    with trio.move_on_after(10 * LEASE_S) as while_it_leads:
+        await leadership.keep()
+    await leadership.confirm(at_once=True)
+    await leadership.end()
+    assert while_it_leads.cancelled_caught
+    assert leadership.epoch == 0
+
+
 def test_of_one_name_there_is_one_process_and_others_see_whether_it_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
