@@ -370,6 +370,7 @@ class Client:
         timeout_s: float | None = None,
         *,
         chosen: Iterable[MessageId] | None = None,
+        fence: int = 0,
     ) -> AsyncIterator[Taken]:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
@@ -378,14 +379,17 @@ class Client:
 
         Args:
             chosen: these messages, in the order of the queue; `limit` and `timeout_s` say nothing then.
+            fence: a number that goes up with each program that takes over as the one that receives. What earlier ones
+                hold goes back before, and they get nothing more; 0 is for receivers that know of no such order.
 
         Raises:
-            RolledBack: the connection broke within the block: the messages are where they were.
+            RolledBack: the connection broke within the block, or a later fence has come: the messages are where they
+                were.
             UsageError: what was to be sent with the commit cannot be; the messages are where they were. Or one that was
                 chosen is not in the node's memory, or somebody else has it.
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
-        lease = await self._receive(control.Receive(queue, limit, timeout_s, names))
+        lease = await self._receive(control.Receive(queue, limit, timeout_s, names, fence))
         taken = Taken(lease.messages)
         try:
             yield taken

@@ -202,12 +202,15 @@ class Receive(msgspec.Struct, array_like=True):
     out in a transaction, which SETTLE ends, or the end of the connection rolls back.
 
     chosen: the messages with these sources and ordinals instead, at once and all of them.
+    fence: 0, or the epoch of a receiver that others with lower ones give way to: what they have not settled goes back
+        first, and they get nothing more.
     """
 
     queue: str
     limit: int
     timeout_s: float | None
     chosen: list[tuple[bytes, int]] | None = None
+    fence: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Messages(msgspec.Struct, array_like=True):

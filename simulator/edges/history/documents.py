@@ -1,6 +1,4 @@
-"""The table of a document history, and the one statement that changes it.
-
-    sqlite3 history.sqlite "select * from document_history where entry = 'started'"
+"""The documents of a history, and the one statement that changes them.
 
 A row is a document: what is known of a message by an identifier that it keeps over all its retries. What several ask at
 one time is one transaction with one flush, and in it one statement for all of their documents, in the order of their
@@ -18,21 +16,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
     ColumnElement,
     Connection,
-    Double,
     Engine,
-    Index,
     Insert,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
     and_,
     case,
     delete,
@@ -42,7 +29,6 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -53,40 +39,16 @@ from mqproto.edge.exactlyonce import Entry
 from simulator.base.storeerrors import primary_code
 from simulator.edges.history.databases import APPLICATION_ID, AT_ONCE, BUSY_S, engine_for, name_of, parsed
 from simulator.edges.history.errors import HistoryError, explained
+from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
+from simulator.edges.history.tables import LAYOUT, NOT_STARTED, STARTED, documents, layouts, metadata
 
-LAYOUT: Final = 1
 EXPIRE_EVERY_S: Final = 10.0
 EXPIRE_ROWS: Final = 1_000
 """How often what is too old is deleted, and how much of it at a time."""
 BUSY_PAUSE_S: Final = 0.02
 
-STARTED: Final = text("entry = 'started'")
-NOT_STARTED: Final = text("entry <> 'started'")
-"""As the indexes have it: a database takes one only for a query that says the same."""
-
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
 """Within the statement: as parameters they would be filled in again for each row, in half of all the time it takes."""
-
-metadata = MetaData()
-layouts = Table("document_history_layout", metadata, Column("layout", Integer, nullable=False))
-documents = Table(
-    "document_history",
-    metadata,
-    Column("scope", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("entry", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("ticket", BigInteger, nullable=False),
-    Column("changed_s", Double, nullable=False),
-    Column("outcome", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("scope", "key"),
-    CheckConstraint("entry IN ('absent', 'started', 'completed', 'failed')"),
-    Index("document_history_started", "owner", "scope", sqlite_where=STARTED, postgresql_where=STARTED),
-    Index("document_history_age", "changed_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
-    sqlite_with_rowid=False,
-)
-"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time."""
 
 
 class Record(NamedTuple):
@@ -110,12 +72,14 @@ class Begin:
     """Start a document if it is absent.
 
     ticket: a number, not 0, of this call alone; when its answer is lost, it is made again with the same.
+    epoch: that of the leader who asks (leaders.py); 0 for one that needs none.
     """
 
     scope: str
     key: str
     owner: str
     ticket: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +87,7 @@ class Finish:
     """Say how it ended.
 
     ticket: that with which it was begun; 0 if nobody knows. What others began does not become absent by it.
+    epoch: as of `Begin`.
     """
 
     scope: str
@@ -130,6 +95,7 @@ class Finish:
     ticket: int
     entry: Entry
     outcome: bytes
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,9 +124,9 @@ class Reopen:
 
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
-Call: TypeAlias = Change | Look | StartedBy | Reopen
-Answer: TypeAlias = Record | list[str] | None
-"""To Begin and Look, to StartedBy, to Finish and Reopen."""
+Call: TypeAlias = Change | Look | StartedBy | Reopen | Election
+Answer: TypeAlias = Record | list[str] | Leader | FencedError | None
+"""To Begin and Look, to StartedBy, to Lead and WhoLeads; to one who is no leader any more; to all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -225,6 +191,15 @@ class Documents:
             ):
                 yield place, key, Record(Entry(entry), owner, attempts, outcome)
 
+    def leaders(self, scope: str) -> list[tuple[str, Leader]]:
+        """All leaders of scopes that begin so.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        with explained(self.name), self._engine.connect() as db:
+            return everyone(db, scope)
+
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
         """Answer all calls, with what they change on disk, or say why not.
 
@@ -269,10 +244,19 @@ class Documents:
         self._expire(engine)
         answers: dict[Call, Answer] = {}
         with engine.begin() as db:
+            # Leaders come first: no two processes wait for each other in a circle, and who is none writes nothing.
+            elections = (call for call in calls if isinstance(call, Election))
+            for election in sorted(elections, key=lambda call: call.scope):
+                answers[election] = held(db, election)
+            changes = [call for call in calls if isinstance(call, Begin | Finish)]
+            refused = fenced(db, ((call.scope, call.epoch) for call in changes))
+            for change in changes:
+                if (change.scope, change.epoch) in refused:
+                    answers[change] = refused[change.scope, change.epoch]
             for call in calls:
                 if isinstance(call, Reopen):
                     self._reopen(db, call)
-            for together in rounds(call for call in calls if isinstance(call, Begin | Finish)):
+            for together in rounds(change for change in changes if change not in answers):
                 answers |= self._changed(db, together)
             asked = [call for call in calls if isinstance(call, Begin | Look) and call not in answers]
             answers |= self._looked(db, asked)

@@ -39,8 +39,9 @@ from simulator.edges.history.documents import (
     StartedBy,
 )
 from simulator.edges.history.errors import HistoryError
+from simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
 
-__all__ = ["DocumentHistory", "HistoryError", "Record", "open_history"]
+__all__ = ["DocumentHistory", "FencedError", "HistoryError", "Leader", "Record", "open_history"]
 
 KEEP_S: Final = 30 * 24 * 3_600.0
 KEY_LIMIT: Final = 512
@@ -110,15 +111,21 @@ class DocumentHistory:
         self._begun = _Tickets()
         """By scope and key, of documents that were begun here, and are not finished."""
 
-    async def begin(self, scope: str, key: str, owner: str) -> Record:
+    async def begin(self, scope: str, key: str, owner: str, epoch: int = 0) -> Record:
         """What the history had of a document; if that was nothing, it is started by `owner` from now on.
 
         Of several that begin it at once, exactly one sees ABSENT.
+
+        Args:
+            epoch: of a leader, as which it is begun; 0 for none.
+
+        Raises:
+            FencedError: another has taken over; nothing was begun.
         """
         _check(scope, key, owner=owner)
         ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
         try:
-            record = await self._ask(Begin(scope, key, owner, ticket))
+            record = await self._ask(Begin(scope, key, owner, ticket, epoch))
         except BaseException:
             self._unanswered.keep((scope, key, owner), ticket)
             raise
@@ -128,7 +135,14 @@ class DocumentHistory:
         return record
 
     async def finish(
-        self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"", *, patient: bool = False
+        self,
+        scope: str,
+        key: str,
+        attempt: Attempt,
+        outcome: bytes = b"",
+        epoch: int = 0,
+        *,
+        patient: bool = False,
     ) -> None:
         """A document's processing ended: the entry is now that of ENTRY_AFTER.
 
@@ -137,7 +151,11 @@ class DocumentHistory:
 
         Args:
             outcome: what the next caller is to be told, at most 65,536 bytes.
+            epoch: of a leader, as which it ends; 0 for none.
             patient: it may wait a few milliseconds for others to share its flush.
+
+        Raises:
+            FencedError: another has taken over; nothing was written.
         """
         _check(scope, key)
         if len(outcome) > OUTCOME_LIMIT_BYTES:
@@ -148,7 +166,7 @@ class DocumentHistory:
         ticket = self._begun.pop((scope, key), 0)
         try:
             kept = b"" if entry is Entry.ABSENT else outcome
-            await self._ask(Finish(scope, key, ticket, entry, kept), patient=patient)
+            await self._ask(Finish(scope, key, ticket, entry, kept, epoch), patient=patient)
         except BaseException:
             self._begun.keep((scope, key), ticket)
             raise
@@ -174,6 +192,52 @@ class DocumentHistory:
         keys = await self._ask(StartedBy(scope, owner))
         assert isinstance(keys, list)
         return keys
+
+    # Leaders
+
+    async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
+        """Who leads now: this one, if there was none, or if it was `instead` and has not moved since.
+
+        Args:
+            ticket: a number, not 0, of this process.
+        """
+        _check(scope, owner=name)
+        leader = await self._ask(Lead(scope, name, ticket, instead))
+        assert isinstance(leader, Leader)
+        return leader
+
+    async def who_leads(self, scope: str) -> Leader:
+        """Who leads; one without a name if nobody does."""
+        _check(scope)
+        leader = await self._ask(WhoLeads(scope))
+        assert isinstance(leader, Leader)
+        return leader
+
+    async def beat(self, scope: str, epoch: int) -> None:
+        """The leader of this epoch lives.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        await self._ask(Beat(scope, epoch))
+
+    async def note(self, scope: str, epoch: int, note: bytes) -> None:
+        """Keep what the leader of this epoch has to say to those who come after it.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        if len(note) > OUTCOME_LIMIT_BYTES:
+            raise UsageError(f"a note of {len(note):,} bytes: up to {OUTCOME_LIMIT_BYTES:,} can be kept")
+        await self._ask(Note(scope, epoch, note))
+
+    async def resign(self, scope: str, epoch: int) -> None:
+        """The leader of this epoch leads no more.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        await self._ask(Resign(scope, epoch))
 
     async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
         if self._is_closed:

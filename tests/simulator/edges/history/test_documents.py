@@ -29,7 +29,6 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
 from simulator.edges.history.databases import engine_for, parsed
 from simulator.edges.history.documents import (
-    LAYOUT,
     UNKNOWN,
     Answer,
     Begin,
@@ -44,6 +43,7 @@ from simulator.edges.history.documents import (
 )
 from simulator.edges.history.errors import HistoryError
 from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.history.tables import LAYOUT
 from tests.databases import Server
 
 T = TypeVar("T")

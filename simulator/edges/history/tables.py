@@ -1,0 +1,65 @@
+"""The tables of a document history.
+
+    sqlite3 history.sqlite "select * from document_history where entry = 'started'"
+
+documents.py changes the documents, leaders.py says who delivers from a queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
+
+LAYOUT: Final = 1
+
+STARTED: Final = text("entry = 'started'")
+NOT_STARTED: Final = text("entry <> 'started'")
+"""As the indexes have it: a database takes one only for a query that says the same."""
+
+metadata = MetaData()
+layouts = Table("document_history_layout", metadata, Column("layout", Integer, nullable=False))
+documents = Table(
+    "document_history",
+    metadata,
+    Column("scope", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("entry", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("ticket", BigInteger, nullable=False),
+    Column("changed_s", Double, nullable=False),
+    Column("outcome", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("scope", "key"),
+    CheckConstraint("entry IN ('absent', 'started', 'completed', 'failed')"),
+    Index("document_history_started", "owner", "scope", sqlite_where=STARTED, postgresql_where=STARTED),
+    Index("document_history_age", "changed_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
+    sqlite_with_rowid=False,
+)
+"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time."""
+
+leaders = Table(
+    "document_history_leader",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("leader", Text, nullable=False),
+    Column("ticket", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("note", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""leader: empty after one that has resigned; ticket: of its process; beat: goes up while it lives; note: its own."""
