@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers readers requests letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ meeting: $(DEV)  ## two nodes that know nothing of each other, one of which may 
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/edges/gateway/test_run.py -k killed $(ARGS)
+
+standby: $(DEV)  ## two triggers on one queue, killed, stopped and continued 200 times: who leads, and is anything called twice?
+	@MQPROTO_STANDBY_STRIKES=200 $(VENV)/bin/python -m pytest -n 0 tests/simulator/edges/trigger/test_standby.py -k whoever --timeout 1800 $(ARGS)
 
 programs: $(DEV)  ## the three programs of the client's README, each killed 100 times; some minutes
 	@MQPROTO_PROGRAM_KILLS=100 $(VENV)/bin/python -m pytest -n 0 tests/simulator/client/test_programs.py $(ARGS)

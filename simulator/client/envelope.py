@@ -61,9 +61,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def as_extension(self) -> bytes:
         """As it travels; nothing if there is nothing to say."""
-        if self == Envelope():
+        if not (self.content_type or self.producer_key or self.headers):
             return b""
-        data = msgspec.json.encode(msgspec.structs.replace(self, envelope=VERSION))
+        data = msgspec.json.encode(_Written(VERSION, self.content_type, self.producer_key, self.headers))
         assert len(data) <= ENVELOPE_LIMIT_BYTES, "escapes at most double what the limits allow"
         return data
 
@@ -84,7 +84,18 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
 
 
+class _Written(msgspec.Struct, omit_defaults=True):
+    """An envelope as it stands in an extension. What is in it has been looked at."""
+
+    envelope: int
+    content_type: str = ""
+    producer_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 def _check_headers(headers: dict[str, str]) -> None:
+    if not headers:
+        return
     if len(headers) > HEADERS_LIMIT:
         raise UsageError(
             f"{len(headers)} headers are to travel with the message; at most {HEADERS_LIMIT} can"

@@ -43,10 +43,12 @@ from __future__ import annotations
 import email.utils
 import re
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -119,18 +121,19 @@ class Request:
     def __init__(self, head: h11.Request, next_part: Callable[[], Awaitable[bytes]]) -> None:
         self.method = head.method.decode("ascii")
         self.target = head.target.decode("ascii")
-        self._headers: list[tuple[bytes, bytes]] = list(head.headers)
+        self._headers: dict[str, list[str]] = {}
+        for name, value in head.headers:
+            self._headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
         self._next_part = next_part
 
     def header(self, name: str) -> list[str]:
         """All values of a header, as Latin-1; none if it was not sent."""
-        wanted = name.lower().encode("ascii")
-        return [value.decode("latin-1") for each, value in self._headers if each == wanted]
+        return self._headers.get(name.lower(), [])
 
     @property
     def header_names(self) -> list[str]:
         """In small letters."""
-        return [name.decode("ascii") for name, _ in self._headers]
+        return list(self._headers)
 
     @property
     def content_length(self) -> int | None:
@@ -343,6 +346,13 @@ class _Conversation:
 
     async def _part(self) -> bytes:
         try:
+            if not self._http.they_are_waiting_for_100_continue:
+                # What has come with the head need not be waited for.
+                event = self._body_event()
+                if isinstance(event, h11.Data):
+                    return bytes(event.data)
+                if event is not h11.NEED_DATA:
+                    return b""
             with trio.move_on_at(self._body_deadline):
                 if self._http.they_are_waiting_for_100_continue:
                     go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -393,7 +403,7 @@ class _Conversation:
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
         """Send it, as far as the client takes it."""
         headers = [
-            ("Date", email.utils.formatdate(usegmt=True)),
+            ("Date", _date(int(time.time()))),
             ("Content-Length", str(len(answer.body))),
             *answer.headers,
         ]
@@ -403,8 +413,9 @@ class _Conversation:
         data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
         if head is None or head.method != b"HEAD":
             data += self._http.send(h11.Data(data=answer.body)) or b""
+        data += self._http.send(h11.EndOfMessage()) or b""
         with trio.move_on_after(self._limits.answer_s) as patience:
-            await self._stream.send_all(data + (self._http.send(h11.EndOfMessage()) or b""))
+            await self._stream.send_all(data)
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
 
@@ -412,6 +423,11 @@ class _Conversation:
         """Close it such that the client can read the last answer."""
         with trio.move_on_after(self._limits.answer_s):
             await self._stream.aclose()
+
+
+@lru_cache(maxsize=1)
+def _date(now_s: int) -> str:
+    return email.utils.formatdate(now_s, usegmt=True)
 
 
 def _check_lines(data: bytes) -> None:

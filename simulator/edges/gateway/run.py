@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.base.collector import seldom_collected
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
@@ -25,7 +26,7 @@ from simulator.edges.gateway.admission import Rate, Tokens, tls_of
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy, faulty
 from simulator.edges.gateway.fullness import Fullness
-from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
+from simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
@@ -118,6 +119,9 @@ async def run_gateway(
         )
         is_cleared = False
 
+        async def in_question() -> list[Ticket]:
+            return await gateway.in_question(() if is_cleared else queues_of(await names.topology()))
+
         async def recover(ended: Ended) -> None:
             nonlocal is_cleared
             await gateway.recover(ended)
@@ -125,7 +129,7 @@ async def run_gateway(
                 await gateway.clear(queues_of(await names.topology()))
             is_cleared = True  # What is begun from now on is of this life.
 
-        await nursery.start(outlet.run, recover)
+        await nursery.start(outlet.run, in_question, recover)
         document = openapi(policy, history.keep_s / DAY_S)
         front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines)
         server = Server(front.answer, faulty, limits, lines, tls)
@@ -133,6 +137,8 @@ async def run_gateway(
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
         task_status.started((server, port))
         await server.run(listeners)
+        with trio.move_on_after(limits.grace_s):
+            await gateway.idle()
         lines.info("stopped", turned_away=server.turned_away)
         nursery.cancel_scope.cancel()
 
@@ -157,7 +163,7 @@ async def serve(options: Options) -> None:
             else:
                 server.stop()
 
-    with LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
+    with seldom_collected(), LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:

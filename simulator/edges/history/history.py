@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from secrets import randbits
 from typing import Final
 
@@ -48,6 +49,8 @@ NAME_LIMIT: Final = 160
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
 """How many calls make one transaction."""
+COMPANY_S: Final = 0.005
+"""How long who is patient waits at most."""
 TICKETS_LIMIT: Final = 10_000
 TICKET_BITS: Final = 62
 
@@ -99,6 +102,8 @@ class DocumentHistory:
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
         self._waiting = deque[_Asked]()
+        self._due_s = inf
+        """When somebody waits who has waited long enough for company."""
         self._work = trio.Event()
         self._is_closed = False
         self._unanswered = _Tickets()
@@ -140,7 +145,14 @@ class DocumentHistory:
         return record
 
     async def finish(
-        self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"", epoch: int = 0
+        self,
+        scope: str,
+        key: str,
+        attempt: Attempt,
+        outcome: bytes = b"",
+        epoch: int = 0,
+        *,
+        patient: bool = False,
     ) -> None:
         """A document's processing ended: the entry is now that of ENTRY_AFTER.
 
@@ -150,6 +162,7 @@ class DocumentHistory:
         Args:
             outcome: what the next caller is to be told, at most 65,536 bytes.
             epoch: of a leader, as which it ends; 0 for none.
+            patient: it may wait a few milliseconds for others to share its flush.
 
         Raises:
             FencedError: another has taken over; nothing was written.
@@ -163,7 +176,7 @@ class DocumentHistory:
         ticket = self._begun.pop((scope, key), 0)
         try:
             kept = b"" if entry is Entry.ABSENT else outcome
-            await self._ask(Finish(scope, key, ticket, entry, kept, epoch))
+            await self._ask(Finish(scope, key, ticket, entry, kept, epoch), patient=patient)
         except BaseException:
             self._begun.keep((scope, key), ticket)
             raise
@@ -236,12 +249,13 @@ class DocumentHistory:
         """
         await self._ask(Resign(scope, epoch))
 
-    async def _ask(self, call: Call) -> Answer:
+    async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
         if self._is_closed:
             raise UsageError("the document history is closed")
         await trio.lowlevel.checkpoint_if_cancelled()
         asked = _Asked(call)
         self._waiting.append(asked)
+        self._due_s = min(self._due_s, trio.current_time() + (COMPANY_S if patient else 0))
         self._work.set()
         try:
             await asked.answered.wait()
@@ -261,14 +275,19 @@ class DocumentHistory:
         limiter = trio.CapacityLimiter(1)  # Other threads of this program are no reason to wait.
         with trio.CancelScope(shield=True):
             while self._waiting or not self._is_closed:
-                if not self._waiting:
+                if not self._is_closed and (not self._waiting or trio.current_time() < self._due_s):
                     self._work = trio.Event()
-                    await self._work.wait()
+                    with trio.move_on_at(self._due_s):
+                        await self._work.wait()
                     continue
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_LIMIT))]
-                answers = await trio.to_thread.run_sync(
-                    self._documents.carry_out, [asked.call for asked in batch], limiter=limiter
-                )
+                self._due_s = trio.current_time() if self._waiting else inf
+                calls = [asked.call for asked in batch]
+                answers = self._documents.carry_out_at_once(calls)
+                if answers is None:
+                    answers = await trio.to_thread.run_sync(self._documents.carry_out, calls, limiter=limiter)
+                else:
+                    await trio.lowlevel.checkpoint()
                 for asked, answer in zip(batch, answers, strict=True):
                     asked.answer = answer
                     asked.answered.set()

@@ -191,6 +191,14 @@ def trigger(
     jitter: Annotated[
         float, typer.Option(min=0, max=1, help="By what share a delay may be shorter, message by message.")
     ] = 0,
+    breaker: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help="Failures in a row, with one cause, after which the queue is held and probed; 0 for none.",
+        ),
+    ] = 5,
     group_by: Annotated[
         str,
         typer.Option(
@@ -251,6 +259,15 @@ def trigger(
     at_least_once: Annotated[
         bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
     ] = False,
+    lease_s: Annotated[
+        float,
+        typer.Option(
+            "--lease",
+            min=0.1,
+            max=3_600,
+            help="Seconds after which a trigger on the same queue and history that says nothing is taken over from.",
+        ),
+    ] = 10,
     resolver: Annotated[
         str,
         typer.Option(
@@ -314,6 +331,7 @@ def trigger(
         history=None if no_history else history,
         makes_error_queue=not no_error_queue,
         detects=not at_least_once,
+        lease_s=lease_s,
         name=name,
         policy=Policy(
             error_queue=error_queue,
@@ -324,6 +342,7 @@ def trigger(
             ),
             group_by=group_by,
             parallel=parallel or (8 if group_by else 1),
+            breaker=breaker,
         ),
     )
     run_task(partial(serve, place_of(topology, directory), queue, options))

@@ -306,6 +306,20 @@ def test_what_a_server_fails_with_is_told_in_one_line_and_then_it_goes_on(
         assert backends(postgresql) - before
 
 
+def test_a_file_that_another_program_keeps_locked_is_not_waited_for_if_it_has_to_be_at_once(
+    new_sqlite_url: Callable[[], str],
+) -> None:
+    """Else nobody else would be served meanwhile. What cannot be had at once is asked for in a thread."""
+    url, begin = new_sqlite_url(), a_begin("1")
+    with closing(Documents(url, 1_000, lambda: 0)) as documents, closing(sqlite3.connect(path_of(url))) as db:
+        db.execute("BEGIN IMMEDIATE")
+        assert documents.carry_out_at_once([begin]) is None
+        db.rollback()
+        assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+        assert documents.carry_out_at_once([begin]) == [UNKNOWN]
+        assert documents.carry_out_at_once([a_begin("1")]) == [Record(Entry.STARTED, "a", 1, b"")]
+
+
 def test_rows_that_another_program_keeps_locked_are_told(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
