@@ -12,7 +12,6 @@ import msgspec
 
 from simulator.command.explain import duration
 from simulator.edges.history.documents import Documents
-from simulator.edges.history.history import KEEP_S
 from simulator.edges.trigger.breaker import Held, state_in
 from simulator.edges.trigger.detection import scope_of
 from simulator.edges.trigger.leadership import has_ended
@@ -59,7 +58,7 @@ def standings(place: Place, history: str = "") -> list[Standing]:
     """
     if not history and not (place.directory / "history.sqlite").is_file():
         return []
-    documents = Documents(history or places.history_url(place.directory), KEEP_S, time.time)
+    documents = Documents(history or places.history_url(place.directory), None, time.time)
     with closing(documents):
         found = documents.leaders(scope_of(""))
     return [
