@@ -512,7 +512,7 @@ async def test_after_the_time_for_which_ids_are_kept_one_is_new(
     async with gateway(topology, tmp_path) as producer:
         assert (await producer.post(ORDERS, content=b"x", headers=headers)).json()["duplicate"] is False
         assert "for 30 days" in (await producer.get("/openapi.json")).text
-    async with gateway(topology, tmp_path, keep_days=moment) as producer:
+    async with gateway(topology, tmp_path, keep_days=moment, name="another") as producer:
         assert code_of(await producer.get(f"{ORDERS}/17")) is Code.UNKNOWN_MESSAGE
         assert (await producer.post(ORDERS, content=b"y", headers=headers)).json()["duplicate"] is False
     async with open_history(places.history_url(tmp_path)) as history:
