@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers programs validate backlogs powerloss hurt strangers readers letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests letter mutants test core wheel plants truth rotation bodies coverage lint format bench samples lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ meeting: $(DEV)  ## two nodes that know nothing of each other, one of which may 
 
 producers: $(DEV)  ## producers who retry and hang up while two gateways and a node are killed, 40 times on each database
 	@MQPROTO_GATEWAY_KILLS=40 $(VENV)/bin/python -m pytest tests/simulator/edges/gateway/test_run.py -k killed $(ARGS)
+
+standby: $(DEV)  ## two triggers on one queue, killed, stopped and continued 200 times: who leads, and is anything called twice?
+	@MQPROTO_STANDBY_STRIKES=200 $(VENV)/bin/python -m pytest -n 0 tests/simulator/edges/trigger/test_standby.py -k whoever --timeout 1800 $(ARGS)
 
 programs: $(DEV)  ## the three programs of the client's README, each killed 100 times; some minutes
 	@MQPROTO_PROGRAM_KILLS=100 $(VENV)/bin/python -m pytest -n 0 tests/simulator/client/test_programs.py $(ARGS)
@@ -68,6 +71,9 @@ readers: $(DEMO)  ## the readers of bodies and pasted text, each fuzzed for ten 
 	@for reader in $(READERS); do \
 	  $(VENV)/bin/mqproto fuzz parser --target $$reader --minutes $(READER_MINUTES) $(ARGS) || exit; \
 	done
+
+requests: $(DEV)  ## schemathesis against three gateways, 300 requests of each kind; some minutes
+	@MQPROTO_OPENAPI_EXAMPLES=300 $(VENV)/bin/python -m pytest -n 0 --timeout 3600 tests/simulator/edges/gateway/test_schemathesis.py $(ARGS)
 
 letter: $(DEV)  ## our node against a second queue manager, with every other reading of the text; a quarter of an hour
 	@$(VENV)/bin/python -m tests.letter.matrix $(ARGS)

@@ -157,6 +157,16 @@ class Performer:
             del self._outcomes[each]
         return forgotten
 
+    @property
+    def following(self) -> int:
+        """The identifier of the next operation, if its invoker has lost count: that behind the newest that came."""
+        return 0 if self._newest is None else (self._newest + 1) % IDENTIFIERS
+
+    @property
+    def outcomes(self) -> list[bytes]:
+        """What came of all that are remembered and have been performed."""
+        return [outcome for outcome in self._outcomes.values() if outcome is not None]
+
     def outcome(self, identifier: int) -> bytes:
         """What came of an operation that was performed."""
         outcome = self._outcomes[identifier]

@@ -138,6 +138,16 @@ def bench_growth(quick: QuickOption = False, as_json: JsonOption = False, out: O
     return _bench(as_json, out, growth=partial(_growth, quick))
 
 
+@app.command("edges")
+def bench_edges(
+    runs: RunsOption = 5, quick: QuickOption = False, as_json: JsonOption = False, out: OutOption = None
+) -> int:
+    """POSTs to a gateway beside uvicorn with SQLite; a trigger's deliveries beside a worker on a table of SQLite."""
+    if reason := _no_edges():
+        raise UsageError(reason)
+    return _bench(as_json, out, edges=partial(_edges, quick, runs))
+
+
 @app.command("world")
 def bench_world(
     worlds: Annotated[
@@ -202,6 +212,10 @@ def bench_all(
         "outage": partial(_outage, sizes.kills),
         "growth": partial(_growth, quick),
     }
+    if reason := _no_edges():
+        complain(f"the edges are left out: {reason}")
+    else:
+        benches["edges"] = partial(_edges, quick, 5)
     if find_spec("simulator.bench.byhand") is None:
         complain("the codec is left out: what it is compared with is not in the wheel: clone mqproto")
     else:
@@ -255,6 +269,20 @@ def _growth(quick: bool, told: Told) -> Result:
     from simulator.bench.measures import growth
 
     return run_task(partial(growth.bench_growth, growth.SHORT if quick else growth.FULL, told))
+
+
+def _edges(quick: bool, runs: int, told: Told) -> Result:
+    from simulator.bench.measures import edges
+
+    return run_task(partial(edges.bench_edges, edges.QUICK if quick else edges.FULL, runs, told=told))
+
+
+def _no_edges() -> str:
+    """Why edges cannot be compared here; empty if they can."""
+    if find_spec("simulator.bench.contenders") is None:
+        return "what they are compared with is not in the wheel: clone mqproto and run it there"
+    missing = [name for name in ("uvicorn", "httptools", "uvloop") if find_spec(name) is None]
+    return f"{missing[0]} is not installed: pip install 'mqproto[bench]'" if missing else ""
 
 
 def _world(worlds: int, told: Told) -> Result:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ from simulator.command.options import (
     DONE,
     FINDING,
     DirectoryOption,
+    HistoryOption,
     JsonOption,
     NodeOption,
     TopologyOption,
@@ -27,6 +30,8 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
+    from simulator.edges.trigger.standing import Standing
+    from simulator.node.control import Explanation
     from simulator.topology.places import Place
 
 LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
@@ -335,6 +340,7 @@ def explain(
     count: Annotated[
         int, typer.Option("--count", "-c", min=1, max=500, help="How many messages of each queue.")
     ] = 5,
+    history: HistoryOption = "",
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
@@ -355,20 +361,47 @@ def explain(
     from simulator.client.live import as_it_is
     from simulator.command import oversee
     from simulator.command.explain import Explainer
+    from simulator.edges.trigger.standing import told
 
     place = run_task(partial(as_it_is, place_of(topology, directory)))
     found = run_task(partial(oversee.explanations, place, node, subject, count))
+    triggers = _triggers_of(place, history, found)
     if as_json:
-        print_json(oversee.explanations_as_json(place.topology, found))
+        said = oversee.explanations_as_json(place.topology, found)
+        for one in said:
+            one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
+        print_json(said)
         return DONE if any(found.values()) else FINDING
     start, options = typed_again(topology, directory)
     in_full = not oversee.is_message(subject)
     explainer = Explainer(place.topology, start, options, in_full=in_full)
-    for line in oversee.explained(explainer, subject, found):
+    for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
         print(line)
     if not any(found.values()):
         return _all_down(place.topology.name, topology)
     return DONE if oversee.is_known(subject, found) else FINDING
+
+
+def _triggers_of(
+    place: Place, history: str, found: Mapping[str, Explanation | None]
+) -> dict[str, list[Standing]]:
+    """By node, who delivers from the queues that are told of; of a node that does not run, from all."""
+    from simulator.edges.history.errors import HistoryError
+    from simulator.edges.trigger.standing import standings
+
+    known: list[Standing] = []
+    try:
+        known = standings(place, history)
+    except HistoryError as error:
+        complain(f"whether a trigger holds a queue is not known: {error}")
+    triggers: dict[str, list[Standing]] = {name: [] for name in found}
+    for standing in known:
+        node, _, queue = standing.queue.partition("\\")
+        if node in found:
+            explanation = found[node]
+            if explanation is None or queue in {local.name for local in explanation.status.local}:
+                triggers[node].append(standing)
+    return triggers
 
 
 def history(

@@ -59,9 +59,10 @@ class AsyncioClient(PortalClient):
         timeout_s: float | None = None,
         *,
         chosen: Iterable[MessageId] | None = None,
+        fence: int = 0,
     ) -> AsyncIterator[Taken]:
         """As `Client.transaction`."""
-        block = self._client.transaction(queue, limit, timeout_s, chosen=chosen)
+        block = self._client.transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
         async with _held(self._portal, block) as taken:
             yield taken
 

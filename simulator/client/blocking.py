@@ -78,9 +78,11 @@ class BlockingClient(PortalClient):
         timeout_s: float | None = None,
         *,
         chosen: Iterable[MessageId] | None = None,
+        fence: int = 0,
     ) -> Iterator[Taken]:
         """As `Client.transaction`."""
-        with held(self._portal, self._client.transaction(queue, limit, timeout_s, chosen=chosen)) as taken:
+        block = self._client.transaction(queue, limit, timeout_s, chosen=chosen, fence=fence)
+        with held(self._portal, block) as taken:
             yield taken
 
     send = _blocking(Client.send)

@@ -92,6 +92,8 @@ async def connect(
     directory: Path | None = None,
     *,
     journal: Path | None = None,
+    recalls: bool = False,
+    in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Client]:
     """A client of one node of a topology. It connects again when the node does not go away for long, and what it
@@ -103,6 +105,11 @@ async def connect(
         directory: where the node's store lies, if not in the usual place.
         journal: a file that keeps what is asked for, so that it is carried out once even if this process dies: with
             the same journal, the next one learns what became of it before anything else. See `Client.journal`.
+        recalls: nothing that is asked for is written to the journal, which keeps this client's name alone: the node
+            keeps the tags of `Client.submit`, and tells of the last ones: see `Client.recall`. Each is to be forgotten
+            there before 64 others have followed, as those wait for it.
+        in_question: with `recalls`, tags of which an earlier client may not have heard. If the node has forgotten them,
+            the journal has them as in doubt.
         patience_s: how long the node may be away before requests fail.
 
     Raises:
@@ -118,7 +125,15 @@ async def connect(
     node = topology.node_named(name or next(iter(topology.nodes)))
     path = places.socket_path(directory or places.default_directory(topology), node.name)
     command = places.start_command(topology, node.name, directory)
-    async with connect_to(path, command, node.name, journal=journal, patience_s=patience_s) as client:
+    async with connect_to(
+        path,
+        command,
+        node.name,
+        journal=journal,
+        recalls=recalls,
+        in_question=in_question,
+        patience_s=patience_s,
+    ) as client:
         yield client
 
 
@@ -129,6 +144,8 @@ async def connect_to(
     name: str = "",
     *,
     journal: Path | None = None,
+    recalls: bool = False,
+    in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[Client]:
     """A client of the node whose socket lies at a path.
@@ -136,11 +153,13 @@ async def connect_to(
     Args:
         command: what starts the node, for the error if it does not run.
         name: how to call the node in errors; by default by its socket.
-        journal, patience_s: as for `connect`, which says what is raised.
+        journal, recalls, in_question, patience_s: as for `connect`, which says what is raised.
     """
     failure: BaseException | None = None
     with opened(journal) if journal else nullcontext() as kept:
-        exchange = Exchange(path, name or str(path), kept, patience_s)
+        exchange = Exchange(
+            path, name or str(path), kept, patience_s, recalls=recalls, in_question=in_question
+        )
         async with trio.open_nursery() as nursery:
             # What goes wrong in the caller's block leaves as itself, not in the nursery's group.
             try:
@@ -189,6 +208,22 @@ class Taken(list[ReceivedMessage]):
         self.send(message.response_queue, Draft(body=body, label=label, **correlated | options))
 
 
+class Recall:
+    """What the node keeps of requests with a tag, in place of a journal; see `connect`."""
+
+    def __init__(self, exchange: Exchange, manager: Guid) -> None:
+        self.accepted = [
+            (sent.tag, [MessageId(manager, ordinal) for ordinal in sent.ordinals])
+            for sent in exchange.recalled
+        ]
+        """By tag, what the node had accepted before this client connected, as far as it remembers."""
+        self._exchange = exchange
+
+    def forget(self, tag: bytes) -> None:
+        """Nobody will ask any more what came of the request with this tag."""
+        self._exchange.forget(tag)
+
+
 class Client:
     """A connection to one node; `connect` makes it. Several tasks may use it at once.
 
@@ -203,6 +238,8 @@ class Client:
         """The node's GUID."""
         self.journal = journal
         """What was asked for with a `tag`, and what came of it, in this process and in those before it."""
+        self.recall = Recall(exchange, self.manager) if exchange.recalls else None
+        """For one that was connected so."""
         self._exchange = exchange
 
     async def lost(self) -> None:
@@ -247,7 +284,8 @@ class Client:
         return [MessageId(self.manager, ordinal) for ordinal in ordinals]
 
     async def submit(self, destination: str, drafts: list[Draft], tag: bytes) -> list[MessageId]:
-        """Send messages in one request: all are accepted or none. The journal keeps what came of it under the tag.
+        """Send messages in one request: all are accepted or none. The journal, or the node, keeps what came of it under
+        the tag.
 
         Raises:
             UsageError: they are too many or too large for one request, or there is no journal.
@@ -267,7 +305,7 @@ class Client:
             raise UsageError(
                 "an express message does not outlive its node, so a journal is of no use: make it recoverable"
             )
-        wish = control.Send(destination, drafts)
+        wish = control.Send(destination, drafts, tag if self._exchange.recalls else b"")
         return self._exchange.request(Operation.SEND, wish, volatile=volatile, tag=tag)
 
     async def send_together(self, messages: Iterable[tuple[str, Draft]]) -> list[MessageId]:
@@ -332,6 +370,7 @@ class Client:
         timeout_s: float | None = None,
         *,
         chosen: Iterable[MessageId] | None = None,
+        fence: int = 0,
     ) -> AsyncIterator[Taken]:
         """Receive as `receive` does, and commit at the end of the block; an exception rolls back.
 
@@ -340,14 +379,17 @@ class Client:
 
         Args:
             chosen: these messages, in the order of the queue; `limit` and `timeout_s` say nothing then.
+            fence: a number that goes up with each program that takes over as the one that receives. What earlier ones
+                hold goes back before, and they get nothing more; 0 is for receivers that know of no such order.
 
         Raises:
-            RolledBack: the connection broke within the block: the messages are where they were.
+            RolledBack: the connection broke within the block, or a later fence has come: the messages are where they
+                were.
             UsageError: what was to be sent with the commit cannot be; the messages are where they were. Or one that was
                 chosen is not in the node's memory, or somebody else has it.
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
-        lease = await self._receive(control.Receive(queue, limit, timeout_s, names))
+        lease = await self._receive(control.Receive(queue, limit, timeout_s, names, fence))
         taken = Taken(lease.messages)
         try:
             yield taken

@@ -23,8 +23,10 @@ ENVELOPE_ROOM_BYTES: Final = 1_024
 """How much room a sender of one leaves beside the body, if it has no headers."""
 CONTENT_TYPE_LIMIT: Final = 255
 """Characters."""
-KEY_LIMIT: Final = 200
-"""Characters of the producer's id of a message."""
+KEY_LIMIT: Final = 320
+"""Characters of the producer's id of a message, with the name of the producer before it where ids are his alone."""
+KEY_ROOM: Final = 200
+"""Characters of it that have their room whatever else there is."""
 HEADER_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,80}")
 """Small letters, as names of headers are the same in capital ones."""
 HEADERS_LIMIT: Final = 32
@@ -59,17 +61,16 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def as_extension(self) -> bytes:
         """As it travels; nothing if there is nothing to say."""
-        if self == Envelope():
+        if not (self.content_type or self.producer_key or self.headers):
             return b""
-        data = msgspec.json.encode(msgspec.structs.replace(self, envelope=VERSION))
+        data = msgspec.json.encode(_Written(VERSION, self.content_type, self.producer_key, self.headers))
         assert len(data) <= ENVELOPE_LIMIT_BYTES, "escapes at most double what the limits allow"
         return data
 
     def room_bytes(self) -> int:
-        """How much room its headers take beside the body, and all else that it may have."""
-        return ENVELOPE_ROOM_BYTES + (
-            len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
-        )
+        """How much room its headers and a long id take beside the body, and all else that it may have."""
+        headers_bytes = len(msgspec.json.encode({"headers": self.headers})) if self.headers else 0
+        return ENVELOPE_ROOM_BYTES + 2 * max(0, len(self.producer_key) - KEY_ROOM) + headers_bytes
 
     @classmethod
     def of(cls, extension: bytes) -> Envelope:
@@ -83,7 +84,18 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
 
 
+class _Written(msgspec.Struct, omit_defaults=True):
+    """An envelope as it stands in an extension. What is in it has been looked at."""
+
+    envelope: int
+    content_type: str = ""
+    producer_key: str = ""
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 def _check_headers(headers: dict[str, str]) -> None:
+    if not headers:
+        return
     if len(headers) > HEADERS_LIMIT:
         raise UsageError(
             f"{len(headers)} headers are to travel with the message; at most {HEADERS_LIMIT} can"

@@ -74,20 +74,43 @@ class Exchange:
         node: how errors call the node.
         journal: keeps numbered operations; None if they need not outlive this process.
         patience_s: how long the node may be gone.
+        recalls: the journal has no more than the invoker's name. What came of the last operations is the node's to
+            tell, by their tags, in place of a flush for each. An operation with a tag that was carried out is
+            outstanding until its tag is forgotten, so that the node remembers it for so long.
+        in_question: tags of operations of earlier processes of which the caller does not know what came of them. If the
+            node has forgotten the invoker, the journal has them as in doubt from then on.
     """
 
-    def __init__(self, path: Path, node: str, journal: Journal | None, patience_s: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        node: str,
+        journal: Journal | None,
+        patience_s: float,
+        *,
+        recalls: bool = False,
+        in_question: Iterable[bytes] = (),
+    ) -> None:
+        assert journal is not None or not recalls, "only one that has a name is remembered"
         self.node = node
         self.hello = control.Hello(control.VERSION, node, b"")
         self.lost = trio.Event()
         """The node was given up."""
         self.connection_count = 0
+        self.recalled: list[control.Sent] = []
+        """What the node has told, when the first connection was made, of requests with tags."""
         self._path = path
-        self._journal = journal
+        self._named = journal
+        self._journal = None if recalls else journal
+        self.recalls = recalls
+        self._in_question = set(in_question)
+        """Tags, those of our own included that are outstanding though they were carried out."""
+        self._carried_out: dict[bytes, int] = {}
+        """The identifiers of these last ones, by tag."""
         self._patience_s = patience_s
         self._identity = journal.invoker if journal else uuid4().bytes
         self._birth = journal.birth if journal else b""
-        self._invoker = Invoker(control.PROFILE, *(journal.state() if journal else ()))
+        self._invoker = Invoker(control.PROFILE, *(self._journal.state() if self._journal else ()))
         self._connection: Connection | None = None
         self._requests = count(1)
         self._pending: dict[int, Pending] = {}
@@ -98,12 +121,11 @@ class Exchange:
         self._life = trio.CancelScope(shield=True)
         self._silence = trio.CancelScope()
         """Ends when the node has said nothing for too long."""
-        if journal:
-            for each in self._invoker.pending:
-                pending = Pending(Operation(each.operation), each.parameter)
-                pending.identifier = each.identifier
-                pending.asked_of = 0  # Perhaps it was asked for before, of an earlier life.
-                self._enter(pending)
+        for each in self._invoker.pending:
+            pending = Pending(Operation(each.operation), each.parameter)
+            pending.identifier = each.identifier
+            pending.asked_of = 0  # Perhaps it was asked for before, of an earlier life.
+            self._enter(pending)
 
     async def recovered(self) -> None:
         """Return when it is known what became of the operations that the journal had when it was opened."""
@@ -144,6 +166,14 @@ class Exchange:
             self.forgo(pending)
             raise
         return self.outcome(pending)
+
+    def forget(self, tag: bytes) -> None:
+        """Nobody will ask any more what came of the operation with this tag."""
+        self._in_question.discard(tag)
+        identifier = self._carried_out.pop(tag, None)
+        if identifier is not None:
+            self._invoker.end(identifier)
+            self._begin_more()
 
     def forgo(self, pending: Pending) -> None:
         """A numbered operation need not be carried out, if nobody was asked for it yet."""
@@ -257,8 +287,10 @@ class Exchange:
         return None
 
     async def _greet(self, connection: Connection, buffer: FrameBuffer) -> control.Hello:
+        recalls = self.recalls and not self.connection_count
+        following = None if recalls else self._invoker.following
         introduction = control.Introduction(
-            self._identity, self._journal is not None, self._invoker.following, self._birth
+            self._identity, self._named is not None, following, self._birth, recalls
         )
         connection.send(control.frame(Operation.HELLO, 0, introduction))
         try:
@@ -290,10 +322,16 @@ class Exchange:
             f"remembers one with a journal for {control.LASTING_KEPT_DAYS} days, others for minutes, and none when its "
             "store is another)"
         )
-        if self._journal is not None:
-            answers = {identifier: control.failure(doubt) for identifier in asked}
-            self._journal.belongs_to(hello.guid, hello.node, hello.birth, answers)
+        if self._named is not None:
+            answers = {identifier: control.failure(doubt) for identifier in asked if self._journal}
+            tags = set[bytes]() if hello.remembered else self._in_question
+            self._named.belongs_to(
+                hello.guid, hello.node, hello.birth, answers, dict.fromkeys(tags, control.failure(doubt))
+            )
         self._birth = hello.birth
+        if self.recalls and not self.connection_count:
+            self._invoker = Invoker(hello.profile, hello.following)
+            self.recalled = [sent for sent in map(control.tagged, hello.outcomes) if sent is not None]
         for pending in asked.values():
             del self._pending[pending.request]
             self._fail(pending, doubt)
@@ -313,7 +351,7 @@ class Exchange:
         try:
             while not connection.is_closed:
                 with trio.CancelScope() as self._silence:
-                    if self._invoker.outstanding:
+                    if self._invoker.outstanding > len(self._carried_out):
                         self._expect_answer()
                     await connection.readable()
                 if self._silence.cancelled_caught:
@@ -393,6 +431,8 @@ class Exchange:
             pending.asked_of = self.hello.life
         if pending.identifier is not None:
             self._expect_answer()
+            if self.recalls and pending.tag:
+                self._in_question.add(pending.tag)
         self._connection.send(
             control.framed(pending.operation, pending.request, pending.data, pending.identifier)
         )
@@ -456,9 +496,13 @@ class Exchange:
         pending.connection = self.connection_count
         pending.answered.set()
         if pending.identifier is not None:
+            assert pending.answer is not None
+            if self.recalls and pending.tag and pending.answer.operation == Operation.DONE:
+                self._carried_out[pending.tag] = pending.identifier
+                return
+            self._in_question.discard(pending.tag)
             self._invoker.end(pending.identifier)
             if self._journal is not None:
-                assert pending.answer is not None
                 self._journal.end(pending.identifier, pending.answer)
             self._begin_more()
 

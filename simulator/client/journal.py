@@ -96,12 +96,18 @@ class Journal:
         return self._birth
 
     def belongs_to(
-        self, node: bytes, name: str, birth: bytes = b"", doubtful: Mapping[int, Frame] | None = None
+        self,
+        node: bytes,
+        name: str,
+        birth: bytes = b"",
+        doubtful: Mapping[int, Frame] | None = None,
+        tags: Mapping[bytes, Frame] | None = None,
     ) -> None:
         """It is a node's from now on, as identifiers mean something to one node alone; and its invoker was born then.
 
         Args:
             doubtful: the outcomes of operations that were asked for before this birth, by identifier.
+            tags: the same, by tag, of those that are not in the journal.
 
         Raises:
             UsageError: it is another's.
@@ -113,7 +119,7 @@ class Journal:
             )
         doubtful = doubtful or {}
         with self._lock, explained(self.path, JOURNAL_ADVICE):
-            if (self._node, self._birth) == (node, birth) and not doubtful:
+            if (self._node, self._birth) == (node, birth) and not doubtful and not tags:
                 return
             # With the new birth the node takes for new what has no outcome here, so all that has one goes with it.
             ended = self._ended + [
@@ -122,6 +128,13 @@ class Journal:
             ]
             with self._transaction():
                 self._write_ended(ended, self._forgotten)
+                self._db.executemany(
+                    "INSERT INTO operation (operation, tag, answer, outcome) VALUES (?, ?, ?, ?)",
+                    [
+                        (Operation.SEND, tag, answer.operation, answer.payload)
+                        for tag, answer in (tags or {}).items()
+                    ],
+                )
                 self._db.execute("UPDATE invoker SET node = ?, birth = ?", (node, birth))
             self._node, self._birth = node, birth
             self._ended.clear()

@@ -138,6 +138,6 @@ def _text(name: str, text: str) -> str:
 
 
 def _number(name: str, text: str, most: int, default: int) -> int:
-    if text and not (re.fullmatch(r"[0-9]{1,10}", text) and int(text) <= most):
+    if text and not (re.fullmatch(r"0{0,9}(0|[1-9][0-9]{0,9})", text) and int(text) <= most):
         raise UsageError(f"{name} is {quoted(text)}: must be a whole number, 0 to {most}")
     return int(text) if text else default

@@ -1,7 +1,23 @@
 """HTTP/1.1 for strangers: every size, count and time of theirs has a limit. h11 has the protocol, trio the sockets.
 
-hypercorn was tried first. A client that sent its body byte by byte was never cut off, one that did not read its answer
-kept the server from ending, and the number of connections had no limit; so the connections are served here.
+Servers that others keep up were tried, and each leaves strangers something without an end. Limits were 10 s for all,
+where there is a setting; "never" is not in 40 s. Measured on 2026-11-26, Python 3.11, on loopback:
+
+                                      here          hypercorn 0.18   granian 2.8.7    uvicorn 0.54, h11 or httptools
+    a body of a byte a second         503 in 10 s   never            never            never
+    a client that does not read       11 s          never            never            never
+    a head of a byte a second         503 in 10 s   10 s             10 s             never
+    3,000 heads that do not end       1,000, 503    3,000            2,049            3,000
+    they are closed within            8 s           11 s             20 s             never
+    an honest client meanwhile        503 at once   200 at once      200 in 8 s       200 at once
+    a header of 60 KB; of 20 MB       431; 431      200; 431         200; 431         200; 400 or 200
+    of 29 requests as those below     29 refused    18               18               17 or 24
+    HTTP/1.0                          200           200              200              200
+    SIGTERM, a slow request           200           200              200              200
+    and a client that does not read   ends in 11 s  never            ends in 10 s     ends in 10 s
+    on trio                           yes           yes              no               no
+
+h2 is HTTP/2 as h11 is HTTP/1.1, and no server. So the connections are served here:
 
     a whole head        within `head_s`, `head_bytes`, with the handshake of TLS before it; a connection may be idle for
                         `head_s` too
@@ -27,10 +43,12 @@ from __future__ import annotations
 import email.utils
 import re
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -103,18 +121,19 @@ class Request:
     def __init__(self, head: h11.Request, next_part: Callable[[], Awaitable[bytes]]) -> None:
         self.method = head.method.decode("ascii")
         self.target = head.target.decode("ascii")
-        self._headers: list[tuple[bytes, bytes]] = list(head.headers)
+        self._headers: dict[str, list[str]] = {}
+        for name, value in head.headers:
+            self._headers.setdefault(name.decode("ascii"), []).append(value.decode("latin-1"))
         self._next_part = next_part
 
     def header(self, name: str) -> list[str]:
         """All values of a header, as Latin-1; none if it was not sent."""
-        wanted = name.lower().encode("ascii")
-        return [value.decode("latin-1") for each, value in self._headers if each == wanted]
+        return self._headers.get(name.lower(), [])
 
     @property
     def header_names(self) -> list[str]:
         """In small letters."""
-        return [name.decode("ascii") for name, _ in self._headers]
+        return list(self._headers)
 
     @property
     def content_length(self) -> int | None:
@@ -327,6 +346,13 @@ class _Conversation:
 
     async def _part(self) -> bytes:
         try:
+            if not self._http.they_are_waiting_for_100_continue:
+                # What has come with the head need not be waited for.
+                event = self._body_event()
+                if isinstance(event, h11.Data):
+                    return bytes(event.data)
+                if event is not h11.NEED_DATA:
+                    return b""
             with trio.move_on_at(self._body_deadline):
                 if self._http.they_are_waiting_for_100_continue:
                     go_on = self._http.send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -377,7 +403,7 @@ class _Conversation:
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
         """Send it, as far as the client takes it."""
         headers = [
-            ("Date", email.utils.formatdate(usegmt=True)),
+            ("Date", _date(int(time.time()))),
             ("Content-Length", str(len(answer.body))),
             *answer.headers,
         ]
@@ -387,8 +413,9 @@ class _Conversation:
         data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
         if head is None or head.method != b"HEAD":
             data += self._http.send(h11.Data(data=answer.body)) or b""
+        data += self._http.send(h11.EndOfMessage()) or b""
         with trio.move_on_after(self._limits.answer_s) as patience:
-            await self._stream.send_all(data + (self._http.send(h11.EndOfMessage()) or b""))
+            await self._stream.send_all(data)
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
 
@@ -396,6 +423,11 @@ class _Conversation:
         """Close it such that the client can read the last answer."""
         with trio.move_on_after(self._limits.answer_s):
             await self._stream.aclose()
+
+
+@lru_cache(maxsize=1)
+def _date(now_s: int) -> str:
+    return email.utils.formatdate(now_s, usegmt=True)
 
 
 def _check_lines(data: bytes) -> None:

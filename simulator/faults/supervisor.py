@@ -99,7 +99,12 @@ class NodeProcess:
 
     def has_said(self, word: bytes) -> bool:
         """Whether it has printed such a line, as far as that was read; of one that has ended, all of it was."""
-        return any(line.startswith(word) for line in self._said.split(b"\n")[:-1])
+        return bool(self.line(word))
+
+    def line(self, word: bytes) -> str:
+        """The first such line; empty if there is none."""
+        lines = self._said.split(b"\n")[:-1]
+        return next((line.decode("utf-8", "replace") for line in lines if line.startswith(word)), "")
 
     async def reaped(self) -> None:
         """Wait for its end, and read the last that it has printed."""

@@ -32,7 +32,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 7
+VERSION: Final = 8
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -43,6 +43,7 @@ BIRTH_BYTES: Final = 16
 """The birth of an invoker, which means something to its node alone."""
 LASTING_KEPT_DAYS: Final = 30
 """How long a node remembers a client with a journal that does not come back: days in which the node runs."""
+TAG_LIMIT_BYTES: Final = 4_096
 BATCH_LIMIT: Final = 500
 """Messages in one request to send, and so in one transaction; or asked for by one to receive or to peek."""
 
@@ -113,12 +114,14 @@ class Introduction(msgspec.Struct, array_like=True):
     lasting: it survives its process, and may come back after a long time.
     following: the identifier of its next operation, 0 to 255, so that one that comes round is not taken for an old one.
     birth: what the node said of it in its last `Hello`; empty if there was none.
+    recalls: it does not know what came of the last ones, nor how far it had counted: the Hello is to say it.
     """
 
     invoker: bytes = b""
     lasting: bool = False
     following: Annotated[int, msgspec.Meta(ge=0, lt=IDENTIFIERS)] | None = None
     birth: Annotated[bytes, msgspec.Meta(max_length=BIRTH_BYTES)] = b""
+    recalls: bool = False
 
 
 class Hello(msgspec.Struct, array_like=True):
@@ -130,6 +133,8 @@ class Hello(msgspec.Struct, array_like=True):
         invokes anything, on disk if it is one that lasts, and introduces itself with it from then on.
     remembered: False if the node cannot tell what the invoker invoked before. Of all that has no outcome nobody knows
         then whether it was performed; nothing of it may be invoked again.
+    following, outcomes: for one that recalls, the identifier of its next operation, and what came of those that are
+        remembered, as they are kept, in any order.
     """
 
     version: int
@@ -139,6 +144,8 @@ class Hello(msgspec.Struct, array_like=True):
     profile: int = 0
     birth: bytes = b""
     remembered: bool = True
+    following: int = 0
+    outcomes: list[bytes] = []
 
 
 class Send(msgspec.Struct, array_like=True):
@@ -146,10 +153,13 @@ class Send(msgspec.Struct, array_like=True):
     accepted or none.
 
     Queues go by any name here, those in the drafts as well.
+
+    tag: means something to the client alone; it is kept with what comes of it.
     """
 
     destination: str
     drafts: list[Draft]
+    tag: Annotated[bytes, msgspec.Meta(max_length=TAG_LIMIT_BYTES)] = b""
 
 
 class SendTogether(msgspec.Struct, array_like=True):
@@ -163,12 +173,14 @@ class Sent(msgspec.Struct, array_like=True):
     which the destinations were named.
 
     runs: their ordinals, as (first, how many that follow each other).
+    tag: of the `Send`.
     """
 
     runs: list[tuple[int, int]]
+    tag: bytes = b""
 
     @classmethod
-    def of(cls, ordinals: Iterable[int]) -> Sent:
+    def of(cls, ordinals: Iterable[int], tag: bytes = b"") -> Sent:
         """The same of the ordinals themselves."""
         runs: list[list[int]] = []
         following = -1
@@ -177,7 +189,7 @@ class Sent(msgspec.Struct, array_like=True):
                 runs.append([ordinal, 0])
             runs[-1][1] += 1
             following = ordinal + 1
-        return cls([(first, count) for first, count in runs])
+        return cls([(first, count) for first, count in runs], tag)
 
     @property
     def ordinals(self) -> list[int]:
@@ -190,12 +202,15 @@ class Receive(msgspec.Struct, array_like=True):
     out in a transaction, which SETTLE ends, or the end of the connection rolls back.
 
     chosen: the messages with these sources and ordinals instead, at once and all of them.
+    fence: 0, or the epoch of a receiver that others with lower ones give way to: what they have not settled goes back
+        first, and they get nothing more.
     """
 
     queue: str
     limit: int
     timeout_s: float | None
     chosen: list[tuple[bytes, int]] | None = None
+    fence: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Messages(msgspec.Struct, array_like=True):
@@ -404,6 +419,7 @@ encode: Final = msgspec.msgpack.Encoder().encode
 _decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in REQUESTS.items()}
 _result_decoders: Final = {operation: msgspec.msgpack.Decoder(kind) for operation, kind in RESULTS.items()}
 _failure_decoder: Final = msgspec.msgpack.Decoder(Failure)
+_sent_decoder: Final = msgspec.msgpack.Decoder(Sent)
 
 
 def frame(operation: int, request: int, payload: Any) -> bytes:
@@ -441,6 +457,15 @@ def kept(answer: Frame) -> bytes:
 def recalled(outcome: bytes) -> Frame:
     """The same again."""
     return Frame(outcome[0], 0, outcome[1:])
+
+
+def tagged(outcome: bytes) -> Sent | None:
+    """What was sent with a tag, if that is what is kept; the outcomes of other operations are none of these."""
+    try:
+        sent = _sent_decoder.decode(outcome[1:]) if outcome[0] == Operation.DONE else None
+    except msgspec.MsgspecError:
+        return None
+    return sent if sent is not None and sent.tag else None
 
 
 def parameters(request: Frame) -> Any:

@@ -166,6 +166,12 @@ class Performers:
                     known.on_disk -= gone
         return (b"" if birth_s is None else _birth.pack(self._store, birth_s)), remembered
 
+    def recalled(self, invoker: bytes) -> tuple[int, list[bytes]]:
+        """For one that has a connection and lost count: the identifier of its next operation, and what came of those
+        that are remembered. A node that crashes performs none of them again, so this stays true over its restart."""
+        known = self._known.get(invoker)
+        return (0, []) if known is None else (known.performer.following, known.performer.outcomes)
+
     def gone(self, invoker: bytes, now: Moment) -> None:
         """It has none any more; it may come back."""
         self._connected.pop(invoker, None)

@@ -51,6 +51,7 @@ class Consumer:
     number: the transaction's name as well, so it is another one in each life of the node.
 
     patience: the time it waits; cancel it to stop the clock.
+    fence: the epoch of its receiver; 0 for none.
     """
 
     number: int
@@ -59,6 +60,7 @@ class Consumer:
     queue: str
     patience: trio.CancelScope
     given: bool = False
+    fence: int = 0
 
 
 class Service:
@@ -96,6 +98,8 @@ class Service:
         self._buffer = buffer
         self._numbers = count(self.life << 32)
         self._by_invoker: dict[bytes, Client] = {}
+        self._fences: dict[str, int] = {}
+        """By queue, the last epoch that received. Whatever held messages when the node ended holds none now."""
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[Client, bytes]] = []
         self._clients: set[Client] = set()
@@ -137,6 +141,8 @@ class Service:
                 birth=introduction.birth,
                 following=introduction.following,
             )
+            if introduction.recalls:
+                hello.following, hello.outcomes = self.performers.recalled(invoker)
         return hello
 
     def _leave(self, client: Client) -> None:
@@ -210,6 +216,7 @@ class Service:
 
         Raises:
             UsageError, FormatNameError: there is no such queue, or a number is beyond its limit.
+            RolledBack: a later epoch receives.
         """
         _check_limit(wish.limit)
         if wish.timeout_s is not None and not 0 <= wish.timeout_s <= TIMEOUT_LIMIT_S:
@@ -219,6 +226,8 @@ class Service:
                 f"{control.OUTSTANDING_LIMIT} transactions are open on this connection: settle some"
             )
         queue = self.directory.local_queue(wish.queue)
+        if wish.fence:
+            self._fence(queue, wish.fence)
         number = next(self._numbers)
         if wish.chosen is None:
             self.core.consume(number, queue, wish.limit, transactional=True)
@@ -226,7 +235,8 @@ class Service:
             keys = self.operators.keys_of(queue, wish.chosen)
             chosen = self.core.consume_these(number, queue, keys, self.clock.now())
             self.answer(client, _messages(request, number, chosen))
-        consumer = Consumer(number, client, request, queue, trio.CancelScope(), given=wish.chosen is not None)
+        is_given = wish.chosen is not None
+        consumer = Consumer(number, client, request, queue, trio.CancelScope(), is_given, wish.fence)
         self.consumers[number] = consumer
         client.consumers[request] = consumer
         if consumer.given:
@@ -235,6 +245,23 @@ class Service:
             self._impatient.append(consumer)
         elif wish.timeout_s is not None:
             self._nursery.start_soon(self._expire, consumer, wish.timeout_s)
+
+    def _fence(self, queue: str, epoch: int) -> None:
+        """Take back what receivers of earlier epochs hold, so that the first message of the queue is the first again.
+
+        Raises:
+            RolledBack: this one is of an earlier epoch itself.
+        """
+        last = self._fences.get(queue, 0)
+        if epoch < last:
+            raise control.RolledBack(f"epoch {last} receives from {queue}: {epoch} gets nothing more")
+        self._fences[queue] = epoch
+        for consumer in [*self.consumers.values()]:
+            if consumer.queue == queue and 0 < consumer.fence < epoch:
+                if consumer.given:
+                    self.abandon(consumer)
+                else:
+                    self.give_up(consumer)
 
     async def _expire(self, consumer: Consumer, timeout_s: float) -> None:
         with consumer.patience:
@@ -355,10 +382,10 @@ class Client:
         """Feed the core; the result to answer with, or None if that comes later."""
         service = self._service
         match wish:
-            case control.Send(destination, drafts):
+            case control.Send(destination, drafts, tag):
                 if len({draft.transactional for draft in drafts}) > 1:
                     raise UsageError("messages sent together are all transactional or none is")
-                return self._send([(destination, drafts)], together=False)
+                return self._send([(destination, drafts)], together=False, tag=tag)
             case control.SendTogether(messages):
                 return self._send(_by_destination(messages), together=True)
             case control.Receive():
@@ -411,7 +438,9 @@ class Client:
                 questions = {Operation.PEERS: operators.peers, Operation.DECLARED: operators.declared}
                 return questions.get(Operation(request.operation), operators.status)()
 
-    def _send(self, parts: list[tuple[str, list[Draft]]], *, together: bool) -> control.Sent:
+    def _send(
+        self, parts: list[tuple[str, list[Draft]]], *, together: bool, tag: bytes = b""
+    ) -> control.Sent:
         """Take all messages or none."""
         service, directory = self._service, self._service.directory
         if together and not all(draft.transactional for _, drafts in parts for draft in drafts):
@@ -430,7 +459,7 @@ class Client:
                 raise
             ordinals = service.core.enqueue(found, now, together=together)
         service.turns.count(messages=len(found))
-        return control.Sent.of(ordinals)
+        return control.Sent.of(ordinals, tag)
 
 
 def _messages(request: int, transaction: int, messages: list[Received]) -> bytes:

@@ -408,3 +408,21 @@ def test_whatever_comes_only_what_is_within_the_profile_of_the_newest_is_remembe
             outside = {known for known in kept if behind(known, newest) >= profile}
             assert set(row.forgotten) == outside
             kept = {known: outcome for known, outcome in kept.items() if known not in outside}
+
+
+@given(first=st.integers(0, IDENTIFIERS - 1), count=st.integers(0, 300))
+def test_an_invoker_that_has_lost_count_goes_on_where_it_was(first: int, count: int) -> None:
+    """It hears what came of the last ones, and its next operation is new to the performer, also after a crash."""
+    performer = Performer(4)
+    disk: dict[int, bytes] = {}
+    for number in range(first, first + count):
+        assert performer.invoke(number % IDENTIFIERS) is PERFORM
+        kept = performer.complete(number % IDENTIFIERS, b"%d" % number)
+        disk[kept.identifier] = kept.outcome
+        for each in kept.forgotten:
+            del disk[each]
+    for known in (performer, Performer(4, disk.items())):
+        assert sorted(known.outcomes) == sorted(b"%d" % number for number in range(first, first + count)[-4:])
+        assert known.following == ((first + count) % IDENTIFIERS if count else 0)
+        assert known.invoke(known.following) is PERFORM
+        assert len(known.outcomes) == min(count, 4), "what is being performed has no outcome"

@@ -127,7 +127,7 @@ class GatewayProcess:
             part = await self.process.stdout.receive_some()
             assert part, self.log.read_text()
             said += part
-        assert said.startswith(b"ready http://127.0.0.1:")
+        assert said.startswith((b"ready http://127.0.0.1:", b"ready https://127.0.0.1:"))
         self.port = int(said.rsplit(b":", 1)[1])
 
     async def wait(self) -> int:

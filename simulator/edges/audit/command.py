@@ -42,11 +42,14 @@ def audit(
     from simulator.edges.audit.ends import End
     from simulator.edges.audit.reading import audited
     from simulator.edges.audit.report import as_json, each_as_json, each_told, told
+    from simulator.edges.trigger import standing
 
-    found = audited(place_of(topology, directory), history, log or [])
+    place = place_of(topology, directory)
+    found = audited(place, history, log or [])
     if in_json:
         print_json(as_json(found) | ({"messages": each_as_json(found)} if each else {}))
     else:
-        for line in (*(each_told(found) if each else ()), *told(found)):
+        held = standing.told(standing.standings(place, history))
+        for line in (*(each_told(found) if each else ()), *told(found), *held):
             print(line)
     return FINDING if found.counted()[End.UNACCOUNTED] else DONE

@@ -32,6 +32,8 @@ class End(StrEnum):
     ON_ITS_WAY = "on its way"
     HEARD_ELSEWHERE = "ended, as its producer's own administration queue was told"
     """No store has it, and it left no dead letter here."""
+    FORGOTTEN = "answered longer ago than the history keeps ids"
+    """Its gateway's log has it alone. What became of it is not known any more."""
     UNACCOUNTED = "unaccounted for"
 
 
@@ -45,6 +47,7 @@ class Evidence:
 
     queue, key: where it was handed in, such as `destination\orders`, and the producer's id; empty for none.
     heard_elsewhere: whether its producer has it told how it ends.
+    is_old: whether it was answered longer ago than the history keeps ids, which does not know it any more.
     resolved: whether an operator has said that it is settled.
     processed, attempted, started: what a trigger says: its consumer has accepted it; was called; has not answered.
     copied: why a copy of it is in a queue of some store: what an error queue has.
@@ -55,6 +58,7 @@ class Evidence:
     queue: str = ""
     key: str = ""
     heard_elsewhere: bool = False
+    is_old: bool = False
     resolved: bool = False
     processed: bool = False
     attempted: bool = False
@@ -98,4 +102,6 @@ def end_of(known: Evidence) -> End:
         return End.ON_ITS_WAY
     if known.confirmed:
         return End.COPY_TAKEN if known.confirmed == RECEIVED else End.LETTER_TAKEN
-    return End.HEARD_ELSEWHERE if known.heard_elsewhere else End.UNACCOUNTED
+    if known.heard_elsewhere:
+        return End.HEARD_ELSEWHERE
+    return End.FORGOTTEN if known.is_old else End.UNACCOUNTED

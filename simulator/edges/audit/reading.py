@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
 from mqproto.edge.exactlyonce import Entry
@@ -27,15 +28,14 @@ from simulator.edges.failed.failures import LETTERS, note_of
 from simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
 from simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
 from simulator.edges.history.documents import Documents, Record
-from simulator.edges.history.history import KEEP_S
+from simulator.edges.history.forgetting import GATEWAY, TRIGGER
 from simulator.edges.stores import Unknown, messages_in
 from simulator.storage.care.export import Exported
 from simulator.topology import places
 from simulator.topology.places import Place
 
 PASSES: Final = 3
-GATEWAY, TRIGGER = "gateway/", "trigger/"
-"""How scopes of the history begin."""
+DAY_S: Final = 24 * 3_600.0
 TOLD: Final = (
     b'"accepted"',
     b'"received"',
@@ -50,12 +50,26 @@ Answered = dict[str, Evidence]
 """By the identifier of each message that was answered 200."""
 
 
+class Forgotten(NamedTuple):
+    """What a history does not know any more.
+
+    messages: how many that were accepted with an id.
+    last: when the last of them was, UTC.
+    keep_days: how long ids are kept.
+    """
+
+    messages: int
+    last: datetime
+    keep_days: float
+
+
 @dataclass
 class Audit:
     """What is known of each message that was answered 200, and what could not be looked into."""
 
     answered: Answered
     unknown: Unknown
+    forgotten: Forgotten | None = None
 
     def counted(self) -> dict[End, list[str]]:
         """The identifiers by who has them, all of `End` in its order."""
@@ -78,7 +92,7 @@ def audited(place: Place, history: str = "", logs: Iterable[Path] = ()) -> Audit
     paths = list(dict.fromkeys(path.resolve() for path in (*logs_in(place.directory), *logs)))
     if not history and not (place.directory / "history.sqlite").is_file():
         return _Reader(place, None, paths).read()
-    documents = Documents(history or places.history_url(place.directory), KEEP_S, time.time)
+    documents = Documents(history or places.history_url(place.directory), None, time.time)
     with closing(documents):
         return _Reader(place, documents, paths).read()
 
@@ -116,10 +130,16 @@ class _Reader:
                 except WireFormatError as error:
                     unknown.not_whole.append(f"{node}: a packet in {stored.queue}: {error}")
             self._read_history()  # What has ended meanwhile is in no store any more.
-            audit = Audit(self._answered, unknown)
+            audit = Audit(self._answered, unknown, self._forgotten())
             if not audit.counted()[End.UNACCOUNTED]:
                 break
         return audit
+
+    def _forgotten(self) -> Forgotten | None:
+        if self._history is None:
+            return None
+        count, last_s = self._history.forgotten()
+        return Forgotten(count, datetime.fromtimestamp(last_s, UTC), self._history.keep_s / DAY_S)
 
     # What was answered 200
 
@@ -130,6 +150,9 @@ class _Reader:
                 self._answered[outcome.id] = Evidence(
                     scope.removeprefix(GATEWAY), key, heard_elsewhere=bool(outcome.admin_queue)
                 )
+        kept_since = ""
+        if self._history is not None:
+            kept_since = datetime.fromtimestamp(time.time() - self._history.keep_s, UTC).isoformat()
         for path in self._logs:
             for step in steps_in(path, TOLD):
                 # A node's line of this name has no key.
@@ -138,6 +161,7 @@ class _Reader:
                         str(step.facts.get("queue", "")),
                         str(step.facts["key"]),
                         heard_elsewhere="admin_queue" in step.facts,
+                        is_old=step.time < kept_since,
                     )
 
     # What became of it

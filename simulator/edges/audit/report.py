@@ -38,6 +38,7 @@ def as_json(audit: Audit) -> dict[str, Any]:
             {"message": message, "queue": answered[message].queue, "key": answered[message].key}
             for message in ends[End.UNACCOUNTED]
         ],
+        **({"forgotten": audit.forgotten.messages} if audit.forgotten else {}),
         **asdict(audit.unknown),
     }
 
@@ -50,6 +51,12 @@ def told(audit: Audit) -> Iterator[str]:
     for end, messages in ends.items():
         if messages or end is End.UNACCOUNTED:
             yield f"{len(messages):{width},} {end}" + _reasons([answered[message] for message in messages])
+    if audit.forgotten is not None and audit.forgotten.messages:
+        gone = audit.forgotten
+        yield (
+            f"{gone.messages:,} more, the last of {gone.last:%Y-%m-%d}, are counted only as far as logs have them: "
+            f"the history keeps ids for {gone.keep_days:g} days"
+        )
     for message in ends[End.UNACCOUNTED][:SHOWN]:
         known = answered[message]
         key = f" ({known.key})" if known.key else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import ssl
 import tomllib
 from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import trio
@@ -21,6 +22,8 @@ from simulator.node.tls.certificates import show
 ALPN: Final = ("http/1.1",)
 TOKEN_MINIMUM: Final = 16
 """Characters. What is shorter can be guessed."""
+PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
+"""The name of one whose ids are his alone. None has what stands between it and an id."""
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
@@ -50,11 +53,27 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
     return context
 
 
+class Opened(NamedTuple):
+    """What a request may reach.
+
+    producer: whose ids it uses; empty for those of all who need no token.
+    queues: None for all.
+    """
+
+    producer: str = ""
+    queues: Collection[str] | None = None
+
+    def whole(self, key: str) -> str:
+        """A producer's id as it is known behind the gateway, where no two producers have the same."""
+        return f"{self.producer}/{key}" if self.producer and key else key
+
+
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who has a token, in the file of tokens, and the queues that it opens."""
 
     token: Annotated[str, msgspec.Meta(min_length=TOKEN_MINIMUM)]
     queues: list[str]
+    producer: str | None = None
 
 
 class Tokens:
@@ -64,15 +83,29 @@ class Tokens:
         token = "3f9c..."
         queues = ["orders", "notes"]
 
-    A queue that no token opens is closed.
+        [shop-until-june]
+        token = "77b0..."
+        queues = ["orders", "notes"]
+        producer = "shop"
+
+    A queue that no token opens is closed. Ids of messages are those of one producer: of the table's name, unless it
+    names another; with an empty name, of all who need no token.
+
+    Raises:
+        UsageError: a producer has a name that he cannot have.
     """
 
     def __init__(self, holders: dict[str, Holder], whole: Callable[[str], str]) -> None:
         """`whole` gives each queue its one name."""
-        self._holders = [
-            (_digest(holder.token), name, frozenset(map(whole, holder.queues)))
-            for name, holder in holders.items()
-        ]
+        self._holders: list[tuple[bytes, Opened]] = []
+        for name, holder in holders.items():
+            producer = name if holder.producer is None else holder.producer
+            if not PRODUCER.fullmatch(producer):
+                raise UsageError(
+                    f'[{name}]: its ids need a name of up to 64 letters, digits, ., _ and -: type producer = "NAME"'
+                )
+            opened = Opened(producer, frozenset(map(whole, holder.queues)))
+            self._holders.append((_digest(holder.token), opened))
 
     @classmethod
     def read(cls, path: Path, whole: Callable[[str], str]) -> Tokens:
@@ -83,18 +116,17 @@ class Tokens:
         """
         text = read_secret(path, "the tokens")
         try:
-            holders = msgspec.convert(tomllib.loads(text), dict[str, Holder])
-        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            return cls(msgspec.convert(tomllib.loads(text), dict[str, Holder]), whole)
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
             raise UsageError(f"{path}: {error}") from None
-        return cls(holders, whole)
 
-    def queues_of(self, token: str) -> Collection[str] | None:
+    def opened_by(self, token: str) -> Opened | None:
         """What a token opens; None if it is nobody's. It takes as long whatever the token is."""
         given = _digest(token)
-        found: Collection[str] | None = None
-        for digest, _, queues in self._holders:
+        found: Opened | None = None
+        for digest, opened in self._holders:
             if hmac.compare_digest(digest, given):
-                found = queues
+                found = opened
         return found
 
 

@@ -13,8 +13,7 @@ rate, its headers, its body.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol
@@ -30,7 +29,7 @@ from mqproto.messages.drafts import NAME_ROOM, Draft
 from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
-from simulator.edges.gateway.admission import Rate, Room, Tokens
+from simulator.edges.gateway.admission import Opened, Rate, Room, Tokens
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
@@ -48,8 +47,14 @@ ROOM_BYTES: Final = 64 * 2**20
 ROOM_PATIENCE_S: Final = 10.0
 
 KEY_HEADER: Final = "Idempotency-Key"
+KEY_LENGTH: Final = 200
+KEY_LENGTH_MOST: Final = 255
+"""Of a producer's id: the name of a producer and what stands between have room beside it in an envelope."""
 CONVERSIONS: Final = 2
 """How many texts are made into bodies at a time; each may take 100 MB meanwhile."""
+
+KNOWN: Final = frozenset(name.casefold() for name in HEADERS)
+NOTHING_SAID: Final = options_in(lambda _: "")
 
 FAULTS: Final = {
     Fault.MALFORMED: (Code.MALFORMED, "this is no HTTP/1.1 request, or its body is malformed"),
@@ -66,23 +71,40 @@ class Policy:
 
     key_header: where their ids are.
     key_field: a field of a JSON body that has them instead; empty for none.
+    key_length: how many characters one may have.
     require_key: whether a message without one is refused.
     tokens, rate: None for none.
     forwarding: which headers travel to the consumer.
+    https, certificates: whether HTTPS is served, and whether to those alone who show a certificate.
     """
 
     key_header: str = KEY_HEADER
     key_field: str = ""
+    key_length: int = KEY_LENGTH
     require_key: bool = False
     tokens: Tokens | None = None
     rate: Rate | None = None
     forwarding: Forwarding = field(default_factory=Forwarding)
     room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
+    https: bool = False
+    certificates: bool = False
 
     @property
     def key_place(self) -> str:
         """Where ids are, in words."""
         return f"the field {self.key_field}" if self.key_field else f"the header {self.key_header}"
+
+    def key_of(self, text: str) -> str:
+        """The producer's id; in quotation marks or not, it is the same.
+
+        Raises:
+            UsageError: it can be none.
+        """
+        if len(text) > 2 and text[0] == text[-1] == '"':
+            text = text[1:-1]
+        if len(text) > self.key_length:
+            raise UsageError(f"the message's id has {len(text)} characters; at most {self.key_length} can be")
+        return Envelope(producer_key=text).producer_key
 
 
 class Health(Protocol):
@@ -136,10 +158,12 @@ class Front:
                     return await self._message(request, name, facts)
                 case ["queues", name, "messages", key] if key:
                     _only("GET", request)
-                    queue = await self._opened_queue(name, self._opened(request))
+                    opened = self._opened(request)
+                    queue = await self._opened_queue(name, opened)
                     with _refused_as(Code.INVALID):
-                        trail = await self._gateway.trail(queue, _key(key))
-                    return Answer(200, [_JSON], msgspec.json.encode(trail))
+                        key = self._policy.key_of(key)
+                    trail = await self._gateway.trail(queue, opened.whole(key), key)
+                    return Answer(200, [_JSON], msgspec.json.encode(msgspec.structs.replace(trail, id=key)))
                 case ["openapi.json"]:
                     _only("GET", request)
                     return Answer(200, [_JSON], self._openapi)
@@ -168,19 +192,21 @@ class Front:
                 Code.TOO_MANY, f"{queue.name} takes {self._policy.rate.per_s:g} messages a second", wait_s
             )
         with _refused_as(Code.BAD_HEADER):
-            key = facts["key"] = (
-                "" if self._policy.key_field else _key(_one(request, self._policy.key_header))
+            given = (
+                "" if self._policy.key_field else self._policy.key_of(_one(request, self._policy.key_header))
             )
+            key = facts["key"] = opened.whole(given)
             options = _options(request, queue)
             envelope = Envelope(
                 content_type=_one(request, "Content-Type"),
+                producer_key=key,
                 # An extension of the producer's own leaves no place for an envelope.
                 headers={} if options.get("extension") else self._forwarded(request),
             )
             body_type = _one(request, BODY_TYPE)
         named: Literal["response_queue", "admin_queue"]
         for named in ("response_queue", "admin_queue"):
-            if opened is not None and options[named]:
+            if opened.queues is not None and options[named]:
                 # Else whoever has a token could have others write to any queue.
                 options[named] = (await self._opened_queue(options[named], opened)).name
         admin_queue = options["admin_queue"]
@@ -191,7 +217,8 @@ class Front:
             body = await self._body(request, most_bytes, held)
             with _refused_as(Code.INVALID):
                 if self._policy.key_field:
-                    key = facts["key"] = _key(_field(body, self._policy.key_field))
+                    given = self._policy.key_of(_field(body, self._policy.key_field))
+                    key = facts["key"] = opened.whole(given)
                 if FailureNote.of(options.get("extension", b"")) is not None:
                     # Else whoever may send to any queue could have an operator send it on to any other.
                     raise UsageError(
@@ -211,18 +238,19 @@ class Front:
                 raise Refusal(
                     Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
                 )
-            handed = Handed(queue, key, envelope.content_type, draft, admin_queue, envelope.headers)
+            earlier = given if given != key else ""
+            handed = Handed(queue, key, envelope.content_type, draft, admin_queue, envelope.headers, earlier)
             accepted = await self._gateway.accept(handed, held.pop_all())
         return _json(200, accepted._asdict())
 
     def _forwarded(self, request: Request) -> dict[str, str]:
         return self._policy.forwarding.taken(request.header_names, request.header)
 
-    def _opened(self, request: Request) -> Collection[str] | None:
-        """The queues that the request may reach; None for all. Strangers do not learn which there are."""
+    def _opened(self, request: Request) -> Opened:
+        """What the request may reach. Strangers do not learn which queues there are."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
-            opened = self._policy.tokens.queues_of(token.strip()) if scheme.casefold() == "bearer" else None
+            opened = self._policy.tokens.opened_by(token.strip()) if scheme.casefold() == "bearer" else None
             if opened is None:
                 raise Refusal(
                     Code.UNAUTHORISED, "send a token that is known here: Authorization: Bearer TOKEN"
@@ -231,9 +259,9 @@ class Front:
         if request.header("Origin"):
             # Any page in a browser on this machine could otherwise hand in messages, without being asked for a token.
             raise Refusal(Code.FORBIDDEN, "pages in browsers may not hand in messages: ask for tokens")
-        return None
+        return Opened()
 
-    async def _opened_queue(self, name: str, opened: Collection[str] | None) -> Queue:
+    async def _opened_queue(self, name: str, opened: Opened) -> Queue:
         """A queue, if it is one of these."""
         if len(name) > NAME_ROOM:
             raise Refusal(Code.UNKNOWN_QUEUE, f"no queue has a name of {len(name):,} characters")
@@ -241,7 +269,7 @@ class Front:
             queue = await self._names.queue(name)
         except (UsageError, FormatNameError) as error:
             raise Refusal(Code.UNKNOWN_QUEUE, str(error)) from None
-        if opened is not None and queue.name not in opened:
+        if opened.queues is not None and queue.name not in opened.queues:
             raise Refusal(Code.FORBIDDEN, f"this token does not open {queue.name}")
         return queue
 
@@ -314,17 +342,24 @@ def _json(status: int, value: dict[str, Any]) -> Answer:
     return Answer(status, [_JSON], msgspec.json.encode(value))
 
 
-@contextmanager
-def _refused_as(code: Code) -> Iterator[None]:
-    try:
-        yield
-    except UsageError as error:
-        raise Refusal(code, str(error)) from None
+class _refused_as:  # noqa: N801
+    """What is wrong within the block is refused with this code. A class, as a generator takes ten times as long."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UsageError):
+            raise Refusal(self._code, str(error)) from None
 
 
 def _only(method: str, request: Request) -> None:
     if request.method != method and (method, request.method) != ("GET", "HEAD"):
-        raise Refusal(Code.METHOD_NOT_ALLOWED, f"{method}: this path takes nothing else")
+        allowed = "GET, HEAD" if method == "GET" else method
+        raise Refusal(Code.METHOD_NOT_ALLOWED, f"{allowed}: this path takes nothing else")
 
 
 def _too_large(what: str, most_bytes: int) -> Refusal:
@@ -342,13 +377,6 @@ def _one(request: Request, name: str) -> str:
     return values[0] if values else ""
 
 
-def _key(text: str) -> str:
-    """The producer's id; in quotation marks or not, it is the same."""
-    if len(text) > 2 and text[0] == text[-1] == '"':
-        text = text[1:-1]
-    return Envelope(producer_key=text).producer_key
-
-
 def _field(body: bytes, name: str) -> str:
     """A field of a body that is a JSON object, text or a whole number; empty if there is none."""
     try:
@@ -364,13 +392,15 @@ def _options(request: Request, queue: Queue) -> MessageOptions:
     Raises:
         UsageError: one of them cannot be.
     """
-    known = {name.casefold() for name in HEADERS}
-    for name in request.header_names:
-        if name.startswith("mq-") and name not in known:
+    options = NOTHING_SAID
+    said = [name for name in request.header_names if name.startswith("mq-")]
+    for name in said:
+        if name not in KNOWN:
             raise UsageError(f"there is no header {name[:80]}; {nearest(name, HEADERS)}")
-    if queue.transactional and request.header(PRIORITY):
-        raise UsageError(
-            f"{queue.name} is transactional, and has its messages in order: leave {PRIORITY} out"
-        )
-    options = options_in(partial(_one, request))
+    if said:
+        if queue.transactional and _one(request, PRIORITY):
+            raise UsageError(
+                f"{queue.name} is transactional, and has its messages in order: leave {PRIORITY} out"
+            )
+        options = options_in(partial(_one, request))
     return {**options, "transactional": queue.transactional, "recoverable": not queue.transactional}

@@ -4,16 +4,18 @@ The rules are those of "Message Producer Rules", "OSB Rules" and "Eliminating Du
 its answer 200 may go away; one that is told of a business error must not retry; after anything else it may, with the
 same id, and the duplicate is dropped right before the queue:
 
-    begin in the history ──► submit to the node ──► finish in the history ──► 200
-    nothing known of it      on disk there          its message id is known
+    begin in the history ──► submit to the node ──► 200 ──► finish in the history
+    nothing known of it      on disk there                  its message id is known
 
 A producer that asks again finds what its first request left: the message id, or that it is under way. A submission
-goes on when its producer has gone. The journal knows what is under way when the gateway dies. `front.py` speaks HTTP.
+goes on when its producer has gone. When the gateway dies, the node knows what it has accepted, by the ticket that is on
+its disk with the message; so the history need not know it before the producer does. `front.py` speaks HTTP.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -26,7 +28,6 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
-from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
 from simulator.client.envelope import Envelope
 from simulator.edges.forwarding import ENCODING
@@ -39,6 +40,8 @@ from simulator.topology.resolve import is_bare
 
 PATIENCE_S: Final = 25.0
 """How long a producer is kept waiting for what is under way."""
+ELSEWHERE_S: Final = 0.05
+"""How long a message that is under way at another gateway is waited for."""
 FINISH_AGAIN_S: Final = 1.0
 """How long to wait before the history is told again what it could not be told."""
 
@@ -53,9 +56,12 @@ class Queue(NamedTuple):
     transactional: bool
 
 
+SCOPE: Final = "gateway/"
+
+
 def scope_of(queue: str) -> str:
     """Where the document history has a queue's messages."""
-    return f"gateway/{queue}"
+    return SCOPE + queue
 
 
 def queue_named(topology: Topology, node: str, name: str) -> Queue:
@@ -84,9 +90,11 @@ def queues_of(topology: Topology) -> list[Queue]:
 class Handed:
     """A message as a producer handed it in.
 
-    key: the producer's id; empty for none, and then no duplicate of it is known.
+    key: the producer's id, his name before it if he has one (`admission.Opened`); empty for none, and then no duplicate
+        of it is known.
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     headers: those that travel with it in its envelope.
+    earlier: what its key was before ids had names of producers before them; empty if it is the same.
     """
 
     queue: Queue
@@ -95,6 +103,7 @@ class Handed:
     draft: Draft
     admin_queue: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    earlier: str = ""
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
@@ -103,8 +112,9 @@ class Handed:
         encoding = self.headers.get(ENCODING, "")
         parts = [self.content_type.encode(), draft.label.encode("utf-8"), draft.body]
         envelope = Envelope(content_type=self.content_type, producer_key=self.key)
-        plain = envelope.as_extension()
-        whole = msgspec.structs.replace(envelope, headers=dict(self.headers)).as_extension()
+        plain = whole = envelope.as_extension()
+        if self.headers:
+            whole = msgspec.structs.replace(envelope, headers=dict(self.headers)).as_extension()
         extension = plain if draft.extension == whole else draft.extension
         # Of others the fingerprint is what it was before there were these, so that an id of then is known again.
         if draft.body_type or draft.application_tag or extension != plain:
@@ -126,7 +136,7 @@ class Accepted(NamedTuple):
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What a journal keeps of a message beside what is sent, so that the history can be told how it ended."""
+    """What a node keeps of a message beside what is sent, so that the history can be told how it ended."""
 
     queue: str
     key: str
@@ -141,8 +151,8 @@ class Submitter(Protocol):
         """Returns when the node has it on disk. What came of it is known until `forget`, whichever program dies.
 
         Raises:
-            UsageError, FormatNameError, NodeUnreachable, StoreError: the node does not have it, and that it is not to
-                be sent is on disk, as another gateway may begin it anew.
+            UsageError, FormatNameError, NodeUnreachable: the node does not have it, and nobody asks for it any more, as
+                another gateway may begin it anew.
             InDoubt: it will be known later, and `Gateway.recover` is told then.
         """
 
@@ -154,7 +164,9 @@ class History(Protocol):
     """What the gateway needs of `simulator.edges.history.history.DocumentHistory`."""
 
     async def begin(self, scope: str, key: str, owner: str) -> Record: ...
-    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
+    async def finish(
+        self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"", *, patient: bool = False
+    ) -> None: ...
     async def started_by(self, scope: str, owner: str) -> list[str]: ...
     async def look(self, scope: str, key: str) -> Record: ...
 
@@ -165,7 +177,14 @@ class _Submission:
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.over = trio.Event()
+        self.known = trio.Event()
+        """The history knows how it ended, or somebody else will tell it."""
         self.outcome: Accepted | Refusal | None = None
+
+    def end(self, outcome: Accepted | Refusal | None) -> None:
+        """Tell those that wait."""
+        self.outcome = outcome
+        self.over.set()
 
 
 class Gateway:
@@ -175,6 +194,8 @@ class Gateway:
         owner: names this gateway in the history, over its restarts, and no other.
         nursery: what is under way goes on in it, whatever becomes of the producers.
         limit: how many messages may be under way.
+        earlier_until_s: until when ids without names of producers are known to all, in Unix time: those that were
+            handed in before there were such names.
         fullness: knows which queues are full; confirmations tell it.
     """
 
@@ -189,6 +210,7 @@ class Gateway:
         limit: int = 1_000,
         patience_s: float = PATIENCE_S,
         fullness: Fullness | None = None,
+        earlier_until_s: float = 0.0,
     ) -> None:
         self._submitter = submitter
         self._history = history
@@ -198,11 +220,12 @@ class Gateway:
         self._limit = limit
         self._patience_s = patience_s
         self._fullness = fullness or Fullness()
+        self._earlier_until_s = earlier_until_s
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
-        """What the node may have, and the history does not know it; of what is not under way any more, the journal
-        tells on the next connection."""
+        """What the node may have, and the history does not know it; of what is not under way any more, the node tells
+        on the next connection."""
 
     async def accept(self, handed: Handed, held: ExitStack) -> Accepted:
         """Returns when the message is on disk, now or for a while.
@@ -238,46 +261,73 @@ class Gateway:
             raise Refusal(Code.IN_PROGRESS, f"{known}: ask again with the same id")
         raise Refusal(Code.IN_DOUBT, f"{known}: sent again, it may come twice, as it has no id")
 
-    async def trail(self, queue: Queue, key: str) -> Trail:
+    async def trail(self, queue: Queue, key: str, earlier: str = "") -> Trail:
         """What has become of a message.
+
+        Args:
+            earlier: as of `Handed`.
 
         Raises:
             Refusal: none of this id was accepted, or nobody knows now.
         """
         try:
             trail = await trail_of(self._history, queue.name, key)
+            if trail is None and earlier and self._knows_earlier:
+                trail = await trail_of(self._history, queue.name, earlier)
         except HistoryError as error:
             raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
         if trail is None:
-            raise Refusal(Code.UNKNOWN_MESSAGE, f"no message with the id {key} was accepted for {queue.name}")
+            raise Refusal(
+                Code.UNKNOWN_MESSAGE,
+                f"no message with the id {key} is known for {queue.name}: none was accepted, or its id is forgotten",
+            )
         return trail
+
+    @property
+    def _knows_earlier(self) -> bool:
+        return time.time() < self._earlier_until_s
 
     async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
         """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
 
         Args:
-            ended: what the journal knows of each: its id, or why the node does not have it.
+            ended: what is known of each: its id, or why the node does not have it. Of those that the node accepted as
+                the last ones, all are among them, those included of which the history knows.
 
         Raises:
             HistoryError: the history cannot be had.
         """
+        doubtful = set[tuple[str, str]]()
         for ticket, end in ended:
             place = scope, key = scope_of(ticket.queue), ticket.key
-            if isinstance(end, InDoubt):
-                self._in_doubt.add(place)
+            is_known = (await self._history.look(scope, key)).entry is Entry.COMPLETED
+            if isinstance(end, InDoubt) and not is_known:
+                doubtful.add(place)
                 self._log.error("in-doubt", queue=ticket.queue, key=key, reason=str(end))
                 continue
-            if isinstance(end, MessageId):
+            if isinstance(end, MessageId) and not is_known:
                 outcome = Outcome(str(end), ticket.fingerprint, ticket.admin_queue)
                 await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
                 self._log.info("accepted", message=outcome.id, queue=ticket.queue, key=key, recovered=True)
-            # What the node refused may be begun anew: the entry may be another gateway's by now.
-            self._in_doubt.discard(place)
             self._submitter.forget(ticket)
+        # What the node does not have may be begun anew: the entry may be another gateway's by now.
+        self._in_doubt = doubtful
+
+    async def in_question(self, queues: Iterable[Queue]) -> list[Ticket]:
+        """What the node may have, as far as this life of the gateway and, of these queues, those before it know.
+
+        Raises:
+            HistoryError: the history cannot be had.
+        """
+        places = self._in_doubt.copy()
+        for queue in queues:
+            scope = scope_of(queue.name)
+            places |= {(scope, key) for key in await self._history.started_by(scope, self._owner)}
+        return [Ticket(scope.removeprefix(SCOPE), key, "") for scope, key in sorted(places)]
 
     async def clear(self, queues: Iterable[Queue]) -> None:
         """Take out of the history what an earlier life of this gateway has begun and never handed to the node. That is
-        all that its journal does not know, so `recover` comes first, and nothing is accepted before.
+        all that its node does not know, so `recover` comes first, and nothing is accepted before.
 
         Raises:
             HistoryError: the history cannot be had.
@@ -287,6 +337,11 @@ class Gateway:
             for key in await self._history.started_by(scope, self._owner):
                 if (scope, key) not in self._in_doubt:
                     await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
+
+    async def idle(self) -> None:
+        """Return when nothing is under way, and the history knows how all of it ended."""
+        while self._under_way:
+            await next(iter(self._under_way.values())).known.wait()
 
     def _start(self, handed: Handed, fingerprint: str, held: ExitStack) -> _Submission:
         """A submission of its own, which goes on whether or not anybody waits for it."""
@@ -300,30 +355,34 @@ class Gateway:
         return submission
 
     async def _carry_out(self, handed: Handed, submission: _Submission, held: ExitStack) -> None:
+        outcome: Accepted | Refusal | None = None
         try:
             with held:
-                submission.outcome = await self._outcome(handed, submission.fingerprint)
+                outcome = await self._outcome(handed, submission)
         except Refusal as refusal:
-            submission.outcome = refusal
+            outcome = refusal
         except Exception as error:
             self._log.error(
                 "failed", reason=f"{type(error).__name__}: {error}", key=handed.key, exc_info=True
             )
-            submission.outcome = Refusal(Code.FAILED, "a bug in the gateway: its log has it")
+            outcome = Refusal(Code.FAILED, "a bug in the gateway: its log has it")
         finally:
             self._count -= 1
             if handed.key:
                 del self._under_way[scope_of(handed.queue.name), handed.key]
-            submission.over.set()
+            submission.end(submission.outcome or outcome)
+            submission.known.set()
 
-    async def _outcome(self, handed: Handed, fingerprint: str) -> Accepted:
-        """Check and drop; else submit.
+    async def _outcome(self, handed: Handed, submission: _Submission) -> Accepted:
+        """Check and drop; else submit. Producers are told before the history knows it.
 
         Raises:
             Refusal: it is not accepted, or nobody knows.
         """
+        fingerprint = submission.fingerprint
         if not handed.key:
             accepted = Accepted(str(await self._submit(handed, fingerprint)), duplicate=False)
+            self._note("accepted", handed, accepted.id)
         else:
             place = scope, key = scope_of(handed.queue.name), handed.key
             first = await self._begin(handed, fingerprint)
@@ -341,10 +400,11 @@ class Gateway:
                         await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
                 raise
             accepted = Accepted(str(identifier), duplicate=False)
+            self._note("accepted", handed, accepted.id)
+            submission.end(accepted)
             await self._finish(scope, key, Outcome(accepted.id, fingerprint, handed.admin_queue))
             self._in_doubt.discard(place)
             self._submitter.forget(self._ticket(handed, fingerprint))
-        self._note("accepted", handed, accepted.id)
         return accepted
 
     async def _begin(self, handed: Handed, fingerprint: str) -> str | None:
@@ -357,7 +417,23 @@ class Gateway:
         # Looked at before the history is asked, as `recover` may end the doubt meanwhile.
         was_in_doubt = place in self._in_doubt
         try:
+            if handed.earlier and self._knows_earlier:
+                before = await self._history.look(scope, handed.earlier)
+                if before.entry is Entry.STARTED:
+                    raise Refusal(
+                        Code.IN_PROGRESS, f"a message with the id {handed.earlier} is under way: ask again"
+                    )
+                # Nobody knows whose it is: another content is another producer's.
+                if (
+                    before.entry is Entry.COMPLETED
+                    and OUTCOMES.decode(before.outcome).fingerprint == fingerprint
+                ):
+                    return OUTCOMES.decode(before.outcome).id
             record = await self._history.begin(scope, key, self._owner)
+            if record.entry is Entry.STARTED and record.owner != self._owner:
+                # Its producer may have had his answer from another gateway, which is about to tell the history.
+                await trio.sleep(ELSEWHERE_S)
+                record = await self._history.begin(scope, key, self._owner)
         except HistoryError as error:
             raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
         match record.entry:
@@ -397,8 +473,6 @@ class Gateway:
             raise Refusal(Code.NODE_UNAVAILABLE, str(error)) from None
         except InDoubt as error:
             raise Refusal(Code.IN_DOUBT, str(error)) from None
-        except StoreError as error:
-            raise Refusal(Code.HISTORY_UNAVAILABLE, str(error)) from None
         self._fullness.accepted(str(message), handed.queue.name)
         return message
 
@@ -406,7 +480,9 @@ class Gateway:
         """Tell the history, however long it takes: until then the message is under way."""
         while True:
             try:
-                return await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
+                return await self._history.finish(
+                    scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome), patient=True
+                )
             except HistoryError as error:
                 self._log.warning("not-finished", message=outcome.id, key=key, reason=str(error))
             await trio.sleep(FINISH_AGAIN_S)

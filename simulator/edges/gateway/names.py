@@ -30,6 +30,9 @@ class Names:
         self._node = node
         self._asked_s = -FRESH_S
         self._asking = trio.Lock()
+        self._queues: dict[str, Queue] = {}
+        self._names: dict[str, str] = {}
+        """What was looked up since they were asked."""
 
     async def queue(self, name: str) -> Queue:
         """What a name means.
@@ -37,17 +40,26 @@ class Names:
         Raises:
             TopologyError, FormatNameError: there is no such queue, or it is one that nobody sends to.
         """
-        return queue_named(await self.topology(), self._node, name)
+        topology = await self.topology()
+        if (queue := self._queues.get(name)) is None:
+            queue = self._queues[name] = queue_named(topology, self._node, name)
+        return queue
 
     async def topology(self) -> Topology:
         """The topology as it is."""
+        if trio.current_time() - self._asked_s < FRESH_S:
+            return self._place.topology
         async with self._asking:
             if trio.current_time() - self._asked_s >= FRESH_S:
                 with trio.move_on_after(PATIENCE_S):
                     self._place = await as_it_is(self._place)
+                    self._queues.clear()
+                    self._names.clear()
                 self._asked_s = trio.current_time()
         return self._place.topology
 
     def at_node(self, queue: str) -> str:
         """What the node calls a queue."""
-        return self._place.name_at(self._node, queue)
+        if (name := self._names.get(queue)) is None:
+            name = self._names[queue] = self._place.name_at(self._node, queue)
+        return name

@@ -1,26 +1,27 @@
-"""The gateway in OpenAPI 3.1, as it is served: made of the tables that it works by."""
+"""The gateway in OpenAPI 3.1, as it is served: made of the tables that it works by, and of what it asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from simulator.client.envelope import KEY_LIMIT
+from simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
-from simulator.edges.gateway.trail import State
+from simulator.edges.gateway.schemas import OF_HEADERS, Schema, key, of_answers, of_forwarded, of_problem
 from simulator.edges.headers import BODY_TYPE, HEADERS
+from simulator.edges.history.tables import KEEP_S
 
-KEY: Final = rf'^[ -~]{{1,{KEY_LIMIT}}}$|^"[ -~]{{1,{KEY_LIMIT}}}"$'
-"""A producer's id; in quotation marks or not, it is the same."""
-OF_ALL = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
+DAY_S: Final = 24 * 3_600.0
+OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
 """What any request may be told."""
-OF_MESSAGES = tuple(
+OF_MESSAGES: Final = tuple(
     code for code in Code if code not in (Code.NOT_FOUND, Code.UNKNOWN_MESSAGE, Code.METHOD_NOT_ALLOWED)
 )
-OF_TRAILS = (
+OF_TRAILS: Final = (
     *OF_ALL,
     Code.INVALID,
+    Code.BAD_HEADER,
     Code.UNAUTHORISED,
     Code.FORBIDDEN,
     Code.UNKNOWN_QUEUE,
@@ -29,22 +30,32 @@ OF_TRAILS = (
 )
 
 
-def openapi(policy: Policy) -> dict[str, Any]:
-    """The document."""
+def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        keep_days: how long ids are remembered.
+    """
+    never = _never(policy)
     post: dict[str, Any] = {
         "operationId": "handIn",
         "summary": "Hand in a message; 200 once it is on disk.",
         "description": (
             "After 200 the message is delivered whatever happens. A refusal without Retry-After is for good: do not "
             "retry. After one with Retry-After, or without any answer, the message may have been accepted, or not: "
-            f"retry with the same id in {policy.key_place}, and it is accepted once. Without an id it may come twice. "
-            "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer."
+            f"retry with the same id in {policy.key_place}, and it is accepted once, for {keep_days:g} days. Without "
+            "an id it may come twice. "
+            "Headers that begin with ce-, the attributes of a CloudEvent, are given to the consumer; at most "
+            f"{HEADERS_LIMIT} headers of {HEADERS_LIMIT_CHARS:,} characters in all are."
         ),
         "parameters": [
             _queue(),
             *([] if policy.key_field else [_key(policy)]),
-            *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
-            *(_parameter(name, "header", "Given to the consumer.") for name in policy.forwarding.names),
+            *(_header(name, said.capitalize() + ".", OF_HEADERS[name]) for name, said in HEADERS.items()),
+            *(
+                _header(name, "Given to the consumer.", of_forwarded(name))
+                for name in policy.forwarding.names
+            ),
         ],
         "requestBody": {
             "description": (
@@ -53,137 +64,144 @@ def openapi(policy: Policy) -> dict[str, Any]:
             ),
             "content": {"*/*": {}},
         },
-        "responses": {"200": _content("On disk.", "Accepted"), **_refusals(OF_MESSAGES)},
+        "responses": {
+            "200": {
+                **_content("On disk.", "Accepted"),
+                "links": {"trail": _link(policy)},
+            },
+            **_refusals(OF_MESSAGES, never),
+        },
     }
     get: dict[str, Any] = {
         "operationId": "getTrail",
         "summary": "What has become of a message.",
-        "parameters": [
-            _queue(),
-            _id(),
-        ],
-        "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS)},
+        "parameters": [_queue(), _id(policy)],
+        "responses": {"200": _content("Who has it.", "Trail"), **_refusals(OF_TRAILS, never)},
     }
+    certificate: dict[str, list[str]] = {"certificate": []} if policy.certificates else {}
     if policy.tokens is not None:
-        post["security"] = get["security"] = [{"token": []}]
+        post["security"] = get["security"] = [{"token": [], **certificate}]
+    schemes = {
+        **({"token": {"type": "http", "scheme": "bearer"}} if policy.tokens is not None else {}),
+        **({"certificate": {"type": "mutualTLS"}} if policy.certificates else {}),
+    }
+    itself = _answer("This document.", {"type": "object", "required": ["openapi", "info", "paths"]})
     return {
         "openapi": "3.1.0",
-        "info": {"title": "mqproto gateway", "version": "1"},
+        "info": {
+            "title": "mqproto gateway",
+            "version": "1",
+            "description": (
+                f"What is not 200 is {PROBLEM_JSON}. Any other path is answered 404 ({Code.NOT_FOUND}), any other "
+                f"method 405 ({Code.METHOD_NOT_ALLOWED}) with Allow; HEAD is as GET, without a body."
+            ),
+        },
+        "servers": [
+            {
+                "url": "/",
+                "description": f"Where this document is, over {'HTTPS' if policy.https else 'HTTP'} alone.",
+            }
+        ],
+        **({"security": [certificate]} if certificate else {}),
         "paths": {
             "/queues/{NAME}/messages": {"post": post},
             "/queues/{NAME}/messages/{ID}": {"get": get},
-            "/openapi.json": {"get": _get("getDocument", "This document.", OF_ALL)},
+            "/openapi.json": {"get": _get("getDocument", "This document.", itself, _refusals(OF_ALL, never))},
             "/health": {
                 "get": _get(
-                    "getHealth", "Whether messages can be accepted.", (*OF_ALL, Code.NODE_UNAVAILABLE)
+                    "getHealth",
+                    "Whether messages can be accepted.",
+                    _content("They can.", "Health"),
+                    _refusals((*OF_ALL, Code.NODE_UNAVAILABLE), never),
                 )
             },
         },
         "components": {
-            "schemas": {
-                "Accepted": _object(
-                    id={
-                        "type": "string",
-                        "description": "The message's identifier; a duplicate has the first's.",
-                    },
-                    duplicate={"type": "boolean"},
-                ),
-                "Trail": _object(
-                    optional={
-                        "message": {"type": "string", "description": "Its identifier, once it is accepted."},
-                        "class": {
-                            "type": "string",
-                            "description": "That of the acknowledgment with which its way ended.",
-                        },
-                        "ended": {"type": "string", "format": "date-time"},
-                        "attempts": {"type": "integer", "description": "How often its consumer was called."},
-                        "reason": {"type": "string", "description": "What its consumer said."},
-                    },
-                    id={"type": "string", "description": "The producer's."},
-                    queue={"type": "string"},
-                    state={"type": "string", "enum": list(State)},
-                ),
-                "Refusal": _object(
-                    type={
-                        "type": "string",
-                        "format": "uri",
-                        "enum": [code.problem for code in Code],
-                        "description": "Names the problem; nothing is to be had at it.",
-                    },
-                    title={"type": "string", "description": "What the code means."},
-                    status={"type": "integer", "description": "That of the answer."},
-                    detail={"type": "string", "description": "What is wrong here, and what to do."},
-                    code={"type": "string", "enum": list(Code), "description": "The last part of the type."},
-                    message={"type": "string", "description": "The same as the detail."},
-                ),
+            "schemas": of_answers(policy.key_length),
+            "headers": {
+                "Retry-After": {
+                    "description": "Seconds after which it may be tried again.",
+                    "schema": {"type": "integer", "minimum": 1},
+                },
             },
-            **({"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}} if policy.tokens else {}),
+            **({"securitySchemes": schemes} if schemes else {}),
         },
     }
 
 
+def _never(policy: Policy) -> frozenset[Code]:
+    """What is not told to anybody, as the gateway was not told to ask for it."""
+    asked = {
+        Code.UNAUTHORISED: policy.tokens is not None,
+        Code.KEY_MISSING: policy.require_key,
+        Code.TOO_MANY: policy.rate is not None,
+    }
+    return frozenset(code for code, is_asked in asked.items() if not is_asked)
+
+
 def _queue() -> dict[str, Any]:
-    return _parameter(
-        "NAME", "path", r"A queue, such as orders or destination\private$\orders.", required=True
-    )
+    said = r"A queue, such as orders or destination\private$\orders."
+    return _parameter("NAME", "path", said, {"type": "string", "minLength": 1}, required=True)
 
 
-def _id() -> dict[str, Any]:
-    parameter = _parameter("ID", "path", "The message's own id, as its producer gave it.", required=True)
-    parameter["schema"]["pattern"] = KEY
-    return parameter
+def _id(policy: Policy) -> dict[str, Any]:
+    said = "The message's own id, as its producer gave it."
+    schema = {"type": "string", "pattern": key(policy.key_length)}
+    return _parameter("ID", "path", said, schema, required=True)
 
 
 def _key(policy: Policy) -> dict[str, Any]:
     """The header with the producer's id."""
-    text = f"The message's own id: printable ASCII, at most {KEY_LIMIT} characters."
-    parameter = _parameter(policy.key_header, "header", text, required=policy.require_key)
-    parameter["schema"]["pattern"] = KEY if policy.require_key else f"{KEY}|^$"
-    return parameter
+    said = f"The message's own id: printable ASCII, at most {policy.key_length} characters."
+    if policy.tokens is not None:
+        said += " Each producer has ids of his own."
+    pattern = key(policy.key_length) + ("" if policy.require_key else "|^$")
+    schema = {"type": "string", "pattern": pattern, "examples": ["order-17"]}
+    return _header(policy.key_header, said, schema, required=policy.require_key)
 
 
-def _parameter(name: str, place: str, text: str, *, required: bool = False) -> dict[str, Any]:
+def _link(policy: Policy) -> dict[str, Any]:
+    """How to ask for the trail of what was handed in."""
+    place = f"body#/{policy.key_field}" if policy.key_field else f"header.{policy.key_header}"
     return {
-        "name": name,
-        "in": place,
-        "required": required,
-        "description": text,
-        "schema": {"type": "string"},
+        "operationId": "getTrail",
+        "parameters": {"NAME": "$request.path.NAME", "ID": f"$request.{place}"},
+        "description": "What has become of it; only of a message with an id.",
     }
 
 
-def _get(operation: str, summary: str, codes: Iterable[Code]) -> dict[str, Any]:
-    return {
-        "operationId": operation,
-        "summary": summary,
-        "responses": {"200": {"description": "OK"}, **_refusals(codes)},
-    }
+def _header(name: str, said: str, schema: Schema, *, required: bool = False) -> dict[str, Any]:
+    return _parameter(name, "header", said, schema, required=required)
 
 
-def _refusals(codes: Iterable[Code]) -> dict[str, Any]:
+def _parameter(name: str, place: str, said: str, schema: Schema, *, required: bool = False) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": required, "description": said, "schema": schema}
+
+
+def _get(operation: str, summary: str, answer: dict[str, Any], refusals: dict[str, Any]) -> dict[str, Any]:
+    return {"operationId": operation, "summary": summary, "responses": {"200": answer, **refusals}}
+
+
+def _refusals(codes: Iterable[Code], never: frozenset[Code]) -> dict[str, Any]:
     """The answers by status, each with its codes and what they mean."""
     by_status: dict[int, list[Code]] = {}
     for code in codes:
-        by_status.setdefault(MEANINGS[code].status, []).append(code)
+        if code not in never:
+            by_status.setdefault(MEANINGS[code].status, []).append(code)
     answers: dict[str, Any] = {}
     for status, found in sorted(by_status.items()):
-        text = "; ".join(f"{code}: {MEANINGS[code].text}" for code in found)
-        answers[str(status)] = answer = _content(text, "Refusal", PROBLEM_JSON)
+        said = "; ".join(f"{code}: {MEANINGS[code].text}" for code in found)
+        answers[str(status)] = answer = _answer(said, of_problem(status, found), PROBLEM_JSON)
         if any(MEANINGS[code].retry_after_s is not None for code in found):
-            answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+            answer["headers"] = {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}
+        if Code.UNAUTHORISED in found:
+            answer["headers"] = {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}}
     return answers
 
 
-def _content(text: str, schema: str, media_type: str = "application/json") -> dict[str, Any]:
-    reference = {"$ref": f"#/components/schemas/{schema}"}
-    return {"description": text, "content": {media_type: {"schema": reference}}}
+def _content(said: str, schema: str) -> dict[str, Any]:
+    return _answer(said, {"$ref": f"#/components/schemas/{schema}"})
 
 
-def _object(
-    *, optional: dict[str, dict[str, Any]] | None = None, **properties: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": list(properties),
-        "properties": {**properties, **(optional or {})},
-    }
+def _answer(said: str, schema: Schema, media_type: str = "application/json") -> dict[str, Any]:
+    return {"description": said, "content": {media_type: {"schema": schema}}}

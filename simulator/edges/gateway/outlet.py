@@ -1,8 +1,13 @@
-"""The gateway's end of the connection to its node, and the journal beside it."""
+"""The gateway's end of the connection to its node.
+
+What came of a message is kept by the node, under a ticket and in the transaction that accepts it; so a message costs no
+flush here. The node remembers the last 64, and a message gives up its place when the history knows how it ended: until
+then those that are 64 behind it wait. The journal has the gateway's name, and what the node has forgotten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -10,11 +15,10 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.base.errors import MqprotoError
 from mqproto.messages.drafts import Draft
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import StoreError
-from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, connect
+from simulator.client import Client, MessageId, NodeUnreachable, connect
 from simulator.client.journal import opened
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.gateway import Ticket
@@ -45,7 +49,7 @@ class Outlet:
 
     Args:
         names: what it calls queues.
-        journal: knows what became of messages whose answers nobody heard.
+        journal: names the gateway to the node.
         confirmations: take what becomes of messages later.
     """
 
@@ -66,11 +70,14 @@ class Outlet:
         self._confirmations = confirmations
         self._log = log
         self._client: Client | None = None
+        self._in_journal = set[bytes]()
+        """The tags of tickets that the journal has, and not the node."""
         self.is_connected = False
         """Whether messages can be handed in."""
 
     async def run(
         self,
+        in_question: Callable[[], Awaitable[Iterable[Ticket]]],
         recover: Callable[[Ended], Awaitable[None]],
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -78,17 +85,29 @@ class Outlet:
         """Stay connected. Starts with the first connection.
 
         Args:
+            in_question: tells which messages the node may have without our knowledge.
             recover: is told what has ended, after each connection and before anything else.
         """
         trouble, has_started = "", False
         while True:
             try:
+                tags = [_tag(ticket) for ticket in await in_question()]
+                await self._finish_earlier()
                 async with connect(
-                    self._topology, self._node, self._directory, journal=self._journal, patience_s=PATIENCE_S
+                    self._topology,
+                    self._node,
+                    self._directory,
+                    journal=self._journal,
+                    recalls=True,
+                    in_question=tags,
+                    patience_s=PATIENCE_S,
                 ) as client:
                     self._client = client
+                    # Before anything is asked for, as that takes a place among those that the node remembers.
+                    await recover(self._ended(client))
+                    assert client.journal is not None
+                    client.journal.flush()
                     await self._confirmations.prepare(client)
-                    await recover(_ended(client))
                     self.is_connected = True
                     self._log.info("connected", to=self._node)
                     trouble = ""
@@ -112,39 +131,51 @@ class Outlet:
         """`Submitter.submit`."""
         if self._client is None or not self.is_connected:
             raise NodeUnreachable(f"node {self._node} is not running, or does not answer: try again later")
-        journal = self._client.journal
-        assert journal is not None
-        try:
-            [identifier] = await self._client.submit(self._names.at_node(ticket.queue), [draft], _tag(ticket))
-        except (UsageError, FormatNameError, NodeUnreachable) as refused:
-            try:
-                journal.flush()
-            except StoreError:
-                raise InDoubt(f"{refused}; and that cannot be written") from None
-            raise
+        [identifier] = await self._client.submit(self._names.at_node(ticket.queue), [draft], _tag(ticket))
         return identifier
 
     def forget(self, ticket: Ticket) -> None:
-        """`Submitter.forget`. Without a connection the journal keeps it until there is one."""
-        if self._client is not None and self._client.journal is not None and ticket.key:
-            self._client.journal.forget([_tag(ticket)])
+        """`Submitter.forget`. The next connection is not told of it any more."""
+        if self._client is None or not ticket.key:
+            return
+        tag = _tag(ticket)
+        if self._client.recall is not None:
+            self._client.recall.forget(tag)
+        if tag in self._in_journal and self._client.journal is not None:
+            self._client.journal.forget([tag])
+
+    async def _finish_earlier(self) -> None:
+        """Have the node asked for what a gateway of an earlier version had under way, which its journal has."""
+        with opened(self._journal) as journal:
+            _, pending = journal.state()
+        if pending:
+            async with connect(
+                self._topology, self._node, self._directory, journal=self._journal, patience_s=PATIENCE_S
+            ):
+                pass
+
+    def _ended(self, client: Client) -> Ended:
+        """What the journal knows, and what the node remembers."""
+        assert client.journal is not None
+        assert client.recall is not None
+        ended: Ended = []
+        self._in_journal.clear()
+        for operated in client.journal.operated():
+            self._in_journal.add(operated.tag)
+            ticket = _ticket(operated.tag)
+            try:
+                [ordinal] = operated.result().ordinals
+            except MqprotoError as error:
+                ended.append((ticket, error))
+            else:
+                ended.append((ticket, MessageId(client.manager, ordinal)))
+        return ended + [(_ticket(tag), identifier) for tag, [identifier] in client.recall.accepted]
 
 
 def _tag(ticket: Ticket) -> bytes:
-    """As the journal has it. It keeps nothing of a message without an id, as nobody will ask for that."""
+    """As the node has it. It keeps nothing of a message without an id, as nobody will ask for that."""
     return msgspec.msgpack.encode(ticket) if ticket.key else b""
 
 
-def _ended(client: Client) -> Ended:
-    """What the journal knows, in the order in which it was handed in."""
-    assert client.journal is not None
-    ended: Ended = []
-    for operated in client.journal.operated():
-        ticket = msgspec.msgpack.decode(operated.tag, type=Ticket)
-        try:
-            [ordinal] = operated.result().ordinals
-        except MqprotoError as error:
-            ended.append((ticket, error))
-        else:
-            ended.append((ticket, MessageId(client.manager, ordinal)))
-    return ended
+def _ticket(tag: bytes) -> Ticket:
+    return msgspec.msgpack.decode(tag, type=Ticket)

@@ -74,9 +74,7 @@ MEANINGS: Final = {
     Code.NODE_UNAVAILABLE: Meaning(503, 2, "the queue manager does not run, or does not answer"),
     Code.QUEUE_FULL: Meaning(503, 10, "the queue or its queue manager has used up its quota"),
     Code.IN_DOUBT: Meaning(503, 2, "the message may have been accepted, or not"),
-    Code.HISTORY_UNAVAILABLE: Meaning(
-        503, 2, "the document history, or the gateway's journal, cannot be written"
-    ),
+    Code.HISTORY_UNAVAILABLE: Meaning(503, 2, "the document history cannot be written"),
     Code.TOO_SLOW: Meaning(503, 1, "the request did not come in time"),
     Code.OVERLOADED: Meaning(503, 2, "there is no room for more"),
 }

@@ -17,15 +17,16 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.base.collector import seldom_collected
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, Tokens, tls_of
 from simulator.edges.gateway.confirmations import Confirmations
-from simulator.edges.gateway.front import KEY_HEADER, Front, Policy, faulty
+from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy, faulty
 from simulator.edges.gateway.fullness import Fullness
-from simulator.edges.gateway.gateway import Gateway, queue_named, queues_of
+from simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
@@ -34,6 +35,7 @@ from simulator.edges.httpserver import DOORWAY, Limits, Server
 from simulator.topology import Topology, places
 from simulator.topology.places import Place
 
+DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""
 BACKLOG: Final = 1_024
@@ -46,6 +48,8 @@ class Options:
 
     name: tells the gateways of one node apart; each has a journal.
     history: a database's URL; empty for a file beside the stores.
+    key_length: characters of a producer's id.
+    keep_days: how long ids are remembered, by all who use the history; 0 for as long as it says itself.
     rate: messages a second of each queue; 0 for no limit.
     tls_certificate, tls_key, tls_clients: see admission.py.
     forward_headers: names of headers that travel to the consumer, beside those that always do.
@@ -59,6 +63,8 @@ class Options:
     history: str = ""
     key_header: str = KEY_HEADER
     key_field: str = ""
+    key_length: int = KEY_LENGTH
+    keep_days: float = 0.0
     require_key: bool = False
     tokens: Path | None = None
     rate: float = 0.0
@@ -101,13 +107,20 @@ async def run_gateway(
     url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
         listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
-        history = await held.enter_async_context(open_history(url))
+        keep_s = options.keep_days * DAY_S or None
+        history = await held.enter_async_context(open_history(url, keep_s=keep_s))
         nursery = await held.enter_async_context(trio.open_nursery())
         fullness = Fullness()
         confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness)
         outlet = Outlet(options.place, node, names, journal, confirmations, lines)
-        gateway = Gateway(outlet, history, owner, lines, nursery, fullness=fullness)
+        earlier_until_s = history.since_s + history.keep_s if history.since_s else 0.0
+        gateway = Gateway(
+            outlet, history, owner, lines, nursery, fullness=fullness, earlier_until_s=earlier_until_s
+        )
         is_cleared = False
+
+        async def in_question() -> list[Ticket]:
+            return await gateway.in_question(() if is_cleared else queues_of(await names.topology()))
 
         async def recover(ended: Ended) -> None:
             nonlocal is_cleared
@@ -116,13 +129,16 @@ async def run_gateway(
                 await gateway.clear(queues_of(await names.topology()))
             is_cleared = True  # What is begun from now on is of this life.
 
-        await nursery.start(outlet.run, recover)
-        front = Front(gateway, outlet, names, node, confirmations.path, policy, openapi(policy), lines)
+        await nursery.start(outlet.run, in_question, recover)
+        document = openapi(policy, history.keep_s / DAY_S)
+        front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines)
         server = Server(front.answer, faulty, limits, lines, tls)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
         task_status.started((server, port))
         await server.run(listeners)
+        with trio.move_on_after(limits.grace_s):
+            await gateway.idle()
         lines.info("stopped", turned_away=server.turned_away)
         nursery.cancel_scope.cancel()
 
@@ -147,7 +163,7 @@ async def serve(options: Options) -> None:
             else:
                 server.stop()
 
-    with LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
+    with seldom_collected(), LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:
@@ -170,10 +186,13 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
     return Policy(
         key_header=options.key_header,
         key_field=options.key_field,
+        key_length=options.key_length,
         require_key=options.require_key,
         tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
         forwarding=Forwarding(options.forward_headers),
+        https=options.tls_certificate is not None,
+        certificates=options.tls_clients is not None,
     )
 
 

@@ -1,6 +1,4 @@
-"""The table of a document history, and the one statement that changes it.
-
-    sqlite3 history.sqlite "select * from document_history where entry = 'started'"
+"""The documents of a history, and the one statement that changes them.
 
 A row is a document: what is known of a message by an identifier that it keeps over all its retries. What several ask at
 one time is one transaction with one flush, and in it one statement for all of their documents, in the order of their
@@ -12,36 +10,23 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Column,
     ColumnElement,
     Connection,
-    Double,
-    Index,
+    Engine,
     Insert,
-    Integer,
-    LargeBinary,
-    MetaData,
-    PrimaryKeyConstraint,
-    Table,
-    Text,
     and_,
     case,
-    delete,
     func,
     insert,
     literal_column,
     not_,
     or_,
     select,
-    text,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -50,42 +35,18 @@ from sqlalchemy.exc import DBAPIError
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Entry
 from simulator.base.storeerrors import primary_code
-from simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
+from simulator.edges.history.databases import APPLICATION_ID, AT_ONCE, BUSY_S, engine_for, name_of, parsed
 from simulator.edges.history.errors import HistoryError, explained
+from simulator.edges.history.forgetting import forget, same_scope
+from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
+from simulator.edges.history.tables import KEEP_S, LAYOUT, NEW, STARTED, documents, layouts, metadata, migrate
 
-LAYOUT: Final = 1
 EXPIRE_EVERY_S: Final = 10.0
-EXPIRE_ROWS: Final = 1_000
-"""How often what is too old is deleted, and how much of it at a time."""
+"""How often what is too old is deleted."""
 BUSY_PAUSE_S: Final = 0.02
-
-STARTED: Final = text("entry = 'started'")
-NOT_STARTED: Final = text("entry <> 'started'")
-"""As the indexes have it: a database takes one only for a query that says the same."""
 
 CONSTANTS: Final[dict[Entry, ColumnElement[str]]] = {entry: literal_column(f"'{entry}'") for entry in Entry}
 """Within the statement: as parameters they would be filled in again for each row, in half of all the time it takes."""
-
-metadata = MetaData()
-layouts = Table("document_history_layout", metadata, Column("layout", Integer, nullable=False))
-documents = Table(
-    "document_history",
-    metadata,
-    Column("scope", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("entry", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("ticket", BigInteger, nullable=False),
-    Column("changed_s", Double, nullable=False),
-    Column("outcome", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("scope", "key"),
-    CheckConstraint("entry IN ('absent', 'started', 'completed', 'failed')"),
-    Index("document_history_started", "owner", "scope", sqlite_where=STARTED, postgresql_where=STARTED),
-    Index("document_history_age", "changed_s", sqlite_where=NOT_STARTED, postgresql_where=NOT_STARTED),
-    sqlite_with_rowid=False,
-)
-"""attempts: how often it was begun; ticket: by whom last; changed_s: when the entry changed, in Unix time."""
 
 
 class Record(NamedTuple):
@@ -109,12 +70,14 @@ class Begin:
     """Start a document if it is absent.
 
     ticket: a number, not 0, of this call alone; when its answer is lost, it is made again with the same.
+    epoch: that of the leader who asks (leaders.py); 0 for one that needs none.
     """
 
     scope: str
     key: str
     owner: str
     ticket: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +85,7 @@ class Finish:
     """Say how it ended.
 
     ticket: that with which it was begun; 0 if nobody knows. What others began does not become absent by it.
+    epoch: as of `Begin`.
     """
 
     scope: str
@@ -129,6 +93,7 @@ class Finish:
     ticket: int
     entry: Entry
     outcome: bytes
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,9 +122,9 @@ class Reopen:
 
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
-Call: TypeAlias = Change | Look | StartedBy | Reopen
-Answer: TypeAlias = Record | list[str] | None
-"""To Begin and Look, to StartedBy, to Finish and Reopen."""
+Call: TypeAlias = Change | Look | StartedBy | Reopen | Election
+Answer: TypeAlias = Record | list[str] | Leader | FencedError | None
+"""To Begin and Look, to StartedBy, to Lead and WhoLeads; to one who is no leader any more; to all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -176,7 +141,8 @@ class Documents:
 
     Args:
         url: see databases.py.
-        keep_s: how long an entry is kept after it has changed. What was started is kept until it ends.
+        keep_s: how long an entry is kept after it has changed, by all who use the history from now on; None for as long
+            as it says itself. What was started is kept until it ends.
         clock: the time, in seconds since 1970.
 
     Raises:
@@ -184,18 +150,22 @@ class Documents:
         HistoryError: the database cannot be had, or is another program's, or of another mqproto.
     """
 
-    def __init__(self, url: str, keep_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, url: str, keep_s: float | None, clock: Callable[[], float]) -> None:
         where = parsed(url)
         self.name = name_of(where)
         """In errors."""
-        self._keep_s = keep_s
+        self._chosen_s = keep_s
+        self.keep_s, self.since_s = KEEP_S, 0.0
+        """As of `layouts`."""
         self._clock = clock
         self._expire_at_s = clock()
         self._engine = engine_for(where)
-        is_sqlite = self._engine.dialect.name == "sqlite"
+        self.is_here = self._engine.dialect.name == "sqlite"
+        """Whether it is a file of this machine, and no server: a transaction takes little more than its flush."""
         self._change = change_statement(
-            sqlite.insert(documents) if is_sqlite else postgresql.insert(documents)
+            sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
         )
+        self._plain = _Plain(self._change) if self.is_here else None
         try:
             with explained(self.name):
                 self._set_up()
@@ -222,6 +192,15 @@ class Documents:
             ):
                 yield place, key, Record(Entry(entry), owner, attempts, outcome)
 
+    def leaders(self, scope: str) -> list[tuple[str, Leader]]:
+        """All leaders of scopes that begin so.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        with explained(self.name), self._engine.connect() as db:
+            return everyone(db, scope)
+
     def carry_out(self, calls: Sequence[Call]) -> list[Answer | MqprotoError]:
         """Answer all calls, with what they change on disk, or say why not.
 
@@ -239,6 +218,18 @@ class Documents:
             self._engine.dispose()  # Whatever state the connection is in, the next call has a new one.
             return [error] * len(calls)
 
+    def carry_out_at_once(self, calls: Sequence[Call]) -> list[Answer | MqprotoError] | None:
+        """The same, if it takes no longer than a flush of this machine's disk.
+
+        None if it may, or did not succeed: then nothing was done, or what does no harm when it is carried out again.
+        """
+        if not self.is_here:
+            return None
+        try:
+            return [*self._transaction(calls, self._engine.execution_options(**{AT_ONCE: True}))]
+        except (DBAPIError, HistoryError):
+            return None
+
     def _carried_out(self, calls: Sequence[Call]) -> list[Answer]:
         try:
             return self._transaction(calls)
@@ -249,14 +240,24 @@ class Documents:
         # do no harm when they are carried out again: by its ticket each knows what it did itself.
         return self._transaction(calls)
 
-    def _transaction(self, calls: Sequence[Call]) -> list[Answer]:
-        self._expire()
+    def _transaction(self, calls: Sequence[Call], engine: Engine | None = None) -> list[Answer]:
+        engine = engine or self._engine
+        self._expire(engine)
         answers: dict[Call, Answer] = {}
-        with self._engine.begin() as db:
+        with engine.begin() as db:
+            # Leaders come first: no two processes wait for each other in a circle, and who is none writes nothing.
+            elections = (call for call in calls if isinstance(call, Election))
+            for election in sorted(elections, key=lambda call: call.scope):
+                answers[election] = held(db, election)
+            changes = [call for call in calls if isinstance(call, Begin | Finish)]
+            refused = fenced(db, ((call.scope, call.epoch) for call in changes))
+            for change in changes:
+                if (change.scope, change.epoch) in refused:
+                    answers[change] = refused[change.scope, change.epoch]
             for call in calls:
                 if isinstance(call, Reopen):
                     self._reopen(db, call)
-            for together in rounds(call for call in calls if isinstance(call, Begin | Finish)):
+            for together in rounds(change for change in changes if change not in answers):
                 answers |= self._changed(db, together)
             asked = [call for call in calls if isinstance(call, Begin | Look) and call not in answers]
             answers |= self._looked(db, asked)
@@ -268,7 +269,8 @@ class Documents:
     def _changed(self, db: Connection, calls: Sequence[Change]) -> dict[Call, Answer]:
         """Carry out changes of different documents. Those that were begun have their answer."""
         now_s = self._clock()
-        changed = db.execute(self._change, [_row(call, now_s) for call in calls])
+        rows = [_row(call, now_s) for call in calls]
+        changed = db.execute(self._change, rows) if self._plain is None else self._plain.run(db, rows)
         attempts = {(scope, key): count for scope, key, count in changed}
         return {
             call: Record(Entry.ABSENT, "", attempts[call.scope, call.key] - 1, b"")
@@ -278,7 +280,7 @@ class Documents:
 
     def _looked(self, db: Connection, calls: Sequence[Begin | Look]) -> dict[Call, Answer]:
         table, records = documents.c, {}
-        for wanted in _same_scope((call.scope, call.key) for call in calls):
+        for wanted in same_scope((call.scope, call.key) for call in calls):
             found = db.execute(
                 select(table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome).where(
                     wanted
@@ -300,7 +302,7 @@ class Documents:
         keys = select(table.key).where(STARTED, table.owner == call.owner, table.scope == call.scope)
         return sorted(db.execute(keys).scalars())
 
-    def _expire(self) -> None:
+    def _expire(self, engine: Engine) -> None:
         """Delete what is too old, at times, and not too much of it at a time.
 
         It is a transaction by itself, and leaves out what others have locked: so it holds up nobody.
@@ -308,20 +310,21 @@ class Documents:
         now_s = self._clock()
         if now_s < self._expire_at_s:
             return
-        table = documents.c
-        oldest = (
-            select(table.scope, table.key)
-            .where(NOT_STARTED, table.changed_s <= now_s - self._keep_s)
-            .order_by(table.changed_s)
-            .limit(EXPIRE_ROWS)
-            .with_for_update(skip_locked=True)
-        )
-        with self._engine.begin() as db:
-            found = [(scope, key) for scope, key in db.execute(oldest)]
-            for these in _same_scope(found):
-                db.execute(delete(documents).where(these))
-        if len(found) < EXPIRE_ROWS:
+        with engine.begin() as db:
+            self.keep_s = db.execute(select(layouts.c.keep_s)).scalar() or self.keep_s
+            is_all = forget(db, self.keep_s, now_s)
+        if is_all:
             self._expire_at_s = now_s + EXPIRE_EVERY_S
+
+    def forgotten(self) -> tuple[int, float]:
+        """How many messages gateways had accepted that are not remembered any more, and when the last of them changed.
+
+        Raises:
+            HistoryError: the database cannot be read.
+        """
+        with explained(self.name), self._engine.connect() as db:
+            count, last_s = db.execute(select(layouts.c.forgotten, layouts.c.forgotten_s)).one()
+        return count, last_s
 
     def _set_up(self) -> None:
         """Make the tables where there are none, and see that they are of this layout."""
@@ -347,11 +350,38 @@ class Documents:
         metadata.create_all(db)
         found = db.execute(select(layouts.c.layout)).scalars().all()
         if not found:
-            db.execute(insert(layouts).values(layout=LAYOUT))
+            db.execute(insert(layouts).values(layout=LAYOUT, **NEW))
+        elif found == [1]:
+            migrate(db, self._clock())
         elif found != [LAYOUT]:
             raise HistoryError(
                 f"{self.name}: it has layout {found[0]}, and this mqproto knows {LAYOUT}: use the mqproto that made it"
             )
+        if self._chosen_s is not None:
+            db.execute(update(layouts).values(keep_s=self._chosen_s))
+        self.keep_s, self.since_s = db.execute(select(layouts.c.keep_s, layouts.c.since_s)).one()
+
+
+class _Plain:
+    """The statement for SQLite's driver itself, a row at a time, which takes a third of the time: with a server what
+    counts is how often it is asked, here it is the layers between."""
+
+    def __init__(self, statement: Insert) -> None:
+        compiled = statement.compile(dialect=sqlite.dialect())
+        self._sql = str(compiled)
+        self._names = list(compiled.positiontup or ())
+        self._constants = compiled.params
+
+    def run(self, db: Connection, rows: Iterable[dict[str, object]]) -> Iterator[tuple[str, str, int]]:
+        """Change these rows; what the statement returns."""
+        driver = db.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        try:
+            for row in rows:
+                known = self._constants | row
+                yield from driver.execute(self._sql, [known[name] for name in self._names]).fetchall()
+        except sqlite3.Error as error:
+            raise DBAPIError(self._sql, None, error) from error
 
 
 def change_statement(insertion: Insertion) -> Insert:
@@ -382,15 +412,6 @@ def change_statement(insertion: Insertion) -> Insert:
         set_=changes,
         where=or_(and_(gives_way, not_(is_theirs)), is_repeated),
     ).returning(old.scope, old.key, old.attempts)
-
-
-def _same_scope(places: Iterable[tuple[str, str]]) -> Iterator[ColumnElement[bool]]:
-    """Conditions, one for each scope, that find these documents by the index; SQLite takes none for a list of pairs."""
-    keys_of = defaultdict[str, set[str]](set)
-    for scope, key in places:
-        keys_of[scope].add(key)
-    for scope, keys in keys_of.items():
-        yield and_(documents.c.scope == scope, documents.c.key.in_(keys))
 
 
 def rounds(calls: Iterator[Change]) -> Iterator[list[Change]]:

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from math import inf
 from secrets import randbits
 from typing import Final
 
@@ -38,38 +39,41 @@ from simulator.edges.history.documents import (
     StartedBy,
 )
 from simulator.edges.history.errors import HistoryError
+from simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
 
-__all__ = ["DocumentHistory", "HistoryError", "Record", "open_history"]
+__all__ = ["DocumentHistory", "FencedError", "HistoryError", "Leader", "Record", "open_history"]
 
-KEEP_S: Final = 30 * 24 * 3_600.0
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
 """Characters of a key; of a scope or owner. PostgreSQL indexes no more, if each takes four bytes."""
 OUTCOME_LIMIT_BYTES: Final = 65_536
 BATCH_LIMIT: Final = 500
 """How many calls make one transaction."""
+COMPANY_S: Final = 0.005
+"""How long who is patient waits at most."""
 TICKETS_LIMIT: Final = 10_000
 TICKET_BITS: Final = 62
 
 
 @asynccontextmanager
 async def open_history(
-    url: str, *, keep_s: float = KEEP_S, clock: Callable[[], float] = time.time
+    url: str, *, keep_s: float | None = None, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[DocumentHistory]:
     """The document history in a database, which gets its tables if it has none.
 
     Args:
         url: `sqlite:///PATH`, or `postgresql+psycopg://USER@HOST/DATABASE`; see databases.py.
-        keep_s: how long an entry is kept after it has changed, at least; a document that comes again later is new.
-            What was started and never finished is kept until somebody finishes it: only a person, or a resolver, can
-            tell whether it was processed.
+        keep_s: how long an entry is kept after it has changed, at least, by all who use this history from now on; None
+            for what it says itself, 30 days if it is new. A document that comes again later is new. What was started
+            and never finished is kept until somebody finishes it: only a person, or a resolver, can tell whether it was
+            processed.
         clock: the time, in seconds since 1970.
 
     Raises:
         UsageError: it is no such URL.
         HistoryError: the database cannot be had.
     """
-    if not keep_s > 0:
+    if keep_s is not None and not keep_s > 0:
         raise UsageError(f"entries kept for {keep_s:g} s: it takes more than 0")
     documents = await trio.to_thread.run_sync(Documents, url, keep_s, clock)
     history = DocumentHistory(documents)
@@ -98,6 +102,8 @@ class DocumentHistory:
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
         self._waiting = deque[_Asked]()
+        self._due_s = inf
+        """When somebody waits who has waited long enough for company."""
         self._work = trio.Event()
         self._is_closed = False
         self._unanswered = _Tickets()
@@ -105,15 +111,31 @@ class DocumentHistory:
         self._begun = _Tickets()
         """By scope and key, of documents that were begun here, and are not finished."""
 
-    async def begin(self, scope: str, key: str, owner: str) -> Record:
+    @property
+    def keep_s(self) -> float:
+        """How long an entry is kept after it has changed."""
+        return self._documents.keep_s
+
+    @property
+    def since_s(self) -> float:
+        """Since when ids have the names of producers before them, in Unix time; 0 for always."""
+        return self._documents.since_s
+
+    async def begin(self, scope: str, key: str, owner: str, epoch: int = 0) -> Record:
         """What the history had of a document; if that was nothing, it is started by `owner` from now on.
 
         Of several that begin it at once, exactly one sees ABSENT.
+
+        Args:
+            epoch: of a leader, as which it is begun; 0 for none.
+
+        Raises:
+            FencedError: another has taken over; nothing was begun.
         """
         _check(scope, key, owner=owner)
         ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
         try:
-            record = await self._ask(Begin(scope, key, owner, ticket))
+            record = await self._ask(Begin(scope, key, owner, ticket, epoch))
         except BaseException:
             self._unanswered.keep((scope, key, owner), ticket)
             raise
@@ -122,7 +144,16 @@ class DocumentHistory:
             self._begun.keep((scope, key), ticket)
         return record
 
-    async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None:
+    async def finish(
+        self,
+        scope: str,
+        key: str,
+        attempt: Attempt,
+        outcome: bytes = b"",
+        epoch: int = 0,
+        *,
+        patient: bool = False,
+    ) -> None:
         """A document's processing ended: the entry is now that of ENTRY_AFTER.
 
         After FAILED_FOR_NOW it is absent, and of it only the attempts are known. What was completed stays completed,
@@ -130,6 +161,11 @@ class DocumentHistory:
 
         Args:
             outcome: what the next caller is to be told, at most 65,536 bytes.
+            epoch: of a leader, as which it ends; 0 for none.
+            patient: it may wait a few milliseconds for others to share its flush.
+
+        Raises:
+            FencedError: another has taken over; nothing was written.
         """
         _check(scope, key)
         if len(outcome) > OUTCOME_LIMIT_BYTES:
@@ -139,7 +175,8 @@ class DocumentHistory:
         entry = ENTRY_AFTER[attempt]
         ticket = self._begun.pop((scope, key), 0)
         try:
-            await self._ask(Finish(scope, key, ticket, entry, b"" if entry is Entry.ABSENT else outcome))
+            kept = b"" if entry is Entry.ABSENT else outcome
+            await self._ask(Finish(scope, key, ticket, entry, kept, epoch), patient=patient)
         except BaseException:
             self._begun.keep((scope, key), ticket)
             raise
@@ -166,12 +203,59 @@ class DocumentHistory:
         assert isinstance(keys, list)
         return keys
 
-    async def _ask(self, call: Call) -> Answer:
+    # Leaders
+
+    async def lead(self, scope: str, name: str, ticket: int, instead: Leader | None = None) -> Leader:
+        """Who leads now: this one, if there was none, or if it was `instead` and has not moved since.
+
+        Args:
+            ticket: a number, not 0, of this process.
+        """
+        _check(scope, owner=name)
+        leader = await self._ask(Lead(scope, name, ticket, instead))
+        assert isinstance(leader, Leader)
+        return leader
+
+    async def who_leads(self, scope: str) -> Leader:
+        """Who leads; one without a name if nobody does."""
+        _check(scope)
+        leader = await self._ask(WhoLeads(scope))
+        assert isinstance(leader, Leader)
+        return leader
+
+    async def beat(self, scope: str, epoch: int) -> None:
+        """The leader of this epoch lives.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        await self._ask(Beat(scope, epoch))
+
+    async def note(self, scope: str, epoch: int, note: bytes) -> None:
+        """Keep what the leader of this epoch has to say to those who come after it.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        if len(note) > OUTCOME_LIMIT_BYTES:
+            raise UsageError(f"a note of {len(note):,} bytes: up to {OUTCOME_LIMIT_BYTES:,} can be kept")
+        await self._ask(Note(scope, epoch, note))
+
+    async def resign(self, scope: str, epoch: int) -> None:
+        """The leader of this epoch leads no more.
+
+        Raises:
+            FencedError: another has taken over.
+        """
+        await self._ask(Resign(scope, epoch))
+
+    async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
         if self._is_closed:
             raise UsageError("the document history is closed")
         await trio.lowlevel.checkpoint_if_cancelled()
         asked = _Asked(call)
         self._waiting.append(asked)
+        self._due_s = min(self._due_s, trio.current_time() + (COMPANY_S if patient else 0))
         self._work.set()
         try:
             await asked.answered.wait()
@@ -191,14 +275,19 @@ class DocumentHistory:
         limiter = trio.CapacityLimiter(1)  # Other threads of this program are no reason to wait.
         with trio.CancelScope(shield=True):
             while self._waiting or not self._is_closed:
-                if not self._waiting:
+                if not self._is_closed and (not self._waiting or trio.current_time() < self._due_s):
                     self._work = trio.Event()
-                    await self._work.wait()
+                    with trio.move_on_at(self._due_s):
+                        await self._work.wait()
                     continue
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_LIMIT))]
-                answers = await trio.to_thread.run_sync(
-                    self._documents.carry_out, [asked.call for asked in batch], limiter=limiter
-                )
+                self._due_s = trio.current_time() if self._waiting else inf
+                calls = [asked.call for asked in batch]
+                answers = self._documents.carry_out_at_once(calls)
+                if answers is None:
+                    answers = await trio.to_thread.run_sync(self._documents.carry_out, calls, limiter=limiter)
+                else:
+                    await trio.lowlevel.checkpoint()
                 for asked, answer in zip(batch, answers, strict=True):
                     asked.answer = answer
                     asked.answered.set()

@@ -56,7 +56,11 @@ RETRY_AFTER_LIMIT_S: Final = 3_600.0
 """Nobody keeps us away for longer at a time."""
 TEMPORARY: Final = frozenset({408, 425, 429})
 """Of 400 to 499: Request Timeout, Too Early, Too Many Requests."""
+NOT_THERE: Final = "it cannot be connected to"
+BROKEN: Final = "the connection broke"
 PROBLEM_JSON: Final = "application/problem+json"
+UNAVAILABLE: Final = frozenset({429, 503})
+"""Too Many Requests, Service Unavailable: said whatever the message is."""
 OF_REQUESTS: Final = frozenset({401, 403, 404, 405, 407})
 """What is wrong with the request and not with the message, unless a problem says more than the status."""
 STATUS_ALONE: Final = re.compile(
@@ -95,6 +99,7 @@ class Call:
     extension: empty if all that stands there is the producer's content type and id.
     response_queue, admin_queue: format names; empty for none.
     sender_id: the SID that it names as its sender's; empty for none. Nothing proves it.
+    epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
     packet: all of it, as `simulator.client.ReceivedMessage` reads it.
     """
 
@@ -114,6 +119,7 @@ class Call:
     admin_queue: str = ""
     acknowledgments: int = 0
     sender_id: str = ""
+    epoch: int = 0
     packet: bytes = field(default=b"", repr=False)
 
     @property
@@ -128,6 +134,8 @@ class Call:
             "MQ-Message-Id": self.message,
             "MQ-Delivery-Count": str(self.delivery_count),
         }
+        if self.epoch:
+            said["MQ-Epoch"] = str(self.epoch)
         if self.content_type:
             said["Content-Type"] = self.content_type
         options = MessageOptions(
@@ -156,11 +164,15 @@ class Answer(NamedTuple):
     attempt: a business error is FAILED_FOR_GOOD, a system error FAILED_FOR_NOW.
     reason: one line; of a business error it begins with the service code.
     retry_after_s: the consumer does not want to be asked again before.
+    cause: of a system error, the same for all that fail alike.
+    is_unseen: whether the consumer has seen nothing of the message, so that it is not what failed.
     """
 
     attempt: Attempt
     reason: str = ""
     retry_after_s: float = 0.0
+    cause: str = ""
+    is_unseen: bool = False
 
 
 SUCCEEDED: Final = Answer(Attempt.SUCCEEDED)
@@ -174,9 +186,12 @@ class Callee(Protocol):
         ...
 
 
-def system_error(reason: str, retry_after_s: float = 0.0) -> Answer:
-    """The consumer may have received the message, or not."""
-    return Answer(Attempt.FAILED_FOR_NOW, one_line(reason), retry_after_s)
+def system_error(
+    reason: str, retry_after_s: float = 0.0, *, cause: str = "", is_unseen: bool = False
+) -> Answer:
+    """The consumer may have received the message, or not. Where there is no other word for its cause, that is it."""
+    reason = one_line(reason)
+    return Answer(Attempt.FAILED_FOR_NOW, reason, retry_after_s, cause or reason, is_unseen)
 
 
 def one_line(text: str) -> str:
@@ -294,7 +309,10 @@ class HttpCallee:
         try:
             response = await self._endpoint.post(call)
         except httpx.TransportError as error:
-            return system_error(in_words(error))
+            is_unseen = isinstance(error, httpx.ConnectError)
+            return system_error(
+                in_words(error), cause=NOT_THERE if is_unseen else BROKEN, is_unseen=is_unseen
+            )
         return meaning(response, self._error_field)
 
 
@@ -314,7 +332,8 @@ def meaning(response: Response, error_field: str = "") -> Answer:
             or _problem(response)
             or system_error(f"HTTP {status} without a service code")
         )
-    return system_error(f"HTTP {status}", retry_after_s(response.headers.get("Retry-After", "")))
+    after_s = retry_after_s(response.headers.get("Retry-After", ""))
+    return system_error(f"HTTP {status}", after_s, is_unseen=status in UNAVAILABLE)
 
 
 def _business_error(response: Response, fields: list[str]) -> Answer | None:
@@ -369,7 +388,7 @@ def retry_after_s(value: str) -> float:
 
 def in_words(error: httpx.TransportError) -> str:
     """What went wrong with a connection."""
-    what = "it cannot be connected to" if isinstance(error, httpx.ConnectError) else "the connection broke"
+    what = NOT_THERE if isinstance(error, httpx.ConnectError) else BROKEN
     return f"{what} ({str(error) or _of_tls(error) or type(error).__name__})"
 
 
@@ -407,7 +426,7 @@ class PythonCallee:
             reason = f"{error.code}: {error.text}" if error.text else str(error.code)
             return Answer(Attempt.FAILED_FOR_GOOD, one_line(reason))
         except Exception as error:  # Whatever it is, somebody may mend it.
-            return system_error(f"{type(error).__name__}: {error}")
+            return system_error(f"{type(error).__name__}: {error}", cause=type(error).__name__)
         return SUCCEEDED
 
 

@@ -14,11 +14,16 @@ from typing import Final, NamedTuple
 import trio
 
 from mqproto.edge.exactlyonce import Attempt, Entry, Step, Verdict, judge
-from simulator.edges.history.history import DocumentHistory, HistoryError, Record
+from simulator.edges.history.history import DocumentHistory, FencedError, HistoryError, Record
 from simulator.edges.trigger.callee import Call
 from simulator.edges.trigger.resolver import Resolver
 
 REMEMBERED_LIMIT: Final = 10_000
+
+
+def scope_of(queue: str) -> str:
+    """Where the document history has what triggers do with a queue."""
+    return f"trigger/{queue}"
 
 
 class Found(NamedTuple):
@@ -60,7 +65,9 @@ class Detection:
         )
         self.resolver = resolver
         self.queue = queue
-        self._scope = f"trigger/{queue}"
+        self.epoch = 0
+        """Of the leader as which all is written; 0 for none."""
+        self._scope = scope_of(queue)
         self._owner = owner
         self._history = history
         self._enabled = enabled
@@ -68,6 +75,13 @@ class Detection:
         self._in_hand: dict[str, trio.Event] = {}
         self._unrecorded: dict[str, tuple[Attempt, bytes]] = {}
         self._catching_up = trio.Lock()
+
+    def lead(self, epoch: int) -> None:
+        """All that is written from now on is of this epoch; what another has left open is no business of this one."""
+        if epoch != self.epoch:
+            self._unrecorded.clear()
+            self._deliveries.clear()
+        self.epoch = epoch
 
     @asynccontextmanager
     async def alone(self, key: str) -> AsyncIterator[None]:
@@ -85,6 +99,7 @@ class Detection:
 
         Raises:
             HistoryError: the history cannot be asked.
+            FencedError: another has taken over.
         """
         seen = self._deliveries.pop(call.message, 0) + 1
         self._deliveries[call.message] = seen
@@ -93,7 +108,7 @@ class Detection:
         record: Record | None = None
         if self._history is not None:
             await self.catch_up()
-            record = await self._history.begin(self._scope, call.key, self._owner)
+            record = await self._history.begin(self._scope, call.key, self._owner, self.epoch)
             seen = max(seen, record.attempts + 1)
         attempt = call.delivery_count if call.delivery_count > 0 else seen
         if not self._enabled:
@@ -107,12 +122,17 @@ class Detection:
 
         If it cannot be written now it is written before anything else is asked of it, and what became of the message
         need not wait for that: until then it is STARTED there.
+
+        Raises:
+            FencedError: another has taken over: to that one it is STARTED, and in doubt.
         """
         if self._history is None:
             return
         kept = outcome.encode()
         try:
-            await self._history.finish(self._scope, key, attempt, kept)
+            await self._history.finish(self._scope, key, attempt, kept, self.epoch)
+        except FencedError:
+            raise
         except BaseException as error:
             self._unrecorded[key] = attempt, kept
             if not isinstance(error, HistoryError):
@@ -123,6 +143,7 @@ class Detection:
 
         Raises:
             HistoryError: it cannot be written.
+            FencedError: another has taken over.
         """
         if self._history is None or not self._unrecorded:
             return
@@ -130,11 +151,15 @@ class Detection:
         async with self._catching_up:
             while self._unrecorded:
                 key, (attempt, outcome) = next(iter(self._unrecorded.items()))
-                await self._history.finish(self._scope, key, attempt, outcome)
+                await self._history.finish(self._scope, key, attempt, outcome, self.epoch)
                 del self._unrecorded[key]
 
     async def is_back(self) -> bool:
-        """Whether the history can be asked, and knows what we know."""
+        """Whether the history can be asked, and knows what we know.
+
+        Raises:
+            FencedError: another has taken over.
+        """
         if self._history is None:
             return True
         try:

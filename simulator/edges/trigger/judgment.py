@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from math import inf
@@ -14,7 +16,8 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
-from simulator.edges.history.history import HistoryError
+from simulator.edges.history.history import FencedError, HistoryError
+from simulator.edges.trigger.breaker import Breaker
 from simulator.edges.trigger.callee import Answer, Call, Callee, system_error
 from simulator.edges.trigger.detection import Detection, Found
 from simulator.edges.trigger.resolver import Resolution
@@ -46,6 +49,7 @@ class Ending(NamedTuple):
     waypoint: what is logged of it in the end.
     failure: why a copy goes to the error queue or the in-doubt queue; empty if none does.
     retry_after_s: of a message that is rolled back, not to be attempted before.
+    pause_s: the same of the whole queue, which its breaker holds; None if it does not.
     """
 
     waypoint: Waypoint
@@ -53,6 +57,7 @@ class Ending(NamedTuple):
     reason: str = ""
     failure: str = ""
     retry_after_s: float = 0.0
+    pause_s: float | None = None
 
 
 class Judge:
@@ -60,18 +65,31 @@ class Judge:
 
     Args:
         consumer: whom to call.
+        breaker: is told how the consumer does.
+        confirm: sees that nobody has taken over, right before a consumer is called.
         limit: how often a message may be delivered.
         timeout_s: how long a consumer or resolver may take to answer.
         log: gets a line for each attempt.
     """
 
     def __init__(
-        self, consumer: Callee, detection: Detection, limit: int, timeout_s: float, log: FilteringBoundLogger
+        self,
+        consumer: Callee,
+        detection: Detection,
+        breaker: Breaker,
+        confirm: Callable[[], Awaitable[None]],
+        limit: int,
+        timeout_s: float,
+        log: FilteringBoundLogger,
     ) -> None:
         self.history_is_away = False
         """Whether no message can be judged until `history_is_back`."""
+        self.is_fenced = False
+        """Whether another has taken over: nothing is judged any more, until `lead`."""
         self._consumer = consumer
         self._detection = detection
+        self._breaker = breaker
+        self._confirm = confirm
         self._limit = limit
         self._timeout_s = timeout_s
         self._log = log
@@ -88,28 +106,51 @@ class Judge:
         for scope in self._calls:
             scope.deadline = min(scope.deadline, stop_s)
 
+    def lead(self, epoch: int, breaker: Breaker) -> None:
+        """Judge as the leader of this epoch from now on."""
+        self.is_fenced, self.history_is_away, self._breaker = False, False, breaker
+        self._detection.lead(epoch)
+
+    def fence(self) -> None:
+        """Another has taken over: what is being asked now is its business."""
+        self.is_fenced = True
+        for scope in self._calls:
+            scope.cancel()
+
     async def history_is_back(self) -> bool:
         """Ask the document history once more."""
-        self.history_is_away = not await self._detection.is_back()
+        try:
+            self.history_is_away = not await self._detection.is_back()
+        except FencedError:
+            self.fence()
         return not self.history_is_away
 
     def settled(self, message: str) -> None:
         """The message of this identifier has left its queue."""
         self._detection.settled(message)
+        self._breaker.settled(message)
 
     async def decide(self, message: ReceivedMessage) -> Ending:
         """What is to become of a message, with its consumer called if it is new."""
-        call = call_for(message)
+        call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
             try:
                 found = await self._detection.judge(call)
             except HistoryError as error:
                 self.history_is_away = True
                 return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
-            return await self._judged(call, found)
+            except FencedError as error:
+                self.fence()
+                return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
+            try:
+                return await self._judged(call, found)
+            except FencedError as error:
+                self.fence()
+                return Ending(Waypoint.UNSETTLED, found.attempt, str(error))
 
     async def _judged(self, call: Call, found: Found) -> Ending:
         verdict, attempt, reason = found
+        attempt = max(1, attempt - self._breaker.spared(call.message))
         if verdict in (Verdict.NEW, Verdict.REJECTED, None) and retrieval_fails(
             attempt, self._limit, verdict or Verdict.NEW
         ):
@@ -131,24 +172,42 @@ class Judge:
 
     async def _attempt(self, call: Call, attempt: int) -> Ending:
         """Call the consumer once. What came of it is in the history before the message leaves its queue."""
+        try:
+            await self._confirm()
+        except HistoryError as error:
+            self.history_is_away = True
+            await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
+            return Ending(Waypoint.ROLLED_BACK, attempt, str(error))
         key = {"key": call.key} if call.key != call.message else {}
         self._log.info(Waypoint.ATTEMPTED, message=call.message, **key, attempt=attempt)
         try:
             answer = await self._answered(partial(self._consumer.call, call)) or self._no_answer()
         except trio.Cancelled:
-            with trio.CancelScope(shield=True):
+            with trio.CancelScope(shield=True), suppress(FencedError):
                 await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
             raise
         await self._detection.record(call.key, answer.attempt, answer.reason)
         match answer.attempt:
             case Attempt.SUCCEEDED:
+                self._breaker.answered()
                 return Ending(Waypoint.COMMITTED, attempt)
             case Attempt.FAILED_FOR_GOOD:
+                self._breaker.answered()
                 return Ending(Waypoint.DEAD_LETTERED, attempt, answer.reason, BUSINESS_ERROR)
+        pause = None
+        if not self._is_stopping:
+            pause = self._breaker.failed(call.message, answer, trio.current_time(), time.time())
+        pause_s = pause.pause_s if pause else None
+        if pause and pause.is_spared:
+            return Ending(Waypoint.ROLLED_BACK, attempt, answer.reason, pause_s=pause_s)
         if retrieval_fails(attempt + 1, self._limit, Verdict.NEW) and not self._is_stopping:
             # To the history it has not failed for good: a person may send it once more, under the same key.
-            return Ending(Waypoint.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE)
-        return Ending(Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s)
+            return Ending(
+                Waypoint.RETRIEVAL_FAILURE, attempt, answer.reason, RETRIEVAL_FAILURE, pause_s=pause_s
+            )
+        return Ending(
+            Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s, pause_s=pause_s
+        )
 
     async def _resolve(self, call: Call) -> Resolution:
         resolver = self._detection.resolver
@@ -173,8 +232,8 @@ class Judge:
         return system_error(f"no answer within {self._timeout_s:g} s")
 
 
-def call_for(message: ReceivedMessage) -> Call:
-    """What a consumer is told of a message."""
+def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
+    """What a consumer is told of a message, by the leader of an epoch."""
     envelope = Envelope.of(message.extension)
     return Call(
         message=str(message.id),
@@ -193,5 +252,6 @@ def call_for(message: ReceivedMessage) -> Call:
         admin_queue=message.admin_queue,
         acknowledgments=message.acknowledgments,
         sender_id=message.sender_id,
+        epoch=epoch,
         packet=message.packet,
     )

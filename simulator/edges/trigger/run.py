@@ -22,7 +22,8 @@ from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonCallee, endpoint
-from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.detection import Detection, scope_of
+from simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
 from simulator.edges.trigger.named import function
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from simulator.edges.trigger.signing import secrets_in
@@ -50,6 +51,7 @@ class Options:
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
     makes_error_queue: whether the policy's error queue, if it has none, is one that is made, `QUEUE-errors`.
     detects: whether messages that are delivered again are looked at; without that, each is new each time.
+    lease_s: how long a trigger of the same queue that leads and says nothing is waited for.
     name: tells the triggers of one node apart, in the history and by their logs.
     """
 
@@ -68,6 +70,7 @@ class Options:
     history: str | None = ""
     makes_error_queue: bool = True
     detects: bool = True
+    lease_s: float = LEASE_S
     name: str = "trigger"
 
 
@@ -77,7 +80,8 @@ async def serve(place: Place, queue: str, options: Options) -> None:
     Prints a line that begins with `ready` when the node has answered.
 
     Raises:
-        UsageError: there is no such queue, URL or function, or a queue for copies that does not take them.
+        UsageError: there is no such queue, URL or function, a queue for copies does not take them, or a trigger of this
+            name runs.
         HistoryError: the history cannot be had.
     """
     place = await as_it_is(place)
@@ -91,12 +95,15 @@ async def serve(place: Place, queue: str, options: Options) -> None:
     path = place.directory / f"{called(node, options.name)}.log"
     start = places.start_command(place.topology, node, place.directory)
     async with AsyncExitStack() as held:
+        held.enter_context(alone(lock_of(place.directory, node, options.name)))
         consumer = await _consumer(held, options)
         resolver = await _resolver(held, options)
         history = await _history(held, place, options)
         scope, owner = f"{node}\\{local}", f"{node} {options.name}"
         detection = Detection(scope, owner, history, resolver, enabled=options.detects)
         await detection.is_back()  # Complains of names that a history cannot keep.
+        is_gone = partial(has_ended, place.directory)
+        leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
         log = held.enter_context(LogFile(path))
         ready = trio.Event()
         trigger = Trigger(
@@ -107,6 +114,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             policy,
             node_log(log, owner),
             ready.set,
+            leadership,
         )
         with trio.open_signal_receiver(*ENDINGS) as signals:
             async with trio.open_nursery() as nursery:

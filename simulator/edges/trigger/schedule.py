@@ -42,6 +42,8 @@ class _Entry(Generic[Message]):
     due_s: float = -inf
     expected: bool = False
     """It was in the queue when the lease was asked for that is outstanding."""
+    probes: int = 0
+    """How often it was attempted while the queue is held."""
 
 
 class Schedule(Generic[Message]):
@@ -61,6 +63,7 @@ class Schedule(Generic[Message]):
         self._entries: dict[Message, _Entry[Message]] = {}
         self._places = count()
         self._asking = False
+        self._held_until_s: float | None = None
 
     # What is to be done
 
@@ -68,6 +71,8 @@ class Schedule(Generic[Message]):
         """Whether another message is to be asked for: somebody could attempt it, if it is of a group that is free."""
         leased = [entry for entry in self._entries.values() if entry.state is not _State.AWAY]
         running = sum(entry.state is _State.RUNNING for entry in leased)
+        if self._held_until_s is not None:
+            return self._held_until_s <= now_s and not self._asking and self._wants_probe(leased)
         return (
             not self._asking
             and len(leased) < self._limit
@@ -79,13 +84,21 @@ class Schedule(Generic[Message]):
     def start(self, now_s: float) -> list[Message]:
         """The messages whose turn it is; they are attempted from now on."""
         running = sum(entry.state is _State.RUNNING for entry in self._entries.values())
-        chosen = self._ready(now_s)[: self._parallel - running]
+        if self._held_until_s is None:
+            chosen = self._ready(now_s)[: self._parallel - running]
+        else:
+            probe = self._probe()
+            is_due = self._held_until_s <= now_s and not running
+            chosen = [probe] if is_due and probe and probe.state is _State.HELD else []
         for entry in chosen:
             entry.state = _State.RUNNING
+            entry.probes += self._held_until_s is not None
         return [entry.message for entry in chosen]
 
     def next_s(self, now_s: float) -> float:
         """When there is something to do although nothing happens; infinity for never."""
+        if self._held_until_s is not None:
+            return self._held_until_s if self._held_until_s > now_s else inf
         return min((entry.due_s for entry in self._entries.values() if entry.due_s > now_s), default=inf)
 
     def _ready(self, now_s: float) -> list[_Entry[Message]]:
@@ -94,7 +107,33 @@ class Schedule(Generic[Message]):
         ready = [entry for entry in first if entry.state is _State.HELD and entry.due_s <= now_s]
         return sorted(ready, key=lambda entry: entry.place)
 
+    def _probe(self) -> _Entry[Message] | None:
+        """Of a queue that is held, what is attempted next: the first of each group in turn, as one of them may be what
+        fails."""
+        first = (line[0] for line in self._groups.values())
+        return min(first, key=lambda entry: (entry.probes, entry.place), default=None)
+
+    def _wants_probe(self, leased: list[_Entry[Message]]) -> bool:
+        """Whether another message is to be asked for while the queue is held, and the pause is over."""
+        probe = self._probe()
+        if len(leased) >= self._limit:
+            return False
+        if probe is None or probe.state is _State.AWAY:
+            return True
+        # All groups that are there have had their turn: another one may be behind them.
+        return probe.probes > 0 and sum(entry.size_bytes for entry in leased) < LEASED_LIMIT_BYTES
+
     # What happened
+
+    def hold(self, until_s: float) -> None:
+        """The queue is held: from then on one message is attempted, whenever it was due, and none beside it."""
+        self._held_until_s = until_s
+
+    def go_on(self) -> None:
+        """It is held no more."""
+        self._held_until_s = None
+        for entry in self._entries.values():
+            entry.probes = 0
 
     def asked(self) -> None:
         """A lease is asked for; there is one such question at a time."""
@@ -135,6 +174,8 @@ class Schedule(Generic[Message]):
         """
         entry = self._entries[message]
         entry.state, entry.due_s, entry.expected = _State.AWAY, due_s, False
+        if self._held_until_s is not None:
+            self._held_until_s = max(self._held_until_s, due_s)
 
     def settled(self, message: Message) -> None:
         """It has left the queue for good."""

@@ -20,9 +20,11 @@ that.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import trio
@@ -31,10 +33,13 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
+from simulator.edges.history.history import FencedError, HistoryError
+from simulator.edges.trigger.breaker import Breaker, kept, state_in
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
 from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint
+from simulator.edges.trigger.leadership import Leadership
 from simulator.edges.trigger.retries import Retries
 from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
 from simulator.node.control import RolledBack
@@ -43,6 +48,9 @@ PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""
 PAUSE_S: Final = 0.5
 """Before a node, or a history, that is gone is asked once more."""
+BREAKER_LIMIT: Final = 1_000_000
+RESIGN_S: Final = 2.0
+"""How long a trigger that ends takes to say so, at most."""
 CORRELATION: Final = "correlation"
 
 
@@ -56,6 +64,7 @@ class Policy:
     group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
         the whole queue.
     parallel: how many groups at once.
+    breaker: after how many failures in a row, with one cause, the queue is held (breaker.py); 0 for never.
     """
 
     error_queue: str = ""
@@ -65,6 +74,7 @@ class Policy:
     retries: Retries = field(default_factory=Retries)
     group_by: str = ""
     parallel: int = 1
+    breaker: int = 5
 
     def __post_init__(self) -> None:
         if self.group_by not in ("", CORRELATION):
@@ -75,6 +85,8 @@ class Policy:
             raise UsageError(f"{self.parallel} at once would change the order: say how they are grouped")
         if not 1 <= self.parallel <= LEASE_LIMIT:
             raise UsageError(f"{self.parallel} groups at once: must be 1 to {LEASE_LIMIT}")
+        if not 0 <= self.breaker <= BREAKER_LIMIT:
+            raise UsageError(f"a breaker after {self.breaker:,} failures: 1 to {BREAKER_LIMIT:,}, 0 for none")
         if not self.timeout_s > 0:
             raise UsageError(f"a time-out of {self.timeout_s:g} s: it takes more than 0")
 
@@ -106,7 +118,8 @@ class Trigger:
         consumer: whom to call.
         detection: tells which messages are new.
         log: gets a line for each waypoint of each message.
-        on_ready: called when the node has answered for the first time.
+        on_ready: called when the node has answered for the first time, or when another trigger leads.
+        leadership: whether this one delivers; None if there is no other to ask.
     """
 
     def __init__(
@@ -118,22 +131,33 @@ class Trigger:
         policy: Policy,
         log: FilteringBoundLogger,
         on_ready: Callable[[], None] = lambda: None,
+        leadership: Leadership | None = None,
     ) -> None:
         self._connect = connect
         self._queue = queue
         self._place = detection.queue
         self._policy = policy
         self._log = log.bind(queue=queue)
-        self._judge = Judge(consumer, detection, policy.retries.attempts, policy.timeout_s, self._log)
+        self._leadership = leadership or Leadership()
+        self._breaker = self._new_breaker()
+        self._judge = Judge(
+            consumer,
+            detection,
+            self._breaker,
+            self._leadership.confirm,
+            policy.retries.attempts,
+            policy.timeout_s,
+            self._log,
+        )
         self._on_ready = on_ready
-        leases = LEASE_LIMIT if policy.group_by else 1
-        self._schedule = Schedule[MessageId](policy.parallel, leases)
+        self._schedule = self._new_schedule()
         self._held: dict[MessageId, _Held] = {}
         self._asking = trio.CancelScope()
         self._changed = trio.Event()
         self._stopping = trio.Event()
         self._node_is_gone = False
         self._is_ready = False
+        self._is_on_hold = False
 
     def stop(self) -> None:
         """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
@@ -142,23 +166,75 @@ class Trigger:
         self._changed.set()
 
     async def run(self) -> None:
-        """Serve the queue until `stop`, and connect again whenever the node is gone.
+        """Serve the queue until `stop`: whenever this trigger leads, and connecting again whenever the node is gone.
 
         Raises:
             UsageError: there is no such queue.
         """
-        while not self._stopping.is_set():
-            try:
-                async with self._connect() as client:
-                    self._node_is_gone = False
-                    if not self._is_ready:
-                        self._is_ready = True
-                        self._on_ready()
-                    await self._serve(client)
-            except NodeUnreachable as error:
-                self._say_gone(str(error))
-            if self._node_is_gone:
-                await self._pause()
+        try:
+            while await self._lead():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._keep_leading)
+                    while not (self._stopping.is_set() or self._judge.is_fenced):
+                        await self._serve_node()
+                    nursery.cancel_scope.cancel()
+        finally:
+            with trio.move_on_after(RESIGN_S, shield=True):
+                await self._leadership.end()
+
+    async def _lead(self) -> bool:
+        """Stand by until this trigger leads; False if it is to stop."""
+        async with trio.open_nursery() as nursery:
+
+            async def give_up() -> None:
+                await self._stopping.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(give_up)
+            await self._leadership.begin(self._log, self._say_ready)
+            nursery.cancel_scope.cancel()
+        if self._stopping.is_set():
+            return False
+        if epoch := self._leadership.epoch:
+            self._log.info("leading", epoch=epoch)
+        self._breaker, self._schedule, self._is_on_hold = self._new_breaker(), self._new_schedule(), False
+        self._judge.lead(epoch, self._breaker)
+        now_s = trio.current_time()
+        pause_s = self._breaker.restore(state_in(self._leadership.note), now_s, time.time())
+        if pause_s is not None:
+            self._open_breaker(pause_s)
+        return True
+
+    def _new_breaker(self) -> Breaker:
+        return Breaker(self._policy.breaker, self._policy.retries, 2 if self._policy.group_by else 1)
+
+    def _new_schedule(self) -> Schedule[MessageId]:
+        return Schedule(self._policy.parallel, LEASE_LIMIT if self._policy.group_by else 1)
+
+    async def _keep_leading(self) -> None:
+        try:
+            await self._leadership.keep()
+        except FencedError as error:
+            self._log.warning("fenced", reason=str(error))
+            self._judge.fence()
+            self._changed.set()
+
+    def _say_ready(self) -> None:
+        if not self._is_ready:
+            self._is_ready = True
+            self._on_ready()
+
+    async def _serve_node(self) -> None:
+        """Serve over one connection."""
+        try:
+            async with self._connect() as client:
+                self._node_is_gone = False
+                self._say_ready()
+                await self._serve(client)
+        except NodeUnreachable as error:
+            self._say_gone(str(error))
+        if self._node_is_gone:
+            await self._pause()
 
     def _say_gone(self, reason: str) -> None:
         """Once, until the node is back."""
@@ -171,9 +247,9 @@ class Trigger:
             await self._stopping.wait()
 
     async def _serve(self, client: Client) -> None:
-        """Lease and start what the schedule says, until the trigger stops or the node is gone."""
+        """Lease and start what the schedule says, until the trigger stops, is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
-            while not (self._stopping.is_set() or self._node_is_gone):
+            while not (self._stopping.is_set() or self._node_is_gone or self._judge.is_fenced):
                 if self._judge.history_is_away:
                     await self._pause()
                     await self._judge.history_is_back()
@@ -210,6 +286,7 @@ class Trigger:
                 if held.is_void:
                     raise _RollBackError
                 ending = await self._judge.decide(message)
+                await self._heed_breaker(ending)
                 self._carry_out(ending, message, taken)
             broken = None
         except _RollBackError:
@@ -222,6 +299,8 @@ class Trigger:
             self._say_gone(str(error))
         except RolledBack as error:
             broken = Waypoint.ROLLED_BACK, str(error)
+            if message is None:
+                await self._see_who_leads()
         except (UsageError, FormatNameError) as error:
             if ending is None:
                 raise
@@ -236,13 +315,24 @@ class Trigger:
                 held.over.set()
                 self._is_over(message, ending, broken)
 
+    async def _see_who_leads(self) -> None:
+        """The node has handed out nothing, as a later epoch receives: the history knows of that as well."""
+        try:
+            await self._leadership.confirm(at_once=True)
+        except FencedError:
+            self._judge.fence()
+        except HistoryError:
+            await self._pause()
+        else:
+            await self._pause()
+
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
         """Begin a transaction with one message; None if there is none, or the trigger stops."""
         if self._stopping.is_set() or self._node_is_gone:
             return None
         with trio.CancelScope() as self._asking:
             taken = await transaction.enter_async_context(
-                client.transaction(self._queue, limit=1, timeout_s=PATIENCE_S)
+                client.transaction(self._queue, limit=1, timeout_s=PATIENCE_S, fence=self._leadership.epoch)
             )
             if not taken:
                 self._schedule.nothing_there()
@@ -263,13 +353,49 @@ class Trigger:
         self._changed.set()
         return held
 
+    async def _heed_breaker(self, ending: Ending) -> None:
+        """Hold the queue, or go on; and keep that for those who come after."""
+        held, was_held = self._breaker.held, self._is_on_hold
+        self._is_on_hold = held is not None
+        if held is None:
+            self._schedule.go_on()
+            if was_held:
+                self._log.warning("breaker-closed", reason="the consumer answers again")
+        elif ending.pause_s is not None:
+            # After one that was given up the next is tried at once: perhaps it was that which failed.
+            is_over = ending.waypoint is Waypoint.RETRIEVAL_FAILURE
+            self._open_breaker(0 if is_over else ending.pause_s, is_news=not was_held)
+        note = kept(self._breaker.state)
+        if note != self._leadership.note and not self._judge.is_fenced:
+            try:
+                await self._leadership.write(note)
+            except FencedError:
+                self._judge.fence()
+            except HistoryError as error:
+                self._log.warning("unrecorded", reason=str(error))
+
+    def _open_breaker(self, pause_s: float, *, is_news: bool = True) -> None:
+        """Nothing is tried for so long."""
+        held = self._breaker.held
+        assert held is not None
+        self._is_on_hold = True
+        self._schedule.hold(trio.current_time() + pause_s)
+        if is_news:
+            self._log.warning(
+                "breaker-open",
+                reason=held.cause,
+                failures=held.failures,
+                since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
+                next_try_s=round(pause_s, 3),
+            )
+
     def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
         """Have the transaction end so.
 
         Raises:
             _RollBackError, Reject: it is not to commit.
         """
-        if ending.waypoint is Waypoint.ROLLED_BACK:
+        if ending.waypoint in (Waypoint.ROLLED_BACK, Waypoint.UNSETTLED):
             raise _RollBackError
         if not ending.failure:
             return
@@ -307,9 +433,14 @@ class Trigger:
             self._schedule.given_back(message.id, trio.current_time() + PAUSE_S)
             waypoint, reason = broken
             log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
+        elif self._judge.is_fenced:
+            self._schedule.given_back(message.id)
+            log.warning(ending.waypoint, reason=ending.reason)
         elif ending.waypoint is Waypoint.ROLLED_BACK:
             delay_s = self._policy.retries.delay_s(ending.attempt, str(message.id))
-            delay_s = round(max(delay_s, ending.retry_after_s), 3)
+            delay_s = (
+                round(max(delay_s, ending.retry_after_s), 3) if ending.pause_s is None else ending.pause_s
+            )
             self._schedule.given_back(message.id, trio.current_time() + delay_s)
             log.info(Waypoint.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
         else:

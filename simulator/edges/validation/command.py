@@ -52,11 +52,25 @@ def gateway(
             metavar="NAME", help="The field of a JSON body that has it instead.", show_default=False
         ),
     ] = "",
+    key_length: Annotated[
+        int, typer.Option(min=1, max=255, metavar="CHARACTERS", help="The longest id that is taken.")
+    ] = 200,
+    keep_ids: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-ids",
+            min=0.001,
+            metavar="DAYS",
+            help="How long ids are remembered, by the history and all who use it; by default as it was, 30 at first.",
+            show_default=False,
+        ),
+    ] = None,
     require_key: Annotated[
         bool, typer.Option("--require-key", help="Refuse a message without an id; it could come twice.")
     ] = False,
     tokens: Annotated[
-        Path | None, typer.Option(help="A TOML file of bearer tokens, and the queues that each opens.")
+        Path | None,
+        typer.Option(help="A TOML file of bearer tokens, the queues that each opens, and whose ids it uses."),
     ] = None,
     forward_header: ForwardOption = None,
     rate: Annotated[
@@ -108,6 +122,8 @@ def gateway(
         history=history,
         key_header=key_header,
         key_field=key_field,
+        key_length=key_length,
+        keep_days=keep_ids or 0.0,
         require_key=require_key,
         tokens=tokens,
         rate=rate,
@@ -175,6 +191,14 @@ def trigger(
     jitter: Annotated[
         float, typer.Option(min=0, max=1, help="By what share a delay may be shorter, message by message.")
     ] = 0,
+    breaker: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help="Failures in a row, with one cause, after which the queue is held and probed; 0 for none.",
+        ),
+    ] = 5,
     group_by: Annotated[
         str,
         typer.Option(
@@ -235,6 +259,15 @@ def trigger(
     at_least_once: Annotated[
         bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
     ] = False,
+    lease_s: Annotated[
+        float,
+        typer.Option(
+            "--lease",
+            min=0.1,
+            max=3_600,
+            help="Seconds after which a trigger on the same queue and history that says nothing is taken over from.",
+        ),
+    ] = 10,
     resolver: Annotated[
         str,
         typer.Option(
@@ -298,6 +331,7 @@ def trigger(
         history=None if no_history else history,
         makes_error_queue=not no_error_queue,
         detects=not at_least_once,
+        lease_s=lease_s,
         name=name,
         policy=Policy(
             error_queue=error_queue,
@@ -308,6 +342,7 @@ def trigger(
             ),
             group_by=group_by,
             parallel=parallel or (8 if group_by else 1),
+            breaker=breaker,
         ),
     )
     run_task(partial(serve, place_of(topology, directory), queue, options))

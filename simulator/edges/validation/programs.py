@@ -23,25 +23,33 @@ class Programs:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._running: dict[str, NodeProcess] = {}
+        self.running: dict[str, NodeProcess] = {}
 
-    async def start(self, name: str, arguments: Sequence[str]) -> None:
-        """Start one, and wait until it is ready.
+    async def start(self, name: str, arguments: Sequence[str]) -> str:
+        """Start one, and wait until it is ready; the line that says so.
 
         Raises:
             NodeError: it ended instead, or was not ready within 30 s.
         """
+        arguments = [*arguments, "--directory", str(self._directory), "--supervised"]
+        return await self.run(name, ["simulator.cli.cli", *arguments])
+
+    async def run(self, name: str, arguments: Sequence[str]) -> str:
+        """The same of another module that says when it is ready, and ends with its standard input.
+
+        Args:
+            arguments: the module, and what is typed behind it.
+        """
         log = self._directory / f"{name}.err"
-        command = [sys.executable, "-m", "simulator.cli.cli", *arguments]
-        command += ["--directory", str(self._directory), "--supervised"]
+        command = [sys.executable, "-m", *arguments]
         with appended(log) as file:
             process = await trio.lowlevel.open_process(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True
             )
-        program = self._running[name] = NodeProcess(name, process, log)
+        program = self.running[name] = NodeProcess(name, process, log)
         with trio.move_on_after(READY_TIMEOUT_S) as patience:
             if await program.says(READY):
-                return
+                return program.line(READY)
         await self.kill(name)
         if patience.cancelled_caught:
             raise NodeError(f"{name} was not ready after {READY_TIMEOUT_S} s; see {log}")
@@ -49,17 +57,17 @@ class Programs:
 
     async def kill(self, name: str) -> None:
         """SIGKILL; returns when it is reaped. One that does not run is no error."""
-        program = self._running.pop(name, None)
+        program = self.running.pop(name, None)
         if program is not None:
             program.process.kill()
             await program.reaped()
 
     async def stop(self, name: str) -> None:
         """SIGTERM, and SIGKILL if it has not ended after 10 s."""
-        if name in self._running:
-            self._running[name].process.terminate()
+        if name in self.running:
+            self.running[name].process.terminate()
             with trio.move_on_after(STOP_TIMEOUT_S):
-                await self._running[name].process.wait()
+                await self.running[name].process.wait()
         await self.kill(name)
 
 
@@ -71,5 +79,5 @@ async def programs_in(directory: Path) -> AsyncIterator[Programs]:
         yield programs
     finally:
         with trio.CancelScope(shield=True):
-            for name in list(programs._running):
+            for name in list(programs.running):
                 await programs.kill(name)

@@ -14,7 +14,7 @@ from simulator.bench.figures import BenchError, Figure, Result, Wanted
 from simulator.bench.measures import machine
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 
-NAMES = ["chain", "latency", "backlog", "outage", "growth", "codec", "world", "analysis"]
+NAMES = ["chain", "latency", "backlog", "outage", "growth", "edges", "codec", "world", "analysis"]
 SLOW = Result("chain", "slow", [Figure("rate", "1/s", (1.0,), Wanted(at_least=2))])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -380,6 +381,33 @@ async def test_what_a_client_that_goes_away_did_not_settle_returns_in_order(
         for transaction in (first, second):
             with pytest.raises(NodeUnreachable, match="is gone: connect again"):
                 await transaction.__aexit__(None, None, None)
+
+
+async def test_a_later_epoch_has_what_earlier_ones_held_in_order_and_they_get_nothing_more(
+    topology: Topology, client: Client, tmp_path: Path
+) -> None:
+    came: list[int] = []
+
+    async def wait_for_more(earlier: Client) -> None:
+        async with earlier.transaction("orders", fence=6) as taken:
+            came.append(len(taken))
+
+    async def be_followed(earlier: Client) -> None:
+        async with earlier.transaction("orders", limit=2, fence=6) as old:
+            assert [message.body for message in old] == [b"0", b"1"]
+            nursery.start_soon(wait_for_more, earlier)
+            await trio.testing.wait_all_tasks_blocked()
+            async with client.transaction("orders", limit=2, fence=7) as new:
+                assert [(message.body, message.delivery_count) for message in new] == [(b"0", 2), (b"1", 2)]
+
+    await client.send_many(ORDERS, numbered(0, 2))
+    async with connect(topology, "destination", tmp_path) as earlier, trio.open_nursery() as nursery:
+        with pytest.raises(RolledBack, match=r"^transaction .* is not open"):
+            await be_followed(earlier)
+        with pytest.raises(RolledBack, match=r"^epoch 7 receives from orders: 6 gets nothing more$"):
+            await wait_for_more(earlier)
+    assert came == [0]
+    assert await numbers_in(client) == []
 
 
 async def test_what_a_transaction_sends_is_there_if_it_commits_and_only_then(client: Client) -> None:

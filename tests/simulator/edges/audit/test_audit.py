@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import httpx
+import msgspec
 import pytest
 import trio
 
-from mqproto.edge.exactlyonce import Attempt
+from mqproto.edge.exactlyonce import Attempt, Entry
 from simulator.base.log import node_log
 from simulator.client import Client, Reject, connect
 from simulator.edges.audit.ends import NOT_OVER, End
+from simulator.edges.audit.reading import DAY_S
+from simulator.edges.gateway.confirmations import ENDS
+from simulator.edges.gateway.trail import Outcome
+from simulator.edges.history.documents import Documents, Finish, Look
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
@@ -421,3 +429,33 @@ def lose_stores(folder: Path) -> None:
 def ends_by_queue(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Who has the last message for each queue, and why."""
     return {one["queue"].removeprefix("far\\"): (one["end"], one["reason"]) for one in found["messages"]}
+
+
+async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tmp_path: Path) -> None:
+    """The history has forgotten it: a log may have it still, and of what is younger nothing is excused by that."""
+    (tmp_path / "two.toml").write_text(topology_text(), "utf-8")
+    now_s, moment_s = time.time(), 0.0
+    with closing(Documents(places.history_url(tmp_path), None, lambda: moment_s)) as documents:
+        for name, days in (("old", 31), ("older", 40), ("young", 29)):
+            moment_s = now_s - days * DAY_S
+            outcome = msgspec.json.encode(Outcome(f"{uuid4()}\\1".upper(), ""))
+            documents.carry_out([Finish(r"gateway/far\orders", name, 0, Entry.COMPLETED, outcome)])
+        moment_s = now_s
+        documents.carry_out([Look(ENDS, "nothing")])
+    with (tmp_path / "near-gateway.log").open("w") as log:
+        for days in (31, 29):
+            said = datetime.fromtimestamp(now_s - days * DAY_S, UTC).isoformat().replace("+00:00", "Z")
+            line = {"event": "accepted", "node": "near gateway", "message": f"{uuid4()}\\2".upper()}
+            log.write(json.dumps({**line, "queue": r"far\orders", "key": "", "timestamp": said}) + "\n")
+    found = await audit(tmp_path)
+    counts = {end: count for end, count in found["ends"].items() if count}
+    # Of the young ones one is in the history, one in the log: nobody has them, and that is a finding.
+    assert counts == {End.FORGOTTEN: 1, End.UNACCOUNTED: 2}
+    assert found["forgotten"] == 2
+    command = [*COMMAND, "audit", "-t", str(tmp_path / "two.toml"), "--directory", str(tmp_path)]
+    told = (await trio.run_process(command, capture_stdout=True, check=False)).stdout.decode()
+    day = datetime.fromtimestamp(now_s - 31 * DAY_S, UTC).date()
+    assert (
+        f"2 more, the last of {day}, are counted only as far as logs have them: the history keeps ids for 30"
+        in told
+    )

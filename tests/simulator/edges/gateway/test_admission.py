@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mqproto.base.errors import UsageError
-from simulator.edges.gateway.admission import Rate, Room, Tokens
+from simulator.edges.gateway.admission import PRODUCER, Opened, Rate, Room, Tokens
 
 # Tokens
 
 SHOP, BANK = "s" * 32, "b" * 32
+PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 FILE = f"""
 [shop]
 token = "{SHOP}"
@@ -37,13 +38,44 @@ def written(folder: Path, text: str = FILE, mode: int = 0o600) -> Path:
 
 def test_a_token_opens_its_queues_by_their_one_name(tmp_path: Path) -> None:
     tokens = Tokens.read(written(tmp_path), str.lower)
-    assert tokens.queues_of(SHOP) == {"orders", "notes"}
-    assert tokens.queues_of(BANK) == set()
+    assert tokens.opened_by(SHOP) == Opened("shop", {"orders", "notes"})
+    assert tokens.opened_by(BANK) == Opened("bank", set())
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"), [("", "shop/17"), ('producer = "a"', "a/17"), ('producer = ""', "17")]
+)
+def test_ids_are_those_of_the_table_unless_it_names_another_producer(
+    tmp_path: Path, line: str, whole: str
+) -> None:
+    opened = Tokens.read(written(tmp_path, f'[shop]\ntoken = "{SHOP}"\nqueues = []\n{line}'), str).opened_by(
+        SHOP
+    )
+    assert opened is not None
+    assert (opened.whole("17"), opened.whole("")) == (whole, "")
+
+
+@given(
+    st.lists(st.tuples(st.from_regex(PRODUCER, fullmatch=True), st.text(PRINTABLE, min_size=1)), max_size=9)
+)
+def test_no_two_producers_have_an_id_in_common(ids: list[tuple[str, str]]) -> None:
+    named = {(producer, key) for producer, key in ids if producer}
+    assert len({Opened(producer).whole(key) for producer, key in named}) == len(named)
+
+
+@pytest.mark.parametrize("name", ["my shop", "a/b", "x" * 65, "größe"])
+def test_a_producer_has_a_name_that_ids_can_begin_with(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, f'["{name}"]\ntoken = "{SHOP}"\nqueues = []\n')
+    with pytest.raises(
+        UsageError, match=r'its ids need a name of up to 64 .*: type producer = "NAME"'
+    ) as refused:
+        Tokens.read(path, str)
+    assert str(refused.value).startswith(f"{path}: [{name}]: ")
 
 
 @pytest.mark.parametrize("token", ["", "s" * 31, "s" * 33, "shop", "\xff" * 32])
 def test_another_token_is_nobodys(tmp_path: Path, token: str) -> None:
-    assert Tokens.read(written(tmp_path), str).queues_of(token) is None
+    assert Tokens.read(written(tmp_path), str).opened_by(token) is None
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])

@@ -12,6 +12,7 @@ import httpx
 import msgspec
 import pytest
 import trio
+from sqlalchemy import create_engine, text
 from trio.testing import MockClock
 
 from mqproto.bodies import Tree, body_of_text, read_body
@@ -21,8 +22,11 @@ from simulator.client.envelope import Envelope, FailureNote
 from simulator.edges.gateway import names
 from simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
 from simulator.edges.gateway.refusals import MEANINGS, Code
+from simulator.edges.history.history import open_history
 from simulator.edges.httpserver import Fault
-from simulator.topology import Topology, load
+from simulator.edges.trigger.judgment import call_for
+from simulator.topology import Topology, load, places
+from tests.simulator.edges.history.test_tables import make_earlier
 from tests.simulator.gateways import gateway
 from tests.simulator.running import Log, running
 
@@ -406,6 +410,114 @@ async def test_a_token_opens_its_queues_and_no_others(
             code_of(answer) is Code.UNAUTHORISED
         )  # A client without a token does not learn which queues there are.
         assert answer.headers["www-authenticate"] == "Bearer"
+
+
+# Whose the id is
+
+
+def written_tokens(folder: Path, **producers: str | None) -> Path:
+    """A file of tokens, the name of each holder 32 times; None for a producer of the same name."""
+    tokens = folder / "tokens.toml"
+    tokens.touch(0o600)
+    lines = [
+        f'[{name}]\ntoken = "{name * 32}"\nqueues = ["orders"]\n'
+        + (f'producer = "{producer}"\n' if producer is not None else "")
+        for name, producer in producers.items()
+    ]
+    tokens.write_text("".join(lines))
+    return tokens
+
+
+def of(name: str, key: str = "") -> dict[str, str]:
+    return {"Authorization": f"Bearer {name * 32}", **({"Idempotency-Key": key} if key else {})}
+
+
+async def test_each_producer_has_ids_of_his_own_as_far_as_the_consumer(
+    node: Client, topology: Topology, tmp_path: Path, log: Log
+) -> None:
+    """Seed 2: every message entering the system must have a unique id. Two that do not know each other choose alike."""
+    tokens = written_tokens(tmp_path, s=None, b=None, n="s", o="")
+    told: dict[str, str] = {}
+    async with gateway(topology, tmp_path, log, tokens=tokens) as producer:
+        for name, duplicate in (("s", False), ("b", False), ("o", False), ("n", True), ("b", True)):
+            body = b"s" if name == "n" else name.encode()
+            answer = await producer.post(ORDERS, content=body, headers=of(name, "17"))
+            assert answer.json()["duplicate"] is duplicate, name
+            told[name] = answer.json()["id"]
+        assert told["n"] == told["s"]  # Another token of the same producer.
+        for name in told:
+            trail = (await producer.get(f"{ORDERS}/17", headers=of(name))).json()
+            assert (trail["id"], trail["message"]) == ("17", told[name])
+        await producer.post(ORDERS, content=b"b", headers=of("b", "18"))
+        assert code_of(await producer.get(f"{ORDERS}/18", headers=of("s"))) is Code.UNKNOWN_MESSAGE
+        # Nobody reaches another's by its whole name.
+        assert code_of(await producer.get(f"{ORDERS}/b%2F18", headers=of("s"))) is Code.UNKNOWN_MESSAGE
+        assert (await producer.post(ORDERS, content=b"b", headers=of("s", "b/18"))).json()[
+            "duplicate"
+        ] is False
+    async with gateway(topology, tmp_path) as producer:  # Without tokens all are seen, by their whole names.
+        assert (await producer.get(f"{ORDERS}/b%2F17")).json()["message"] == told["b"]
+        assert (await producer.get(f"{ORDERS}/17")).json()["message"] == told["o"]
+    consumers = [call_for(message).key for message in await node.receive("orders", 10)]
+    assert consumers == ["s/17", "b/17", "17", "b/18", "s/b/18"]
+    assert {line["key"] for line in log.lines("accepted")} == set(consumers)
+
+
+async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content(
+    node: Client, topology: Topology, tmp_path: Path
+) -> None:
+    tokens, history = written_tokens(tmp_path, s=None, b=None), places.history_url(tmp_path)
+    async with gateway(topology, tmp_path) as producer:
+        first = (await producer.post(ORDERS, content=b"x", headers={"Idempotency-Key": "17"})).json()["id"]
+    make_earlier(history)
+    async with gateway(topology, tmp_path, tokens=tokens) as producer:
+        answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))
+        assert answer.json() == {"id": first, "duplicate": True}
+        assert (await producer.get(f"{ORDERS}/17", headers=of("s"))).json()["message"] == first
+        other = await producer.post(ORDERS, content=b"y", headers=of("b", "17"))
+        assert other.json()["duplicate"] is False
+        assert (await producer.get(f"{ORDERS}/17", headers=of("b"))).json()["message"] == other.json()["id"]
+    # After the time for which ids are kept it is as in any history.
+    async with open_history(history) as found:
+        assert found.since_s > 0
+    engine = create_engine(history)
+    with engine.begin() as db:
+        db.execute(text("UPDATE document_history_layout SET since_s = 1"))
+    engine.dispose()
+    async with gateway(topology, tmp_path, tokens=tokens) as producer:
+        answer = await producer.post(ORDERS, content=b"x", headers=of("s", "17"))
+        assert answer.json()["duplicate"] is False
+
+
+@pytest.mark.parametrize("length", [1, 200, 255])
+async def test_an_id_may_be_as_long_as_the_gateway_says(
+    node: Client, topology: Topology, tmp_path: Path, length: int
+) -> None:
+    tokens = written_tokens(tmp_path, s="p" * 64)
+    async with gateway(topology, tmp_path, tokens=tokens, key_length=length) as producer:
+        for duplicate in (False, True):
+            answer = await producer.post(ORDERS, content=b"x", headers=of("s", "k" * length))
+            assert answer.json()["duplicate"] is duplicate
+        refused = await producer.post(ORDERS, headers=of("s", "k" * (length + 1)))
+        assert code_of(refused) is Code.BAD_HEADER
+        assert f"at most {length} can be" in refused.json()["detail"]
+        assert code_of(await producer.get(f"{ORDERS}/{'k' * (length + 1)}", headers=of("s"))) is Code.INVALID
+        assert (await producer.get(f"{ORDERS}/{'k' * length}", headers=of("s"))).json()["id"] == "k" * length
+
+
+async def test_after_the_time_for_which_ids_are_kept_one_is_new(
+    node: Client, topology: Topology, tmp_path: Path
+) -> None:
+    headers, moment = {"Idempotency-Key": "17"}, 1e-9
+    async with gateway(topology, tmp_path) as producer:
+        assert (await producer.post(ORDERS, content=b"x", headers=headers)).json()["duplicate"] is False
+        assert "for 30 days" in (await producer.get("/openapi.json")).text
+    async with gateway(topology, tmp_path, keep_days=moment, name="another") as producer:
+        assert code_of(await producer.get(f"{ORDERS}/17")) is Code.UNKNOWN_MESSAGE
+        assert (await producer.post(ORDERS, content=b"y", headers=headers)).json()["duplicate"] is False
+    async with open_history(places.history_url(tmp_path)) as history:
+        assert history.keep_s == pytest.approx(moment * 24 * 3_600)
+    assert [message.body for message in await node.receive("orders", 10)] == [b"x", b"y"]
 
 
 async def test_a_queue_takes_no_more_than_its_rate(node: Client, topology: Topology, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what there is: each code, each status, each header."""
+"""The OpenAPI document says what there is: each code, each status, each header; and no more than its gateway does."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from mqproto.base.errors import UsageError
-from simulator.client.envelope import KEY_LIMIT
+from mqproto.messages.drafts import Draft
 from simulator.edges.forwarding import ALWAYS, Forwarding
-from simulator.edges.gateway.admission import Tokens
-from simulator.edges.gateway.front import Policy, _key, refused
-from simulator.edges.gateway.openapi import KEY, openapi
+from simulator.edges.gateway.admission import Rate, Tokens
+from simulator.edges.gateway.front import KEY_LENGTH, KEY_LENGTH_MOST, Policy, refused
+from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.headers import HEADERS
+from simulator.edges.gateway.schemas import OF_HEADERS
+from simulator.edges.headers import ACKNOWLEDGE, ADMIN_QUEUE, BODY_TYPE, HEADERS, options_in
 from tests.conformance import ROOT
 
-LONG = st.integers(KEY_LIMIT - 2, KEY_LIMIT + 2).map("x".__mul__)
+LONG = st.integers(KEY_LENGTH - 2, KEY_LENGTH + 2).map("x".__mul__)
 
 
 def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -30,9 +31,20 @@ def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from path.values()
 
 
+EVERYTHING = Policy(
+    key_header="X-Id",
+    require_key=True,
+    tokens=Tokens({}, str),
+    rate=Rate(1.0),
+    forwarding=Forwarding(["X-Tenant"]),
+    https=True,
+    certificates=True,
+)
+
+
 def test_every_code_occurs_under_its_status() -> None:
-    document = openapi(Policy())
-    refusal = document["components"]["schemas"]["Refusal"]["properties"]
+    document = openapi(EVERYTHING)
+    refusal = document["components"]["schemas"]["Problem"]["properties"]
     assert refusal["code"]["enum"] == list(Code)
     assert refusal["type"]["enum"] == [f"urn:problem-type:mqproto:{code}" for code in Code]
     post = document["paths"]["/queues/{NAME}/messages"]["post"]["responses"]
@@ -45,17 +57,21 @@ def test_every_code_occurs_under_its_status() -> None:
             continue
         answer = (get if code is Code.UNKNOWN_MESSAGE else post)[str(meaning.status)]
         assert f"{code}: {meaning.text}" in answer["description"]
-        assert list(answer["content"]) == ["application/problem+json"]
+        [(media_type, content)] = answer["content"].items()
+        assert media_type == "application/problem+json"
+        assert code in content["schema"]["properties"]["code"]["enum"]
         assert ("Retry-After" in answer.get("headers", {})) == (meaning.retry_after_s is not None)
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy(require_key=True, forwarding=Forwarding(["X-Tenant"])),
+        EVERYTHING,
         Policy(key_field="id", tokens=Tokens({}, str)),
+        Policy(certificates=True),
+        Policy(),
     ],
-    ids=["the most headers", "tokens"],
+    ids=["all that may be asked for", "tokens", "certificates", "nothing"],
 )
 def test_the_document_is_valid(policy: Policy) -> None:
     """OpenAPI 3.1, by a validator that is not ours."""
@@ -69,9 +85,44 @@ def test_the_id_is_required_where_it_is_asked_for(require_key: bool) -> None:
     assert key["required"] is require_key
 
 
+def codes_in(document: dict[str, Any]) -> set[str]:
+    return {
+        code
+        for operation in operations(document)
+        for answer in operation["responses"].values()
+        for content in answer["content"].values()
+        for code in content["schema"].get("properties", {}).get("code", {}).get("enum", ())
+    }
+
+
+def test_a_document_says_nothing_that_its_gateway_does_not_ask_for() -> None:
+    asks = {
+        Code.UNAUTHORISED: Policy(tokens=Tokens({}, str)),
+        Code.KEY_MISSING: Policy(require_key=True),
+        Code.TOO_MANY: Policy(rate=Rate(1.0)),
+    }
+    for code, policy in asks.items():
+        assert codes_in(openapi(policy)) == codes_in(openapi(Policy())) | {code}
+    assert codes_in(openapi(EVERYTHING)) == {*Code} - {Code.NOT_FOUND, Code.METHOD_NOT_ALLOWED}
+
+
+def test_who_may_ask_is_a_scheme_of_its_own() -> None:
+    token, certificate = {"type": "http", "scheme": "bearer"}, {"type": "mutualTLS"}
+    assert "securitySchemes" not in openapi(Policy())["components"]
+    document = openapi(Policy(certificates=True))
+    assert document["components"]["securitySchemes"] == {"certificate": certificate}
+    assert document["security"] == [{"certificate": []}]
+    document = openapi(EVERYTHING)
+    assert document["components"]["securitySchemes"] == {"certificate": certificate, "token": token}
+    post = document["paths"]["/queues/{NAME}/messages"]["post"]
+    assert post["security"] == [{"token": [], "certificate": []}]
+    assert "over HTTPS alone" in document["servers"][0]["description"]
+    assert "over HTTP alone" in openapi(Policy())["servers"][0]["description"]
+
+
 @pytest.mark.parametrize("code", Code)
 def test_a_refusal_is_what_the_document_says(code: Code) -> None:
-    schema = openapi(Policy())["components"]["schemas"]["Refusal"]
+    schema = openapi(Policy())["components"]["schemas"]["Problem"]
     body = json.loads(refused(Refusal(code, "as it is")).body)
     assert list(body) == schema["required"] == list(schema["properties"])
     assert body["type"] in schema["properties"]["type"]["enum"]
@@ -100,17 +151,41 @@ def test_every_header_is_there_and_the_one_that_the_policy_names() -> None:
     assert "the field id" in post["description"]
 
 
-@given(st.text(st.characters(codec="ascii")) | st.text() | LONG | LONG.map('"{}"'.format))
-def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str) -> None:
+@given(
+    text=st.text(st.characters(codec="ascii")) | st.text() | LONG | LONG.map('"{}"'.format), data=st.data()
+)
+def test_the_pattern_of_ids_is_what_the_gateway_takes(text: str, data: st.DataObject) -> None:
+    policy = Policy(key_length=data.draw(st.sampled_from([KEY_LENGTH, KEY_LENGTH + 1, 1, KEY_LENGTH_MOST])))
     try:
-        _key(text)
+        policy.key_of(text)
         is_taken = True
     except UsageError:
         is_taken = False
-    post = openapi(Policy())["paths"]["/queues/{NAME}/messages"]["post"]
+    document = openapi(policy)
+    post = document["paths"]["/queues/{NAME}/messages"]["post"]
     pattern = next(each["schema"]["pattern"] for each in post["parameters"] if "pattern" in each["schema"])
     assert (re.search(pattern.replace("$", r"\Z"), text) is not None) is is_taken
-    assert (re.search(KEY.replace("$", r"\Z"), text) is not None) is (is_taken and text != "")
+    get = document["paths"]["/queues/{NAME}/messages/{ID}"]["get"]
+    pattern = get["parameters"][1]["schema"]["pattern"]
+    assert pattern == document["components"]["schemas"]["Trail"]["properties"]["id"]["pattern"]
+    assert (re.search(pattern.replace("$", r"\Z"), text) is not None) is (is_taken and text != "")
+
+
+@pytest.mark.parametrize("name", [name for name in HEADERS if name != BODY_TYPE])
+@given(data=st.data())
+def test_the_schema_of_a_header_is_what_the_gateway_takes(name: str, data: st.DataObject) -> None:
+    pattern = str(OF_HEADERS[name]["pattern"])
+    there = st.from_regex(pattern.replace(")?$", ")$"), fullmatch=True)
+    anything = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
+    text = data.draw(there | anything | st.sampled_from(OF_HEADERS[name]["examples"])).strip(" ")
+    beside = {ADMIN_QUEUE: "notes"} if name == ACKNOWLEDGE else {}
+    said = {**beside, name: text}
+    try:
+        Draft(body=b"", **options_in(lambda asked: said.get(asked, ""))).check(names=False)
+        is_taken = True
+    except UsageError:
+        is_taken = False
+    assert (re.search(pattern, text) is not None) is is_taken
 
 
 def test_what_is_referred_to_is_there() -> None:
@@ -126,5 +201,9 @@ def test_what_is_referred_to_is_there() -> None:
                 yield from references(each)
 
     found = set(references(document))
-    assert found == {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert found == {
+        f"#/components/{kind}/{name}"
+        for kind in ("schemas", "headers")
+        for name in document["components"][kind]
+    }
     assert len({each["operationId"] for each in operations(document)}) == len(list(operations(document)))

@@ -1,12 +1,14 @@
-"""The gateway's journal: what was told to a producer is on disk, whichever way it went."""
+"""What a node remembers of a gateway's messages, and what the gateway's journal has when it does not."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+import signal
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -14,8 +16,7 @@ from trio.testing import MockClock
 from mqproto.base.errors import QuotaExceeded
 from mqproto.messages.drafts import Draft
 from simulator.base.log import node_log
-from simulator.client import MessageId, NodeUnreachable
-from simulator.client.journal import opened
+from simulator.client import InDoubt, MessageId, NodeUnreachable, connect
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.gateway import Ticket
 from simulator.edges.gateway.names import Names
@@ -23,7 +24,7 @@ from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from simulator.edges.history.history import HistoryError, open_history
 from simulator.topology import Topology, load, places
 from simulator.topology.places import Place
-from tests.simulator.running import Log, running
+from tests.simulator.running import Log, NodeProcess, running
 
 ORDERS = Ticket(r"destination\orders", "order-1", "f")
 
@@ -33,6 +34,7 @@ def topology(tmp_path: Path) -> Topology:
     small = tmp_path / "small.toml"
     small.write_text(
         '[node.destination]\naddress = "127.0.0.1:1"\n[node.destination.queue.orders]\nquota_kb = 8\n'
+        "[node.destination.queue.notes]\n"
     )
     return load(str(small)).with_free_ports()
 
@@ -40,9 +42,13 @@ def topology(tmp_path: Path) -> Topology:
 class Recovery:
     """What an outlet tells of what has ended."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, in_question: Iterable[Ticket] = ()) -> None:
         self.told: list[Ended] = []
         self._failures = failures
+        self._in_question = list(in_question)
+
+    async def in_question(self) -> list[Ticket]:
+        return self._in_question
 
     async def __call__(self, ended: Ended) -> None:
         self.told.append(ended)
@@ -58,54 +64,141 @@ async def an_outlet(topology: Topology, folder: Path, recovery: Recovery) -> Asy
         names = Names(place, "destination")
         confirmations = Confirmations("the-confirmations", history, log)
         outlet = Outlet(place, "destination", names, folder / "the.journal", confirmations, log)
-        await nursery.start(outlet.run, recovery)
+        await nursery.start(outlet.run, recovery.in_question, recovery)
         yield outlet
         nursery.cancel_scope.cancel()
 
 
-def pending_after_a_kill(folder: Path) -> int:
-    """How many operations the journal would have asked for again, had its process been killed now."""
-    for path in folder.glob("the.journal*"):
-        shutil.copy(path, folder / path.name.replace("the", "copy"))
-    with opened(folder / "copy.journal") as journal:
-        return len(journal.state()[1])
+def remove_store(folder: Path) -> None:
+    for path in folder.glob("destination.sqlite*"):
+        path.unlink()
+
+
+def copy_journal(folder: Path, name: str, to: str) -> None:
+    """As a kill leaves it, when it is copied while a client has it open."""
+    for path in folder.glob(f"{name}.journal*"):
+        shutil.copy(path, folder / path.name.replace(name, to))
 
 
 def order(size_bytes: int = 10) -> Draft:
     return Draft(body=bytes(size_bytes), recoverable=True)
 
 
-async def test_what_became_of_a_message_is_told_until_it_is_forgotten(
+async def test_what_became_of_a_message_is_told_by_the_node_to_the_next_life(
     topology: Topology, tmp_path: Path
 ) -> None:
-    first, second, third = Recovery(), Recovery(), Recovery()
+    first, second = Recovery(), Recovery()
     async with running(topology, "destination", tmp_path):
         async with an_outlet(topology, tmp_path, first) as outlet:
             sent = await outlet.submit(ORDERS, order())
             await outlet.submit(Ticket(ORDERS.queue, "", ""), order())  # Without an id: nobody will ask.
-        async with an_outlet(topology, tmp_path, second) as outlet:
-            outlet.forget(ORDERS)
-        async with an_outlet(topology, tmp_path, third):
+        async with an_outlet(topology, tmp_path, second):
             pass
-    assert (first.told, second.told, third.told) == ([[]], [[(ORDERS, sent)]], [[]])
+    assert (first.told, second.told) == ([[]], [[(ORDERS, sent)]])
     assert isinstance(sent, MessageId)
 
 
-async def test_before_a_refusal_is_told_it_is_on_disk_that_the_message_is_not_to_be_sent(
-    topology: Topology, tmp_path: Path
+async def test_it_is_told_though_node_and_gateway_are_killed(topology: Topology, tmp_path: Path) -> None:
+    second = Recovery()
+    node = NodeProcess(topology, "destination", tmp_path)
+    try:
+        await node.start()
+        async with an_outlet(topology, tmp_path, Recovery()) as outlet:
+            sent = await outlet.submit(ORDERS, order())
+            await node.end(signal.SIGKILL)
+        await node.start()
+        async with an_outlet(topology, tmp_path, second) as outlet:
+            again = await outlet.submit(Ticket(ORDERS.queue, "order-2", "f"), order())
+    finally:
+        with trio.CancelScope(shield=True):
+            await node.end(signal.SIGKILL)
+    assert second.told == [[(ORDERS, sent)]]
+    assert again != sent
+
+
+async def test_what_is_not_forgotten_is_never_too_old_to_be_told(
+    topology: Topology, tmp_path: Path, idle_clock: MockClock
 ) -> None:
-    """Another gateway may begin it anew at once; a later life of this one must not hand it in then."""
+    """A node remembers 64 operations: what would have it forget one of ours waits until that is of no interest."""
+    tickets = [Ticket(r"destination\notes", f"note-{number}", "f") for number in range(80)]
+    accepted: list[Ticket] = []
+    second = Recovery()
+
+    async def submit(outlet: Outlet, ticket: Ticket) -> None:
+        await outlet.submit(ticket, order(0))
+        accepted.append(ticket)
+
+    async with running(topology, "destination", tmp_path):
+        async with an_outlet(topology, tmp_path, Recovery()) as outlet, trio.open_nursery() as nursery:
+            for ticket in tickets:
+                nursery.start_soon(submit, outlet, ticket)
+            await trio.sleep(1)
+            assert len(accepted) == 64
+            forgotten = accepted[0]
+            outlet.forget(forgotten)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        async with an_outlet(topology, tmp_path, second):
+            pass
+    [told] = second.told
+    assert {ticket for ticket, _ in told} >= set(accepted) - {forgotten}
+
+
+async def test_what_a_node_has_forgotten_is_in_doubt_for_good(topology: Topology, tmp_path: Path) -> None:
+    """Another store knows nothing of what this gateway has ever handed in."""
+    second, third = Recovery(in_question=[ORDERS]), Recovery()
     async with (
         running(topology, "destination", tmp_path),
         an_outlet(topology, tmp_path, Recovery()) as outlet,
     ):
-        await outlet.submit(ORDERS, order(5_000))
-        with pytest.raises(QuotaExceeded):
-            await outlet.submit(ORDERS, order(5_000))
-        assert pending_after_a_kill(tmp_path) == 0
+        await outlet.submit(ORDERS, order())
+    remove_store(tmp_path)
+    async with running(topology, "destination", tmp_path):
+        async with an_outlet(topology, tmp_path, second):
+            pass
+        async with an_outlet(topology, tmp_path, third) as outlet:
+            outlet.forget(ORDERS)
+    for recovery in (second, third):
+        [[(ticket, end)]] = recovery.told
+        assert ticket == ORDERS
+        assert isinstance(end, InDoubt)
 
 
-async def test_the_same_holds_when_the_node_goes_away_for_long(
+async def test_what_an_earlier_version_had_under_way_is_asked_for_again(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """It wrote all that it asked for into the journal. This one was killed before it was heard."""
+    recovery, next_life = Recovery(), Recovery()
+    async with running(topology, "destination", tmp_path):
+        async with connect(topology, "destination", tmp_path, journal=tmp_path / "the.journal") as client:
+            [sent] = await client.submit(r"destination\orders", [order()], msgspec.msgpack.encode(ORDERS))
+            copy_journal(tmp_path, "the", "copy")
+        copy_journal(tmp_path, "copy", "the")
+        async with an_outlet(topology, tmp_path, recovery) as outlet:
+            outlet.forget(ORDERS)
+            await outlet.submit(Ticket(ORDERS.queue, "order-2", "f"), order())
+        async with an_outlet(topology, tmp_path, next_life):
+            pass
+    assert recovery.told == [[(ORDERS, sent)]]
+    assert [ticket.key for ticket, _ in next_life.told[0]] == ["order-2"]
+
+
+async def test_a_message_that_is_refused_is_of_no_interest_any_more(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """Another gateway may begin it anew at once; a later life of this one must not think that it was accepted."""
+    second = Recovery()
+    async with running(topology, "destination", tmp_path):
+        async with an_outlet(topology, tmp_path, Recovery()) as outlet:
+            await outlet.submit(Ticket(ORDERS.queue, "", ""), order(5_000))
+            with pytest.raises(QuotaExceeded):
+                await outlet.submit(ORDERS, order(5_000))
+        async with an_outlet(topology, tmp_path, second):
+            pass
+    assert second.told == [[]]
+
+
+async def test_while_the_node_is_away_for_long_nothing_is_handed_in(
     topology: Topology, tmp_path: Path, idle_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # While the node is gone, each look for it is a moment in which this clock finds all idle.
@@ -119,7 +212,6 @@ async def test_the_same_holds_when_the_node_goes_away_for_long(
         assert outlet.is_connected
         with pytest.raises(NodeUnreachable):
             await outlet.submit(ORDERS, order())
-        assert pending_after_a_kill(tmp_path) == 0
         await trio.sleep(1)
         assert not outlet.is_connected
         with pytest.raises(NodeUnreachable, match="node destination is not running, or does not answer"):

@@ -29,7 +29,6 @@ from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
 from simulator.edges.history.databases import engine_for, parsed
 from simulator.edges.history.documents import (
-    LAYOUT,
     UNKNOWN,
     Answer,
     Begin,
@@ -44,6 +43,7 @@ from simulator.edges.history.documents import (
 )
 from simulator.edges.history.errors import HistoryError
 from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.history.tables import LAYOUT
 from tests.databases import Server
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ def test_a_new_database_is_made_once_by_all_who_open_it_at_once(new_history_url:
 def test_what_expires_for_several_at_once_is_nobodys_error(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.edges.history.documents.EXPIRE_ROWS", 5)
+    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 5)
     with closing(Documents(history_url, 1, lambda: 0)) as documents:
         documents.carry_out([a_finish(str(number)) for number in range(300)])
 
@@ -304,6 +304,20 @@ def test_what_a_server_fails_with_is_told_in_one_line_and_then_it_goes_on(
         assert documents.carry_out([a_begin("failing")]) == [UNKNOWN]
         # By a new connection, which may lead elsewhere: to the server that takes writes by now.
         assert backends(postgresql) - before
+
+
+def test_a_file_that_another_program_keeps_locked_is_not_waited_for_if_it_has_to_be_at_once(
+    new_sqlite_url: Callable[[], str],
+) -> None:
+    """Else nobody else would be served meanwhile. What cannot be had at once is asked for in a thread."""
+    url, begin = new_sqlite_url(), a_begin("1")
+    with closing(Documents(url, 1_000, lambda: 0)) as documents, closing(sqlite3.connect(path_of(url))) as db:
+        db.execute("BEGIN IMMEDIATE")
+        assert documents.carry_out_at_once([begin]) is None
+        db.rollback()
+        assert documents.carry_out([Look(ORDERS, "1")]) == [UNKNOWN]
+        assert documents.carry_out_at_once([begin]) == [UNKNOWN]
+        assert documents.carry_out_at_once([a_begin("1")]) == [Record(Entry.STARTED, "a", 1, b"")]
 
 
 def test_rows_that_another_program_keeps_locked_are_told(

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import trio
@@ -58,9 +59,18 @@ class Model:
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def expire(self) -> None:
-        for place, (record, changed_s, _) in list(self.records.items()):
-            if record.entry is not Entry.STARTED and changed_s <= self.now_s - KEEP_S:
-                del self.records[place]
+        for (scope, key), (record, changed_s, number) in sorted(self.records.items()):
+            if record.entry is Entry.STARTED or changed_s > self.now_s - KEEP_S:
+                continue
+            # Gateways come before triggers: what was delivered under an id is there still, and keeps it.
+            delivered, delivered_s, _ = self.records.get(
+                (scope.replace("gateway/", "trigger/"), key), (ABSENT, 0, 0)
+            )
+            last_s = self.now_s if delivered.entry is Entry.STARTED else delivered_s
+            if last_s > self.now_s - KEEP_S:
+                self.records[scope, key] = (record, last_s, number)
+            else:
+                del self.records[scope, key]
 
     def look(self, scope: str, key: str) -> Record:
         return self.records.get((scope, key), (ABSENT, 0, 0))[0]
@@ -338,7 +348,7 @@ async def test_entries_expire_by_age_and_what_was_started_does_not(history_url: 
 
 
 async def test_what_expires_goes_a_part_at_a_time(history_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.edges.history.documents.EXPIRE_ROWS", 10)
+    monkeypatch.setattr("simulator.edges.history.forgetting.FORGET_ROWS", 10)
     now_s = 1_800_000_000.0
     async with open_history(history_url, keep_s=KEEP_S, clock=lambda: now_s) as history:
         for number in range(25):
@@ -408,6 +418,7 @@ async def test_what_the_caller_raises_leaves_as_itself(new_sqlite_url: Callable[
 async def test_who_began_and_did_not_hear_of_it_begins_once_more_and_it_is_the_same(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Documents, "carry_out_at_once", lambda self, calls: None)
     carry_out = Documents.carry_out
     async with open_history(history_url) as history, open_history(history_url) as other:
         with monkeypatch.context() as patched:
@@ -428,6 +439,7 @@ async def test_who_began_and_did_not_hear_of_it_begins_once_more_and_it_is_the_s
 async def test_who_gave_up_and_did_not_hear_of_it_gives_up_nothing_that_another_has_begun_since(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Documents, "carry_out_at_once", lambda self, calls: None)
     carry_out = Documents.carry_out
     async with open_history(history_url) as history, open_history(history_url) as other:
         await history.begin(ORDERS, "id", "a")
@@ -446,6 +458,30 @@ async def test_who_gave_up_and_did_not_hear_of_it_gives_up_nothing_that_another_
         assert await other.look(ORDERS, "id") == Record(Entry.STARTED, "b", 2, b"")
 
 
+async def test_who_is_patient_shares_the_transaction_of_the_next_one(
+    history_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: list[list[str]] = []
+    carry_out = Documents._transaction
+
+    def noted(self: Documents, calls: Sequence[Call], *engine: Engine) -> list[Answer]:
+        transactions.append([type(call).__name__ for call in calls])
+        return carry_out(self, calls, *engine)
+
+    monkeypatch.setattr(Documents, "_transaction", noted)
+    async with open_history(history_url) as history:
+        await history.begin(ORDERS, "id", "a")
+        async with trio.open_nursery() as nursery:
+            finish = partial(history.finish, ORDERS, "id", Attempt.SUCCEEDED, b"", patient=True)
+            nursery.start_soon(finish)
+            await trio.testing.wait_all_tasks_blocked()
+            # Whoever asks after it hears how it ended.
+            assert (await history.look(ORDERS, "id")).entry is Entry.COMPLETED
+        # Without company it is not kept waiting for long.
+        await history.finish(ORDERS, "other", Attempt.SUCCEEDED, patient=True)
+    assert transactions == [["Begin"], ["Finish", "Look"], ["Finish"]]
+
+
 async def test_who_is_cancelled_before_its_turn_has_begun_nothing(history_url: str) -> None:
     async with open_history(history_url) as history:
         with trio.CancelScope() as scope:
@@ -458,6 +494,7 @@ async def test_who_is_cancelled_before_its_turn_has_begun_nothing(history_url: s
 async def test_who_is_cancelled_in_its_turn_begins_once_more_and_it_is_the_same(
     history_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Documents, "carry_out_at_once", lambda self, calls: None)
     carry_out, go_on = Documents.carry_out, threading.Event()
 
     def carry_out_later(self: Documents, calls: Sequence[Call]) -> list[Answer | MqprotoError]:

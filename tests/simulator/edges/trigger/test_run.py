@@ -24,11 +24,13 @@ from mqproto.messages.drafts import Draft
 from simulator.cli.cli import FINDING, MISUSE, run_command
 from simulator.client import Client
 from simulator.client.envelope import FailureNote
+from simulator.edges.trigger import standing
 from simulator.topology import Topology, parse
+from simulator.topology.places import Place
 from tests.conformance import ROOT
 from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send, taken_from
-from tests.simulator.running import running_with_client
+from tests.simulator.running import running_with_client, until
 from tests.test_readme import blocks, console_blocks, shows
 
 
@@ -47,7 +49,9 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def running_trigger(file: Path, *options: str, queue: str = "orders") -> AsyncIterator[trio.Process]:
+async def running_trigger(
+    file: Path, *options: str, queue: str = "orders", name: str = "trigger"
+) -> AsyncIterator[trio.Process]:
     command = [
         sys.executable,
         "-m",
@@ -57,6 +61,8 @@ async def running_trigger(file: Path, *options: str, queue: str = "orders") -> A
         queue,
         "--directory",
         str(file.parent),
+        "--name",
+        name,
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = await trio.lowlevel.open_process([*command, *options], stdout=subprocess.PIPE, env=environment)
@@ -67,7 +73,7 @@ async def running_trigger(file: Path, *options: str, queue: str = "orders") -> A
             chunk = await process.stdout.receive_some()
             assert chunk, "it ended before it was ready"
             said += chunk
-        assert said == b"ready trigger\n"
+        assert said == f"ready {name}\n".encode()
         yield process
     finally:
         if process.returncode is None:
@@ -205,6 +211,51 @@ async def test_without_one_the_sender_has_a_dead_letter(desk: Client, file: Path
         assert await ended(trigger, signal.SIGTERM) == 0
     assert letter.message_class == "NACK_RECEIVE_REJECTED"
     assert "orders-errors" not in {queue.name for queue in await desk.declared()}
+
+
+async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
+    desk: Client, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trigger that is killed and started again goes on with the pause, and nobody is called before it is over."""
+    consumer = HttpConsumer(otherwise=Reply(503))
+    options = ("--breaker", "1", "--interval", "1000", "--max-delay", "1000")
+    place = ("--topology", str(file), "--directory", str(file.parent))
+    told: list[str] = []
+
+    async def ask(*command: str) -> str:
+        capsys.readouterr()
+        assert await trio.to_thread.run_sync(run_command, [*command, *place]) == 0
+        return capsys.readouterr().out
+
+    async def is_held() -> bool:
+        told[:] = standing.told(standing.standings(Place(parse(TOPOLOGY, str(file)), file.parent)))
+        return bool(told)
+
+    def opened() -> list[dict[str, object]]:
+        lines = (file.parent / "desk-trigger.log").read_text().splitlines()
+        return [line for line in map(json.loads, lines) if line["event"] == "breaker-open"]
+
+    async def has_opened_again() -> bool:
+        return len(opened()) == 2
+
+    words = r"desk\\orders is held for [\d.]+ s: its consumer fails \(HTTP 503\), 1 failure; desk trigger "
+    async with listening(consumer):
+        async with running_trigger(file, "--url", consumer.url, *options) as trigger:
+            await send(desk, b"one", b"two")
+            await until(is_held)
+            assert re.fullmatch(words + r"tries a message in 1[67] min( \d+ s)?", told[0])
+            await ended(trigger, signal.SIGKILL)
+        for command in (("explain", "orders"), ("audit",)):
+            assert re.search(words + "does not run: start it\n", await ask(*command))
+        async with running_trigger(file, "--url", consumer.url, *options) as trigger:
+            await until(has_opened_again)
+            [found] = json.loads(await ask("explain", "orders", "--json"))[0]["triggers"]
+            assert await ended(trigger, signal.SIGTERM) == 0
+    first, second = opened()
+    assert (first["since"], first["reason"]) == (second["since"], second["reason"])
+    assert (found["leader"], found["epoch"], found["has_ended"]) == ("desk trigger", 2, False)
+    assert found["held"]["failures"] == 1
+    assert consumer.bodies == [b"one"]
 
 
 class Unreliable(HttpConsumer):

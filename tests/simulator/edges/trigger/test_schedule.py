@@ -28,6 +28,7 @@ class Desk:
         self.attempts: Counter[int] = Counter()
         self.asking = False
         self.now_s = 0.0
+        self.held_until_s: float | None = None
 
     def step(self) -> None:
         """Start what may start, and ask for a message if that is wanted."""
@@ -37,6 +38,9 @@ class Desk:
             assert group not in {self.groups[other] for other in self.running}, "one of a group at a time"
             earlier = [other for other in range(number) if self.groups[other] == group]
             assert not any(self.open(other) for other in earlier), "the first of its group"
+            if self.held_until_s is not None:
+                assert self.now_s >= self.held_until_s, "nothing is tried before"
+                assert not self.running, "one at a time"
             self.attempts[number] += 1
             self.running.append(number)
         if self.schedule.wants_lease(self.now_s):
@@ -58,10 +62,16 @@ class Desk:
         self.leased.append(number)
         self.schedule.leased(number, self.groups[number])
 
-    def end(self, number: int, *, succeeds: bool) -> None:
+    def end(self, number: int, *, succeeds: bool, holds: bool = False) -> None:
         """An attempt ends."""
         self.running.remove(number)
         self.leased.remove(number)
+        if succeeds:
+            self.held_until_s = None
+            self.schedule.go_on()
+        elif holds or self.held_until_s is not None:
+            self.held_until_s = self.now_s + DELAY_S
+            self.schedule.hold(self.held_until_s)
         if succeeds or self.attempts[number] == ATTEMPTS:
             self.settled.append(number)
             self.schedule.settled(number)
@@ -112,7 +122,7 @@ def test_whatever_happens_groups_are_attempted_in_order_and_every_message_is_set
             desk.break_connection()
         else:
             assert isinstance(choice, int)
-            desk.end(choice, succeeds=storm < 0 or data.draw(st.booleans()))
+            desk.end(choice, succeeds=storm < 0 or data.draw(st.booleans()), holds=data.draw(st.booleans()))
     for group in set(groups):
         settled = [number for number in desk.settled if groups[number] == group]
         assert settled == [number for number, one in enumerate(groups) if one == group]
@@ -132,6 +142,29 @@ def test_a_group_that_waits_does_not_hold_up_the_others() -> None:
             desk.answer()
     assert desk.running == [2]
     assert desk.schedule.next_s(desk.now_s) == DELAY_S
+
+
+def test_while_the_queue_is_held_each_group_is_tried_in_turn() -> None:
+    """One of them may be what fails, and the consumer works for the others."""
+    desk = Desk(Schedule(2, 4), ["a", "a", "b"])
+    desk.step()
+    desk.answer()
+    desk.step()
+    desk.end(0, succeeds=False, holds=True)
+    tried = []
+    for _ in range(3):
+        while not desk.running:
+            desk.step()
+            if desk.asking:
+                desk.answer()
+            elif not desk.running:
+                desk.now_s = desk.schedule.next_s(desk.now_s)
+        tried += desk.running
+        while desk.waiting and desk.schedule.wants_lease(desk.now_s):
+            desk.step()
+            desk.answer()
+        desk.end(desk.running[0], succeeds=False)
+    assert tried == [0, 2, 0]
 
 
 def test_one_at_a_time_leases_nothing_while_the_first_message_is_not_due() -> None:

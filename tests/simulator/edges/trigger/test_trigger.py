@@ -582,6 +582,47 @@ async def test_a_message_stays_while_the_error_queue_does_not_take_its_copy(
     assert log.lines("dead-lettered") == []
 
 
+# The breaker
+
+
+async def test_an_outage_holds_the_queue_and_gives_up_no_message(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    """Reliable messaging, OSB Rules: a recoverable error must not prevent the delivery, however long it lasts."""
+    consumer = HttpConsumer(*[Reply(503)] * 9)
+    async with called_over_http(consumer) as callee:
+        policy = Policy(error_queue=ERRORS, retries=SOON, breaker=2)
+        log = start(callee, policy, history)
+        sent = await send(desk, b"one", b"two")
+        await log.at_least(2, "committed")
+    assert consumer.bodies == [b"one"] * 10 + [b"two"]
+    [opened] = log.lines("breaker-open")
+    assert (opened["reason"], opened["failures"], opened["queue"]) == ("HTTP 503", 2, "orders")
+    assert opened["next_try_s"] == 0.02
+    assert len(log.lines("breaker-closed")) == 1
+    attempts = [(line["message"], line["attempt"]) for line in log.lines("committed")]
+    # The first failure came before it opened, and was an attempt.
+    assert attempts == [(sent[0], 2), (sent[1], 1)]
+
+
+async def test_a_message_that_the_consumer_cannot_digest_is_given_up_though_the_queue_is_held(
+    desk: Client, start: Start, history: DocumentHistory
+) -> None:
+    consumer = HttpConsumer()
+
+    async def by_body(seen: Seen) -> Reply:
+        return ERROR if seen.body == b"bad" else OK
+
+    consumer.answering = by_body
+    async with called_over_http(consumer) as callee:
+        log = start(callee, Policy(error_queue=ERRORS, retries=SOON, breaker=2), history)
+        await send(desk, b"bad", b"good")
+        await log.line("committed")
+    assert consumer.bodies == [b"bad"] * 4 + [b"good"]
+    assert [copy.body for copy in await taken_from(desk, "errors")] == [b"bad"]
+    assert [len(log.lines(f"breaker-{word}")) for word in ("open", "closed")] == [1, 1]
+
+
 # Groups
 
 
@@ -746,14 +787,12 @@ async def test_groups_keep_their_order_and_nothing_is_repeated_though_the_node_d
     assert log.lines("in-doubt") == []
 
 
-async def test_several_triggers_may_share_a_queue_and_a_history(
-    desk: Client, start: Start, history: DocumentHistory
-) -> None:
+async def test_without_a_history_several_triggers_share_a_queue(desk: Client, start: Start) -> None:
     everyone = [Says(*[FOR_NOW] * 3) for _ in range(3)]
     log = Log()
     policy = Policy(retries=Retries(interval_s=0.01, limit_s=0.02, attempts=10))  # One may meet all failures.
     for says in everyone:
-        start(says, policy, history, log=log)
+        start(says, policy, detects=False, log=log)
     sent = await send(desk, *[b"%d" % number for number in range(30)])
     committed = [line["message"] for line in await log.at_least(len(sent), "committed")]
     assert sorted(committed) == sorted(sent)
@@ -829,6 +868,7 @@ async def test_while_the_history_is_away_nobody_is_called_and_nothing_is_given_u
         ({"parallel": 2}, "2 at once would change the order: say how they are grouped"),
         ({"group_by": "correlation", "parallel": 65}, "65 groups at once: must be 1 to 64"),
         ({"timeout_s": 0}, "a time-out of 0 s: it takes more than 0"),
+        ({"breaker": -1}, "a breaker after -1 failures: 1 to 1,000,000, 0 for none"),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(policy: dict[str, Any], message: str) -> None:

@@ -1,0 +1,168 @@
+r"""What the gateway's requests and answers look like, as JSON Schema: patterns, lengths, and the words that there are.
+
+A header that is there and empty is as one that is not, so each of these takes the empty text too. What one header says
+of another, and a body type of the body, no schema has: descriptions do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from mqproto.bodies.automation import BY_NAME
+from mqproto.bodies.lexical import TYPES
+from mqproto.messages.drafts import LABEL_LIMIT
+from mqproto.wire import MessageClass
+from mqproto.wire.layouts.sid import SUB_AUTHORITY_LIMIT
+from simulator.command.talk import ACKNOWLEDGMENTS
+from simulator.edges import forwarding, headers
+from simulator.edges.gateway.confirmations import RESOLVED
+from simulator.edges.gateway.refusals import Code
+from simulator.edges.gateway.trail import State
+
+Schema = dict[str, Any]
+
+UINT32: Final = (
+    "(?:0|[1-9][0-9]{0,8}|[1-3][0-9]{9}|4[01][0-9]{8}|42[0-8][0-9]{7}|429[0-3][0-9]{6}|4294[0-8][0-9]{5}"
+    "|42949[0-5][0-9]{4}|429496[0-6][0-9]{3}|4294967[01][0-9]{2}|42949672[0-8][0-9]|429496729[0-5])"
+)
+"""A number of 32 bits, without zeros before it."""
+_TAIL: Final = "%[89ABab][0-9A-Fa-f]"
+ENCODED: Final = (
+    rf"(?:[\t -$&-~]|%(?![0-9A-Fa-f]{{2}})|%0[1-9A-Fa-f]|%[1-7][0-9A-Fa-f]|%(?:[Cc][2-9A-Fa-f]|[Dd][0-9A-Fa-f]){_TAIL}"
+    rf"|%[Ee]0%[ABab][0-9A-Fa-f]{_TAIL}|%[Ee][1-9A-CEFa-cef](?:{_TAIL}){{2}}|%[Ee][Dd]%[89][0-9A-Fa-f]{_TAIL}"
+    rf"|%[Ff]0%[9ABab][0-9A-Fa-f](?:{_TAIL}){{2}}|%[Ff][1-3](?:{_TAIL}){{3}}|%[Ff]4%8[0-9A-Fa-f](?:{_TAIL}){{2}})"
+)
+"""A character of percent-encoded UTF-8, but NUL; a percent sign that begins none is itself.  [RFC 3629] 4"""
+BODY_TYPES: Final = (
+    f"{UINT32}|0x[0-9A-Fa-f]{{1,8}}|bytes|{'|'.join(map(re.escape, BY_NAME))}"
+    f"|xml(?::(?:json|{'|'.join(TYPES)}|(?:ArrayOf)+[A-Z][A-Za-z0-9]*))?"
+)
+_ASKED: Final = f"(?:{'|'.join(ACKNOWLEDGMENTS)})"
+MESSAGE_ID: Final = r"^[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]{1,10}$"
+
+
+def key(length: int) -> str:
+    """The pattern of a producer's id; in quotation marks or not, it is the same."""
+    return rf'^[ -~]{{1,{length}}}$|^"[ -~]{{1,{length}}}"$'
+
+
+def text(pattern: str, example: str = "") -> Schema:
+    """Of a header, which may be empty."""
+    return {
+        "type": "string",
+        "pattern": f"^(?:{pattern})?$",
+        **({"examples": [example]} if example else {}),
+    }
+
+
+def number(digits: str, example: str) -> Schema:
+    """The same, of one that is a number: some zeros may stand before it."""
+    return text(f"0{{0,9}}{digits}", example)
+
+
+OF_HEADERS: Final[dict[str, Schema]] = {
+    headers.LABEL: text(f"{ENCODED}{{1,{LABEL_LIMIT}}}", "drei%20St%C3%BCck"),
+    headers.PRIORITY: number("[0-7]", "7"),
+    headers.REACH: number(UINT32, "3600"),
+    headers.RECEIVE: number(UINT32, "86400"),
+    headers.CORRELATION: text("[0-9A-Fa-f]{40}", "00112233445566778899AABBCCDDEEFF00112233"),
+    headers.BODY_TYPE: text(BODY_TYPES, "VT_BSTR"),
+    headers.APPLICATION_TAG: number(UINT32, "4294967295"),
+    headers.EXTENSION: text(
+        "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})", "AAEC/w=="
+    ),
+    headers.RESPONSE_QUEUE: text(f"{ENCODED}+", "answers"),
+    headers.ADMIN_QUEUE: text(f"{ENCODED}+", "destination%5Cprivate%24%5Cacks"),
+    headers.ACKNOWLEDGE: text(rf"{headers.NONE}|{_ASKED}(?: *, *{_ASKED})*", ", ".join(ACKNOWLEDGMENTS)),
+    headers.SENDER_ID: text(
+        rf"[Ss]-1-(?:0|[1-9][0-9]{{0,9}}|0[xX][0-9A-Fa-f]{{12}})(?:-{UINT32}){{1,{SUB_AUTHORITY_LIMIT}}}",
+        "S-1-5-21-3180219053-1037752630-3663111779-1000",
+    ),
+}
+"""Of the headers that say what a message is."""
+assert OF_HEADERS.keys() == headers.HEADERS.keys()
+
+
+def of_forwarded(name: str) -> Schema:
+    """Of a header that travels. A trace may be anything, as one that is not valid is left out."""
+    return {"type": "string"} if name in (forwarding.TRACE, forwarding.TRACE_STATE) else text("[ -~]+")
+
+
+def of_answers(key_length: int) -> dict[str, Schema]:
+    """Of all bodies that are answered, by name."""
+    return {
+        "Accepted": _object(
+            id={
+                "type": "string",
+                "pattern": MESSAGE_ID,
+                "description": "The message's identifier; a duplicate has the first's.",
+            },
+            duplicate={"type": "boolean", "description": "Whether it was here before, and is dropped."},
+        ),
+        "Trail": _object(
+            optional={
+                "message": {
+                    "type": "string",
+                    "pattern": MESSAGE_ID,
+                    "description": "Its identifier, once it is accepted.",
+                },
+                "class": {
+                    "type": "string",
+                    "enum": [*_acknowledgments(), RESOLVED],
+                    "description": "That of the acknowledgment with which its way ended.",
+                },
+                "ended": {"type": "string", "format": "date-time"},
+                "attempts": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "description": "How often its consumer was called.",
+                },
+                "reason": {"type": "string", "description": "What its consumer said."},
+            },
+            id={"type": "string", "pattern": key(key_length), "description": "The producer's."},
+            queue={"type": "string", "description": r"Such as destination\orders."},
+            state={"type": "string", "enum": list(State), "description": "Who has it."},
+        ),
+        "Health": _object(status={"const": "ok"}),
+        "Problem": {
+            **_object(
+                type={
+                    "type": "string",
+                    "format": "uri",
+                    "enum": [code.problem for code in Code],
+                    "description": "Names the problem; nothing is to be had at it.",
+                },
+                title={"type": "string", "description": "What the code means."},
+                status={"type": "integer", "description": "That of the answer."},
+                detail={"type": "string", "description": "What is wrong here, and what to do."},
+                code={"type": "string", "enum": list(Code), "description": "The last part of the type."},
+                message={"type": "string", "description": "The same as the detail."},
+            ),
+            "description": "Why a request is not answered 200.  [RFC 9457]",
+        },
+    }
+
+
+def of_problem(status: int, codes: list[Code]) -> Schema:
+    """Of what is answered with a status."""
+    return {
+        "allOf": [{"$ref": "#/components/schemas/Problem"}],
+        "properties": {
+            "type": {"enum": [code.problem for code in codes]},
+            "status": {"const": status},
+            "code": {"enum": codes},
+        },
+    }
+
+
+def _acknowledgments() -> list[str]:
+    return [each.name for each in MessageClass if each.name.startswith(("ACK_", "NACK_"))]
+
+
+def _object(*, optional: dict[str, Schema] | None = None, **properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "required": list(properties),
+        "properties": {**properties, **(optional or {})},
+    }

@@ -1,0 +1,159 @@
+"""Who delivers from a queue: of several that would, one is the leader, and the others stand by.
+
+The epoch is a fencing token: it goes up with each new leader, never down, and whatever a leader writes is written in a
+transaction that has seen that its epoch is still the last. So a leader that was stopped, or cut off, writes nothing any
+more once another has taken over, whenever it comes back.
+
+Nobody's clock is compared with another's. A leader raises its beat again and again; one that stands by watches that on
+its own clock, and takes over what it has seen stand still for long enough, if it has not moved meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from sqlalchemy import Connection, and_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from mqproto.base.errors import MqprotoError
+from simulator.edges.history.tables import leaders
+
+
+class FencedError(MqprotoError):
+    """Another is the leader, or was since: nothing was written."""
+
+
+class Leader(NamedTuple):
+    """Who leads; no name after one that has resigned, or before the first.
+
+    ticket: of one process; it tells that from others of this name.
+    note: what leaders keep for those who come after them.
+    """
+
+    epoch: int = 0
+    name: str = ""
+    ticket: int = 0
+    beat: int = 0
+    note: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lead:
+    """Become the leader where there is none; the answer is who is it now.
+
+    instead: whom to follow, if that is still the leader, with the same beat.
+    """
+
+    scope: str
+    name: str
+    ticket: int
+    instead: Leader | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beat:
+    """Show that the leader lives."""
+
+    scope: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Note:
+    """Keep something for those who come after."""
+
+    scope: str
+    epoch: int
+    note: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resign:
+    """Lead no longer; the next one need not wait."""
+
+    scope: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhoLeads:
+    """Ask who does."""
+
+    scope: str
+
+
+Election: TypeAlias = Lead | Beat | Note | Resign | WhoLeads
+
+
+def held(db: Connection, call: Election) -> Leader | FencedError | None:
+    """Carry out a call. The answer to those that only a leader may make is None, or that it is none."""
+    match call:
+        case WhoLeads():
+            return _leader(db, call.scope)
+        case Lead():
+            return _lead(db, call)
+        case Beat():
+            changes: dict[str, object] = {"beat": leaders.c.beat + 1}
+        case Note():
+            changes = {"note": call.note}
+        case Resign():
+            changes = {"leader": "", "beat": leaders.c.beat + 1}
+    is_leader = and_(leaders.c.scope == call.scope, leaders.c.epoch == call.epoch)
+    changed = db.execute(update(leaders).where(is_leader).values(changes))
+    return None if changed.rowcount else _fenced(call.scope, call.epoch)
+
+
+def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, int], FencedError]:
+    """Those of these scopes and epochs that are over. The others stay as they are until the transaction ends."""
+    asked = {call for call in calls if call[1]}
+    if not asked:
+        return {}
+    found = (
+        select(leaders.c.scope, leaders.c.epoch)
+        .where(leaders.c.scope.in_({scope for scope, _ in asked}))
+        .order_by(leaders.c.scope)
+        .with_for_update(read=True)
+    )
+    now = {(scope, epoch) for scope, epoch in db.execute(found)}
+    return {call: _fenced(*call) for call in asked - now}
+
+
+def everyone(db: Connection, scope: str) -> list[tuple[str, Leader]]:
+    """All leaders of scopes that begin so, in order."""
+    table = leaders.c
+    columns = table.scope, table.epoch, table.leader, table.ticket, table.beat, table.note
+    found = select(*columns).where(table.scope.startswith(scope, autoescape=True)).order_by(table.scope)
+    return [(place, Leader(*facts)) for place, *facts in db.execute(found)]
+
+
+def _fenced(scope: str, epoch: int) -> FencedError:
+    queue = scope.partition("/")[2] or scope
+    return FencedError(f"another trigger has taken over {queue} since epoch {epoch}")
+
+
+def _leader(db: Connection, scope: str, *, locks: bool = False) -> Leader:
+    table = leaders.c
+    found = select(table.epoch, table.leader, table.ticket, table.beat, table.note).where(
+        table.scope == scope
+    )
+    row = db.execute(found.with_for_update() if locks else found).one_or_none()
+    return Leader(*row) if row is not None else Leader()
+
+
+def _lead(db: Connection, call: Lead) -> Leader:
+    insertion = sqlite.insert(leaders) if db.dialect.name == "sqlite" else postgresql.insert(leaders)
+    nobody = {"scope": call.scope, "epoch": 0, "leader": "", "ticket": 0, "beat": 0, "note": b""}
+    # Of several that come first at one moment, one makes the line, and the others wait for it here.
+    db.execute(insertion.values(nobody).on_conflict_do_nothing())
+    old = _leader(db, call.scope, locks=True)
+    if old.ticket == call.ticket and old.name:
+        return old  # It was asked before, and the answer was lost.
+    is_meant = call.instead is not None and (old.epoch, old.beat) == (call.instead.epoch, call.instead.beat)
+    if old.name and not is_meant:
+        return old
+    new = Leader(old.epoch + 1, call.name, call.ticket, 0, old.note)
+    changes = {"epoch": new.epoch, "leader": new.name, "ticket": new.ticket, "beat": new.beat}
+    db.execute(update(leaders).where(leaders.c.scope == call.scope).values(changes))
+    return new

@@ -1,0 +1,173 @@
+"""A circuit breaker: while a consumer fails again and again for one cause, its queue is held and probed.
+
+    closed ──── `limit` failures in a row, one cause ────► open ──── the pause is over ────► half-open: one message
+      ▲                                                     ▲                                is tried, the first
+      │                                                     └──── it fails: a longer pause ─────────┤
+      └─────────────── the consumer answers, be it that it refuses the message ─────────────────────┘
+
+A consumer that could not be connected to, or that says itself that it is not available, has seen nothing of the
+message: while the breaker is open that uses no attempt up, and so an outage gives up no message. After any other
+failure a probe is an attempt as any other, as the message itself may be what the consumer cannot digest: in the end
+that goes to the error queue, and the next one is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Final, NamedTuple
+
+import msgspec
+
+from simulator.edges.trigger.callee import RETRY_AFTER_LIMIT_S, Answer
+from simulator.edges.trigger.retries import Retries
+
+SPARED_LIMIT: Final = 500
+"""Messages whose attempts are counted less those that were none; one at a time is tried while the breaker is open."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a queue is held.
+
+    since_s: when it was opened, in Unix time.
+    failures: how many there were in a row, probes counted.
+    probe_s: when the next message is tried, in Unix time.
+    """
+
+    cause: str
+    since_s: float
+    failures: int
+    probe_s: float
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a breaker knows that outlives its process.
+
+    held: None if it is closed.
+    spared: by the identifier of a message, how many of its deliveries were no attempts.
+    """
+
+    held: Held | None = None
+    spared: Mapping[str, int] = {}
+
+
+def kept(state: State) -> bytes:
+    """As the document history keeps it."""
+    return msgspec.json.encode(state) if state != State() else b""
+
+
+def state_in(note: bytes) -> State:
+    """What was kept; what nobody can read is nothing."""
+    try:
+        return msgspec.json.decode(note, type=State) if note else State()
+    except msgspec.MsgspecError:
+        return State()
+
+
+class Pause(NamedTuple):
+    """What a failure means while the breaker is open.
+
+    pause_s: how long nothing is tried.
+    is_spared: whether it was no attempt of its message.
+    """
+
+    pause_s: float
+    is_spared: bool
+
+
+class Breaker:
+    """The breaker of one queue.
+
+    Args:
+        limit: how many failures in a row, with one cause, open it; 0 for none that does.
+        retries: how long the pauses are: as those between the attempts of one message.
+        messages: how many messages must have failed where that may be due to them. One that fails alone is not to hold
+            up other groups.
+    """
+
+    def __init__(self, limit: int, retries: Retries, messages: int = 1) -> None:
+        self._limit = limit
+        self._retries = retries
+        self._messages = messages
+        self._cause = ""
+        self._failures = 0
+        self._failed: set[str] = set()
+        self._held: Held | None = None
+        self._probe_s = -inf
+        self._spared: dict[str, int] = {}
+
+    @property
+    def held(self) -> Held | None:
+        """Why the queue is held, if it is."""
+        return self._held
+
+    @property
+    def state(self) -> State:
+        """What is to be kept."""
+        return State(self._held, dict(self._spared))
+
+    def restore(self, state: State, now_s: float, utc_s: float) -> float | None:
+        """Go on with what another has kept, or this one in another life; how long nothing is tried if it is open."""
+        self._spared = dict(state.spared)
+        held = state.held if self._limit else None
+        if held is None:
+            return None
+        # Clocks are set, and what was kept may be of another: no pause is longer than one that may be chosen.
+        longest_s = max(self._retries.limit_s, RETRY_AFTER_LIMIT_S)
+        pause_s = min(max(held.probe_s - utc_s, 0.0), longest_s)
+        self._held, self._cause, self._failures = held, held.cause, held.failures
+        self._probe_s = now_s + pause_s
+        return pause_s
+
+    def spared(self, message: str) -> int:
+        """How many deliveries of a message were no attempts."""
+        return self._spared.get(message, 0)
+
+    def answered(self) -> None:
+        """The consumer works."""
+        self._held, self._cause, self._failures = None, "", 0
+        self._failed.clear()
+
+    def failed(self, message: str, answer: Answer, now_s: float, utc_s: float) -> Pause | None:
+        """An attempt failed for now. What to do about it if the breaker is open, or opens.
+
+        Args:
+            now_s: on a clock that nobody sets.
+            utc_s: the same in Unix time, for people.
+        """
+        if self._held is None or now_s >= self._probe_s:
+            self._count(message, answer)
+            if self._held is None and not self._opens(answer):
+                return None
+            pause_s = max(self._retries.delay_s(self._failures, answer.cause), answer.retry_after_s)
+            self._probe_s = now_s + pause_s
+            self._held = Held(
+                cause=answer.cause,
+                since_s=self._held.since_s if self._held else utc_s,
+                failures=self._failures,
+                probe_s=utc_s + pause_s,
+            )
+        # Otherwise it was called before the breaker opened, and is no probe.
+        if answer.is_unseen:
+            self._spared[message] = self._spared.get(message, 0) + 1
+            if len(self._spared) > SPARED_LIMIT:
+                del self._spared[next(iter(self._spared))]
+        return Pause(round(self._probe_s - now_s, 3), answer.is_unseen)
+
+    def settled(self, message: str) -> None:
+        """A message has left the queue."""
+        self._spared.pop(message, None)
+
+    def _count(self, message: str, answer: Answer) -> None:
+        # While it is open another cause is news, and no reason to close it.
+        if self._held is None and answer.cause != self._cause:
+            self._failures = 0
+            self._failed.clear()
+        self._cause = answer.cause
+        self._failures += 1
+        if len(self._failed) < self._messages:
+            self._failed.add(message)
+
+    def _opens(self, answer: Answer) -> bool:
+        are_enough = answer.is_unseen or len(self._failed) >= self._messages
+        return are_enough and 0 < self._limit <= self._failures

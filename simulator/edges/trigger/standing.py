@@ -1,0 +1,91 @@
+"""Who delivers from queues, and which are held, for those who ask beside a node: the document history has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from simulator.command.explain import duration
+from simulator.edges.history.documents import Documents
+from simulator.edges.trigger.breaker import Held, state_in
+from simulator.edges.trigger.detection import scope_of
+from simulator.edges.trigger.leadership import has_ended
+from simulator.topology import places
+from simulator.topology.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    r"""What is known of the triggers of one queue.
+
+    queue: such as `destination\orders`.
+    leader: the trigger that delivers; empty if the last one has ended in order.
+    has_ended: whether its process has ended for certain.
+    held: why nothing is delivered.
+    """
+
+    queue: str
+    leader: str
+    epoch: int
+    has_ended: bool
+    held: Held | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The values for programs."""
+        held = msgspec.to_builtins(self.held)
+        return {
+            "queue": self.queue,
+            "leader": self.leader,
+            "epoch": self.epoch,
+            "has_ended": self.has_ended,
+            "held": held,
+        }
+
+
+def standings(place: Place, history: str = "") -> list[Standing]:
+    """All queues from which a trigger has delivered, by name.
+
+    Args:
+        history: the URL of the document history; empty for the file beside the stores, if it is there.
+
+    Raises:
+        UsageError, HistoryError: it cannot be had.
+    """
+    if not history and not (place.directory / "history.sqlite").is_file():
+        return []
+    documents = Documents(history or places.history_url(place.directory), None, time.time)
+    with closing(documents):
+        found = documents.leaders(scope_of(""))
+    return [
+        Standing(
+            scope.removeprefix(scope_of("")),
+            leader.name,
+            leader.epoch,
+            not leader.name or has_ended(place.directory, leader.name),
+            state_in(leader.note).held,
+        )
+        for scope, leader in found
+    ]
+
+
+def told(found: Iterable[Standing]) -> Iterator[str]:
+    """Why queues are held, for people."""
+    for one in found:
+        if one.held is None:
+            continue
+        held, now_s = one.held, time.time()
+        failures = f"{held.failures:,} failure" + "s in a row" * (held.failures != 1)
+        left_s = held.probe_s - now_s
+        when = f"in {duration(left_s)}" if left_s > 0 else "now"
+        then = f"{one.leader} tries a message {when}"
+        if one.has_ended:
+            then = f"{one.leader or 'its trigger'} does not run: start it"
+        yield (
+            f"{one.queue} is held for {duration(now_s - held.since_s)}: its consumer fails ({held.cause}), {failures}; "
+            f"{then}"
+        )

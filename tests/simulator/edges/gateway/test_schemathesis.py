@@ -1,0 +1,155 @@
+"""Schemathesis reads the document of a gateway that runs, and asks all that it allows and much that it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+import trustme
+
+from simulator.edges.headers import ADMIN_QUEUE, RESPONSE_QUEUE
+from simulator.topology import load
+from tests.conformance import ROOT
+from tests.simulator.gateways import GatewayProcess, options_for
+from tests.simulator.running import NodeProcess
+
+EXAMPLES = int(os.environ.get("MQPROTO_OPENAPI_EXAMPLES", "0"))
+"""How many requests of each kind are made up; 0 for a few, to one gateway alone."""
+SEED = 7
+TOKEN = "a token of twenty-two"
+TOKENS = f'[shop]\ntoken = "{TOKEN}"\nqueues = ["orders", "notes"]\n'
+ASKING = f"""
+[auth.openapi.token]
+bearer = "{TOKEN}"
+"""
+"""What schemathesis is told in a file: never shown to a gateway without tokens."""
+
+
+def one_that_asks_for_all(folder: Path) -> dict[str, Any]:
+    """Tokens, ids and a rate that nobody reaches."""
+    tokens = folder / "tokens.toml"
+    tokens.touch(0o600)
+    tokens.write_text(TOKENS)
+    return {"tokens": tokens, "require_key": True, "rate": 1e6}
+
+
+def one_that_asks_for_nothing(folder: Path) -> dict[str, Any]:
+    return {}
+
+
+def one_with_https(folder: Path) -> dict[str, Any]:
+    """For those who show a certificate."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    for name in ("127.0.0.1", "client"):
+        made = authority.issue_cert(name)
+        made.private_key_and_cert_chain_pem.write_to_path(str(folder / f"{name}.pem"))
+        (folder / f"{name}.pem").chmod(0o600)
+    shown = folder / "127.0.0.1.pem"
+    return {"tls_certificate": shown, "tls_key": shown, "tls_clients": folder / "ca.pem"}
+
+
+def narrow(document: dict[str, Any]) -> None:
+    """With what no schema can know, which queues there are; and closed, so that what it leaves out is found."""
+
+    def close(value: Any) -> None:
+        if isinstance(value, dict):
+            if value.get("type") == "object" and "properties" in value:
+                value["unevaluatedProperties"] = False
+            value = list(value.values())
+        for each in value if isinstance(value, list) else []:
+            close(each)
+
+    close(document["components"]["schemas"])
+    for path in document["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", []):
+                if parameter["name"] == "NAME":
+                    parameter["schema"] = {"enum": ["orders", "notes"]}
+                elif parameter["name"] in (RESPONSE_QUEUE, ADMIN_QUEUE):
+                    parameter["schema"] = {"enum": ["", "notes", "destination%5Corders"]}
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [one_that_asks_for_all, *([one_that_asks_for_nothing, one_with_https] if EXAMPLES else [])],
+)
+async def test_a_gateway_does_what_its_document_says(
+    configured: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    """All checks of schemathesis, in all its phases."""
+    topology = load("three-node").with_free_ports()
+    options = configured(tmp_path)
+    gateway = GatewayProcess(options_for(topology, tmp_path, **options))
+    node = NodeProcess(topology, "destination", tmp_path)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.start)
+            nursery.start_soon(gateway.start)
+        told = await asked(tmp_path, gateway.port, options)
+    finally:
+        await gateway.kill()
+        with trio.CancelScope(shield=True):
+            await node.end(signal.SIGKILL)
+    assert told.returncode == 0, told.stdout.decode()
+    assert b"Stateful" in told.stdout
+    assert b"No issues found" in told.stdout
+
+
+async def asked(folder: Path, port: int, options: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
+    """What schemathesis says of a gateway."""
+    url, tls, context = f"http://127.0.0.1:{port}", [], ssl.create_default_context()
+    if "tls_clients" in options:
+        authority, shown = str(folder / "ca.pem"), str(folder / "client.pem")
+        url, tls = f"https://127.0.0.1:{port}", ["--tls-verify", authority, "--request-cert", shown]
+        context.load_verify_locations(authority)
+        context.load_cert_chain(shown)
+    async with httpx.AsyncClient(verify=context, trust_env=False) as client:
+        document = (await client.get(f"{url}/openapi.json")).json()
+    narrow(document)
+    (folder / "openapi.json").write_text(json.dumps(document))
+    (folder / "schemathesis.toml").write_text(ASKING if "tokens" in options else "")
+    return await trio.run_process(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "schemathesis.cli",
+                "--no-color",
+                "run",
+                "openapi.json",
+                "--url",
+                url,
+                *tls,
+            ),
+            *(
+                "--checks",
+                "all",
+                "--continue-on-failure",
+                "--seed",
+                str(SEED),
+                "--generation-database",
+                "none",
+            ),
+            *("--max-examples", str(EXAMPLES or 2), "--suppress-health-check", "all"),
+        ],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SCHEMATHESIS_HOOKS": "tests.simulator.edges.gateway.asking",
+        },
+        capture_stdout=True,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )

@@ -1,0 +1,203 @@
+"""Two triggers of one queue, as processes: the second stands by, and takes over with nothing called twice or too early.
+
+Reliable messaging is "Transactions in OSB. Reliable Messaging", duplicate detection "Summary of Duplicate Detection
+Process for JMS Triggers".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+
+from mqproto.edge.exactlyonce import Entry
+from simulator.client import Client
+from simulator.edges.history.history import open_history
+from simulator.topology import places
+from tests.simulator.consumers import OK, HttpConsumer, Reply, Seen, listening
+from tests.simulator.edges.trigger.test_run import desk, file, running_trigger
+from tests.simulator.edges.trigger.test_trigger import send, taken_from
+from tests.simulator.running import until
+
+__all__ = ["desk", "file"]
+SCOPE: Final = r"trigger/desk\orders"
+STRIKES: Final = int(os.environ.get("MQPROTO_STANDBY_STRIKES", "1"))
+QUICK: Final = (
+    "--lease",
+    "0.5",
+    "--interval",
+    "0.01",
+    "--max-delay",
+    "0.02",
+    "--in-doubt-queue",
+    r"desk\doubts",
+)
+
+
+async def stopped(process: trio.Process, directory: Path) -> None:
+    """Stop it with a signal, but not while it writes: an SQLite file that it has locked is locked until it goes on."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        await until(lambda: is_stopped(process))
+        try:
+            with sqlite3.connect(directory / "history.sqlite", isolation_level=None, timeout=0) as db:
+                db.execute("BEGIN IMMEDIATE")
+                db.execute("ROLLBACK")
+            return
+        except sqlite3.OperationalError:
+            process.send_signal(signal.SIGCONT)
+
+
+async def is_stopped(process: trio.Process) -> bool:
+    return state_of(process.pid) in "Tt"
+
+
+def state_of(pid: int) -> str:
+    """That of a process, as Linux says it; elsewhere stopped, as nobody tells."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.read_text().rpartition(")")[2].split()[0] if status.exists() else "T"
+
+
+def lines(file: Path, name: str, event: str) -> list[dict[str, object]]:
+    """What a trigger has logged of one kind."""
+    said = (file.parent / f"desk-{name}.log").read_text().splitlines()
+    return [line for line in map(json.loads, said) if line["event"] == event]
+
+
+async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_its_call_is_in_doubt(
+    desk: Client, file: Path
+) -> None:
+    """Duplicate detection, step 2: what was started and not completed is in doubt; and the first stays the first."""
+    consumer = HttpConsumer()
+    asked, may_answer, answered = trio.Event(), trio.Event(), trio.Event()
+
+    async def slow_at_first(seen: Seen) -> Reply:
+        if seen.body == b"one":
+            asked.set()
+            await may_answer.wait()
+            answered.set()
+        return OK
+
+    consumer.answering = slow_at_first
+    async with listening(consumer), AsyncExitStack() as running:
+
+        async def started(name: str) -> trio.Process:
+            options = ("--url", consumer.url, *QUICK)
+            return await running.enter_async_context(running_trigger(file, *options, name=name))
+
+        async def has_committed(count: int) -> None:
+            async def is_so() -> bool:
+                return sum(len(lines(file, name, "committed")) for name in ("first", "second")) == count
+
+            await until(is_so)
+
+        first = await started("first")
+        second = await started("second")
+        [standby] = lines(file, "second", "standby")
+        assert (standby["leader"], standby["epoch"]) == ("desk first", 1)
+        sent = await send(desk, b"one", b"two", b"three")
+        await asked.wait()
+        await stopped(first, file.parent)
+        [doubt] = await desk.receive("doubts", timeout_s=60)
+        await has_committed(2)
+        may_answer.set()
+        await answered.wait()
+        first.send_signal(signal.SIGCONT)
+
+        async def has_given_way() -> bool:
+            return bool(lines(file, "first", "standby"))
+
+        await until(has_given_way)
+        assert (doubt.body, str(doubt.correlation)) == (b"one", sent[0])
+        assert [seen.headers["mq-epoch"] for seen in consumer.seen] == ["1", "2", "2"]
+        [unsettled] = lines(file, "first", "unsettled")
+        assert unsettled["reason"] == r"another trigger has taken over desk\orders since epoch 1"
+        async with open_history(places.history_url(file.parent)) as history:
+            assert (await history.look(SCOPE, sent[0])).entry is Entry.STARTED
+        second.send_signal(signal.SIGKILL)
+        await send(desk, b"four")
+        await has_committed(3)
+        # One that ends in order is followed at once, and so is one of the same name.
+        assert [line["epoch"] for line in lines(file, "first", "leading")] == [1, 3]
+        first.send_signal(signal.SIGTERM)
+        assert await first.wait() == 0
+        await started("second")
+        await send(desk, b"five")
+        await has_committed(4)
+        async with open_history(places.history_url(file.parent)) as history:
+            assert (await history.who_leads(SCOPE))[:2] == (4, "desk second")
+    assert consumer.bodies == [b"one", b"two", b"three", b"four", b"five"]
+    assert await taken_from(desk, "orders") == []
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_whoever_is_killed_or_stopped_each_message_is_called_once_in_order_or_is_in_doubt(
+    desk: Client, file: Path, seed: int
+) -> None:
+    """`make standby` strikes 200 times."""
+    dice = random.Random(seed)
+    consumer = HttpConsumer()
+    reached = trio.Event()
+
+    async def sometimes_late(seen: Seen) -> Reply:
+        reached.set()
+        if dice.random() < 0.3:
+            await trio.sleep(dice.random() / 50)
+        return OK
+
+    consumer.answering = sometimes_late
+    sent: list[bytes] = []
+    names = ("first", "second")
+    async with listening(consumer), AsyncExitStack() as running:
+        options = ("--url", consumer.url, *QUICK)
+
+        async def started(name: str) -> trio.Process:
+            return await running.enter_async_context(running_trigger(file, *options, name=name))
+
+        processes = {name: await started(name) for name in names}
+        history = await running.enter_async_context(open_history(places.history_url(file.parent)))
+
+        async def has_fallen(name: str) -> bool:
+            return (await history.who_leads(SCOPE)).name != f"desk {name}"
+
+        for _ in range(STRIKES):
+            bodies = [b"%d" % (len(sent) + number) for number in range(20)]
+            sent += bodies
+            await send(desk, *bodies)
+            reached = trio.Event()
+            await reached.wait()
+            name = dice.choice(names)
+            how = dice.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+            if how is signal.SIGSTOP:
+                await stopped(processes[name], file.parent)
+                if dice.random() < 0.5:
+                    await until(partial(has_fallen, name))
+                processes[name].send_signal(signal.SIGCONT)
+            else:
+                processes[name].send_signal(how)
+                await processes[name].wait()
+                processes[name] = await started(name)
+
+        async def is_empty() -> bool:
+            return not [
+                queue for queue in (await desk.queues()).local if queue.name == "orders" and queue.waiting
+            ]
+
+        await until(is_empty)
+        for process in processes.values():
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    doubts = [copy.body for copy in await taken_from(desk, "doubts")]
+    assert len({*consumer.bodies}) == len(consumer.bodies), f"seed {seed}: called twice"
+    assert consumer.bodies == sorted(consumer.bodies, key=int), f"seed {seed}: out of order"
+    assert {*consumer.bodies, *doubts} == {*sent}
+    assert len(doubts) <= STRIKES
