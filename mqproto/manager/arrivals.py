@@ -147,41 +147,29 @@ class Arrivals:
             NotWelcomeError: whoever brings it must not.
         """
         head = head_of(packet)
-        source = head.source_queue_manager
+        source, flags = head.source_queue_manager, head.flags
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
         if not remote.is_proven:
             message = message or decode_message(packet)
             if self._is_strangers(Arrival(message, packet, remote), head, now, is_ours=is_ours):
                 return
-        elif not self._routes.brings(
+        elif source != remote.manager and not self._routes.brings(
             remote.manager, source, target=head.queue_manager_address, own=self._identity
         ):
             raise NotWelcomeError(
                 f"it brings a message of queue manager {guid_text(source)} and is no declared router on its ways"
             )
-        history = self._histories.of(remote)
-        known_by = source, head.message_id
-        hop_count = None if is_ours else head.flags & HOP_COUNT
-        transactional, recoverable = head.flags & TRANSACTIONAL, bool(head.flags & RECOVERABLE)
-        would_be_bytes = self.stored_bytes + len(packet)
-        disk_is_full = (
-            self.limit_bytes is not None
-            and would_be_bytes > self.limit_bytes
-            and (recoverable or not self._stays_in_memory(head, packet, message, is_ours=is_ours))
-        )
-        if (
-            (disk_is_full or would_be_bytes > self._settings.quota_bytes)
-            and not is_acknowledgment(message, packet)
-            # A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
-            and (transactional or not history.came_before(*known_by, hop_count, recoverable=recoverable))
-        ):
-            if disk_is_full:
-                raise NoRoomError("the disk is full: make room, or receive or purge")
-            raise NoRoomError(
-                f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
-            )
-        if not transactional and history.is_duplicate(
-            *known_by, now, self._writes, recoverable=recoverable, hop_count=hop_count
+        quota_bytes, limit_bytes = self._settings.quota_bytes, self.limit_bytes
+        least_bytes = quota_bytes if limit_bytes is None else min(quota_bytes, limit_bytes)
+        if self.stored_bytes + len(packet) > least_bytes:
+            self._see_that_it_has_room(message, packet, head, remote, is_ours=is_ours)
+        if not flags & TRANSACTIONAL and self._histories.of(remote).is_duplicate(
+            source,
+            head.message_id,
+            now,
+            self._writes,
+            recoverable=bool(flags & RECOVERABLE),
+            hop_count=None if is_ours else flags & HOP_COUNT,
         ):
             self._waypoints.duplicate_dropped(packet)
             return
@@ -206,6 +194,38 @@ class Arrivals:
             self._arrived_in_sequence(queue, arrival, now)
         else:
             self._let_in(queue, arrival, now)
+
+    def _see_that_it_has_room(
+        self, message: UserMessage | None, packet: bytes, head: Head, remote: Remote, *, is_ours: bool
+    ) -> None:
+        """With this message the store would have more than it may.
+
+        A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
+
+        Raises:
+            NoRoomError: there is no place for it.
+        """
+        recoverable = bool(head.flags & RECOVERABLE)
+        would_be_bytes = self.stored_bytes + len(packet)
+        disk_is_full = (
+            self.limit_bytes is not None
+            and would_be_bytes > self.limit_bytes
+            and (recoverable or not self._stays_in_memory(head, packet, message, is_ours=is_ours))
+        )
+        if not disk_is_full and would_be_bytes <= self._settings.quota_bytes:
+            return
+        if is_acknowledgment(message, packet):
+            return
+        hop_count = None if is_ours else head.flags & HOP_COUNT
+        if not head.flags & TRANSACTIONAL and self._histories.of(remote).came_before(
+            head.source_queue_manager, head.message_id, hop_count, recoverable=recoverable
+        ):
+            return
+        if disk_is_full:
+            raise NoRoomError("the disk is full: make room, or receive or purge")
+        raise NoRoomError(
+            f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
+        )
 
     def _stays_in_memory(
         self, head: Head, packet: bytes, message: UserMessage | None, *, is_ours: bool
