@@ -39,6 +39,7 @@ from simulator.base.storeerrors import primary_code
 from simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
 from simulator.edges.history.errors import HistoryError, explained
 from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
+from simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
 from simulator.edges.history.tables import LAYOUT, NOT_STARTED, STARTED, documents, layouts, metadata
 
 EXPIRE_EVERY_S: Final = 10.0
@@ -123,9 +124,9 @@ class Reopen:
 
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
-Call: TypeAlias = Change | Look | StartedBy | Reopen | Election
-Answer: TypeAlias = Record | list[str] | Leader | FencedError | None
-"""To Begin and Look, to StartedBy, to Lead and WhoLeads; to one who is no leader any more; to all others."""
+Call: TypeAlias = Change | Look | StartedBy | Reopen | Election | Posting
+Answer: TypeAlias = Record | list[str] | Leader | Hook | Outbox | FencedError | None
+"""To Begin and Look, StartedBy, Lead and WhoLeads, Armed, Due; to one who is no leader any more; to all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -233,10 +234,11 @@ class Documents:
             for election in sorted(elections, key=lambda call: call.scope):
                 answers[election] = held(db, election)
             changes = [call for call in calls if isinstance(call, Begin | Finish)]
-            refused = fenced(db, ((call.scope, call.epoch) for call in changes))
-            for change in changes:
-                if (change.scope, change.epoch) in refused:
-                    answers[change] = refused[change.scope, change.epoch]
+            led = [call for call in calls if isinstance(call, Begin | Finish | Tell)]
+            refused = fenced(db, ((call.scope, call.epoch) for call in led))
+            for one in led:
+                if (one.scope, one.epoch) in refused:
+                    answers[one] = refused[one.scope, one.epoch]
             for call in calls:
                 if isinstance(call, Reopen):
                     self._reopen(db, call)
@@ -247,6 +249,8 @@ class Documents:
             for call in calls:
                 if isinstance(call, StartedBy):
                     answers[call] = self._started_by(db, call)
+                elif isinstance(call, Posting) and call not in answers:
+                    answers[call] = posted(db, call, self._clock())
         return [answers.get(call) for call in calls]
 
     def _changed(self, db: Connection, calls: Sequence[Change]) -> dict[Call, Answer]:
@@ -301,6 +305,7 @@ class Documents:
             .with_for_update(skip_locked=True)
         )
         with self._engine.begin() as db:
+            expire(db, now_s - self._keep_s)
             found = [(scope, key) for scope, key in db.execute(oldest)]
             for these in _same_scope(found):
                 db.execute(delete(documents).where(these))

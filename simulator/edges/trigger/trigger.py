@@ -38,7 +38,8 @@ from simulator.edges.trigger.breaker import Breaker, kept, state_in
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
-from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint
+from simulator.edges.trigger.hooks import EndHook
+from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint, call_for
 from simulator.edges.trigger.leadership import Leadership
 from simulator.edges.trigger.retries import Retries
 from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
@@ -120,6 +121,7 @@ class Trigger:
         log: gets a line for each waypoint of each message.
         on_ready: called when the node has answered for the first time, or when another trigger leads.
         leadership: whether this one delivers; None if there is no other to ask.
+        hook: is told of all ends.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Trigger:
         log: FilteringBoundLogger,
         on_ready: Callable[[], None] = lambda: None,
         leadership: Leadership | None = None,
+        hook: EndHook | None = None,
     ) -> None:
         self._connect = connect
         self._queue = queue
@@ -139,6 +142,7 @@ class Trigger:
         self._policy = policy
         self._log = log.bind(queue=queue)
         self._leadership = leadership or Leadership()
+        self._hook = hook
         self._breaker = self._new_breaker()
         self._judge = Judge(
             consumer,
@@ -175,6 +179,8 @@ class Trigger:
             while await self._lead():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep_leading)
+                    if self._hook is not None:
+                        nursery.start_soon(self._hook.hooks.run)
                     while not (self._stopping.is_set() or self._judge.is_fenced):
                         await self._serve_node()
                     nursery.cancel_scope.cancel()
@@ -287,6 +293,7 @@ class Trigger:
                     raise _RollBackError
                 ending = await self._judge.decide(message)
                 await self._heed_breaker(ending)
+                ending = await self._told(message, ending)
                 self._carry_out(ending, message, taken)
             broken = None
         except _RollBackError:
@@ -388,6 +395,21 @@ class Trigger:
                 since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
                 next_try_s=round(pause_s, 3),
             )
+
+    async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
+        """The same, once the hook is sure to hear of it; else the message stays until it is."""
+        if self._hook is None:
+            return ending
+        copy_in = self._copy_to(ending) if ending.failure else ""
+        try:
+            await self._hook.ended(call_for(message), ending, copy_in, self._leadership.epoch)
+        except HistoryError as error:
+            self._judge.history_is_away = True
+            return ending._replace(waypoint=Waypoint.ROLLED_BACK, reason=str(error), failure="")
+        except FencedError as error:
+            self._judge.fence()
+            return ending._replace(waypoint=Waypoint.UNSETTLED, reason=str(error), failure="")
+        return ending
 
     def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
         """Have the transaction end so.

@@ -243,6 +243,22 @@ def trigger(
     at_least_once: Annotated[
         bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
     ] = False,
+    hook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Tell this URL how each message ends: processed, failed or in doubt; JSON, until it is heard.",
+            show_default=False,
+        ),
+    ] = "",
+    hook_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--hook-secrets",
+            help="The same as --signing-secrets for what --hook is told.",
+            show_default=False,
+        ),
+    ] = None,
     lease_s: Annotated[
         float,
         typer.Option(
@@ -292,7 +308,7 @@ def trigger(
         "--certificate": certificate or key,
     }
     for option, value in for_urls.items():
-        if value and not (url or "://" in resolver):
+        if value and not (url or "://" in resolver or (hook and option == "--ca")):
             raise UsageError(f"{option} is for URLs: leave it out where a function is called")
     if as_json and not url:
         raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
@@ -300,6 +316,10 @@ def trigger(
         raise UsageError("--no-history uses none and --history names one: choose one")
     if at_least_once and (history or resolver):
         raise UsageError("--at-least-once looks for no duplicates: leave --history and --resolver out")
+    if hook and (no_history or at_least_once):
+        raise UsageError("--hook needs the document history: leave --no-history and --at-least-once out")
+    if hook_secrets and not hook:
+        raise UsageError("--hook-secrets sign what a URL is told: name it with --hook")
     options = Options(
         url=url,
         function=call,
@@ -307,6 +327,8 @@ def trigger(
         error_field=error_field,
         headers_file=headers_file,
         signing_secrets=signing_secrets,
+        hook=hook,
+        hook_secrets=hook_secrets,
         ca=ca,
         certificate=certificate,
         key=key,

@@ -424,6 +424,12 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--call", "json:dumps", "--error-queue", r"desk\plain"), "name a transactional queue"),
         (("--call", "json:dumps", "--error-queue", r"desk\nowhere"), "nowhere"),
         (("--call", "json:dumps", "--history", "mysql://somewhere"), "no document history is kept"),
+        (
+            ("--call", "json:dumps", "--hook", "http://127.0.0.1:9", "--no-history"),
+            "--hook needs the document history",
+        ),
+        (("--call", "json:dumps", "--hook", "shop.example"), "is no URL of HTTP"),
+        (("--call", "json:dumps", "--hook-secrets", "s"), "name it with --hook"),
     ],
 )
 def test_misuse_is_one_line_that_says_what_to_do(
