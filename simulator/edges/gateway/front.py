@@ -31,6 +31,7 @@ from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, Room, Tokens
+from simulator.edges.gateway.callbacks import CALLBACK, Offer
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
@@ -69,6 +70,7 @@ class Policy:
     require_key: whether a message without one is refused.
     tokens, rate: None for none.
     forwarding: which headers travel to the consumer.
+    callbacks: who may be told how messages end.
     """
 
     key_header: str = KEY_HEADER
@@ -77,6 +79,7 @@ class Policy:
     tokens: Tokens | None = None
     rate: Rate | None = None
     forwarding: Forwarding = field(default_factory=Forwarding)
+    callbacks: Offer = field(default_factory=Offer)
     room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
 
     @property
@@ -178,6 +181,9 @@ class Front:
                 headers={} if options.get("extension") else self._forwarded(request),
             )
             body_type = _one(request, BODY_TYPE)
+            asked = _one(request, CALLBACK)
+            if asked:
+                self._policy.callbacks.hosts.check(asked)
         named: Literal["response_queue", "admin_queue"]
         for named in ("response_queue", "admin_queue"):
             if opened is not None and options[named]:
@@ -211,7 +217,9 @@ class Front:
                 raise Refusal(
                     Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
                 )
-            handed = Handed(queue, key, envelope.content_type, draft, admin_queue, envelope.headers)
+            with _refused_as(Code.BAD_HEADER):
+                callback = self._policy.callbacks.chosen(asked, key, admin_queue)
+            handed = Handed(queue, key, envelope.content_type, draft, admin_queue, envelope.headers, callback)
             accepted = await self._gateway.accept(handed, held.pop_all())
         return _json(200, accepted._asdict())
 
@@ -364,7 +372,7 @@ def _options(request: Request, queue: Queue) -> MessageOptions:
     Raises:
         UsageError: one of them cannot be.
     """
-    known = {name.casefold() for name in HEADERS}
+    known = {name.casefold() for name in (*HEADERS, CALLBACK)}
     for name in request.header_names:
         if name.startswith("mq-") and name not in known:
             raise UsageError(f"there is no header {name[:80]}; {nearest(name, HEADERS)}")

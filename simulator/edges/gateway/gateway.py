@@ -30,10 +30,11 @@ from simulator.base.storeerrors import StoreError
 from simulator.client import InDoubt, MessageId, NodeUnreachable
 from simulator.client.envelope import Envelope
 from simulator.edges.forwarding import ENCODING
+from simulator.edges.gateway.callbacks import armed
 from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.gateway.refusals import Code, Refusal
 from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
-from simulator.edges.history.history import HistoryError, Record
+from simulator.edges.history.history import HistoryError, Hook, Record
 from simulator.topology import Topology
 from simulator.topology.resolve import is_bare
 
@@ -87,6 +88,7 @@ class Handed:
     key: the producer's id; empty for none, and then no duplicate of it is known.
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     headers: those that travel with it in its envelope.
+    callback: a URL that is told how it ends; empty for none.
     """
 
     queue: Queue
@@ -95,6 +97,7 @@ class Handed:
     draft: Draft
     admin_queue: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    callback: str = ""
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
@@ -132,6 +135,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
     key: str
     fingerprint: str
     admin_queue: str = ""
+    callback: str = ""
 
 
 class Submitter(Protocol):
@@ -157,6 +161,7 @@ class History(Protocol):
     async def finish(self, scope: str, key: str, attempt: Attempt, outcome: bytes = b"") -> None: ...
     async def started_by(self, scope: str, owner: str) -> list[str]: ...
     async def look(self, scope: str, key: str) -> Record: ...
+    async def arm(self, sender: str, hook: Hook) -> None: ...
 
 
 class _Submission:
@@ -269,6 +274,7 @@ class Gateway:
                 continue
             if isinstance(end, MessageId):
                 outcome = Outcome(str(end), ticket.fingerprint, ticket.admin_queue)
+                await self._arm(ticket, outcome.id)
                 await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
                 self._log.info("accepted", message=outcome.id, queue=ticket.queue, key=key, recovered=True)
             # What the node refused may be begun anew: the entry may be another gateway's by now.
@@ -341,7 +347,7 @@ class Gateway:
                         await self._history.finish(scope, key, Attempt.FAILED_FOR_NOW)
                 raise
             accepted = Accepted(str(identifier), duplicate=False)
-            await self._finish(scope, key, Outcome(accepted.id, fingerprint, handed.admin_queue))
+            await self._finish(self._ticket(handed, fingerprint), accepted.id)
             self._in_doubt.discard(place)
             self._submitter.forget(self._ticket(handed, fingerprint))
         self._note("accepted", handed, accepted.id)
@@ -379,7 +385,7 @@ class Gateway:
         )
 
     def _ticket(self, handed: Handed, fingerprint: str) -> Ticket:
-        return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue)
+        return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue, handed.callback)
 
     async def _submit(self, handed: Handed, fingerprint: str) -> MessageId:
         ticket = self._ticket(handed, fingerprint)
@@ -402,14 +408,23 @@ class Gateway:
         self._fullness.accepted(str(message), handed.queue.name)
         return message
 
-    async def _finish(self, scope: str, key: str, outcome: Outcome) -> None:
+    async def _finish(self, ticket: Ticket, message: str) -> None:
         """Tell the history, however long it takes: until then the message is under way."""
+        outcome = msgspec.json.encode(Outcome(message, ticket.fingerprint, ticket.admin_queue))
         while True:
             try:
-                return await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
+                await self._arm(ticket, message)
+                return await self._history.finish(
+                    scope_of(ticket.queue), ticket.key, Attempt.SUCCEEDED, outcome
+                )
             except HistoryError as error:
-                self._log.warning("not-finished", message=outcome.id, key=key, reason=str(error))
+                self._log.warning("not-finished", message=message, key=ticket.key, reason=str(error))
             await trio.sleep(FINISH_AGAIN_S)
+
+    async def _arm(self, ticket: Ticket, message: str) -> None:
+        """See that who waits for the end of a message is known before that may come."""
+        if ticket.callback:
+            await self._history.arm(self._owner, armed(message, ticket.queue, ticket.key, ticket.callback))
 
     def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
         admin = {"admin_queue": handed.admin_queue} if handed.admin_queue else {}

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from simulator.client.envelope import KEY_LIMIT
+from simulator.edges.gateway.callbacks import CALLBACK, CALLBACK_TEXT
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from simulator.edges.gateway.trail import State
 from simulator.edges.headers import BODY_TYPE, HEADERS
+from simulator.edges.trigger.hooks import URL_LIMIT
 
 KEY: Final = rf'^[ -~]{{1,{KEY_LIMIT}}}$|^"[ -~]{{1,{KEY_LIMIT}}}"$'
 """A producer's id; in quotation marks or not, it is the same."""
@@ -45,6 +47,7 @@ def openapi(policy: Policy) -> dict[str, Any]:
             *([] if policy.key_field else [_key(policy)]),
             *(_parameter(name, "header", text.capitalize() + ".") for name, text in HEADERS.items()),
             *(_parameter(name, "header", "Given to the consumer.") for name in policy.forwarding.names),
+            *_callback(policy),
         ],
         "requestBody": {
             "description": (
@@ -140,6 +143,15 @@ def _key(policy: Policy) -> dict[str, Any]:
     parameter = _parameter(policy.key_header, "header", text, required=policy.require_key)
     parameter["schema"]["pattern"] = KEY if policy.require_key else f"{KEY}|^$"
     return parameter
+
+
+def _callback(policy: Policy) -> list[dict[str, Any]]:
+    """The header with the URL that is told how the message ends."""
+    if not policy.callbacks.hosts.hosts:
+        return []
+    parameter = _parameter(CALLBACK, "header", f"{CALLBACK_TEXT.capitalize()}.")
+    parameter["schema"] |= {"format": "uri", "maxLength": URL_LIMIT}
+    return [parameter]
 
 
 def _parameter(name: str, place: str, text: str, *, required: bool = False) -> dict[str, Any]:

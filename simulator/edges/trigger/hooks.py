@@ -9,9 +9,9 @@ drops what he has heard. With secrets it is signed as Standard Webhooks have it.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -28,7 +28,6 @@ from simulator.edges.history.history import DocumentHistory, HistoryError, Hook
 from simulator.edges.trigger.callee import (
     Answer,
     Call,
-    http_client,
     in_words,
     meaning,
     posted,
@@ -47,6 +46,7 @@ TOGETHER: Final = 8
 AGAIN_S: Final = 1.0
 """Before a history that is away is asked once more."""
 URL_LIMIT: Final = 2_048
+HOST: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
 PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -109,6 +109,19 @@ class AllowedHosts:
     """
 
     hosts: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> AllowedHosts:
+        """Those that an operator has named.
+
+        Raises:
+            UsageError: one is no host.
+        """
+        hosts = {name.casefold() for name in names}
+        for host in hosts:
+            if not HOST.fullmatch(host):
+                raise UsageError(f"{host!a} is no host: write shop.example, or shop.example:8443")
+        return cls(frozenset(hosts))
 
     def check(self, url: str) -> None:
         """See that a URL is one of these.
@@ -243,13 +256,3 @@ class EndHook:
         if end is not None:
             hook = Hook(f"{end.message}/{end.state}", self._url, msgspec.json.encode(end))
             await self.hooks.tell(hook, self._scope, epoch)
-
-
-@asynccontextmanager
-async def telling(hooks_of: Callable[[httpx.AsyncClient], Hooks]) -> AsyncIterator[Hooks]:
-    """Tell what there is within the block."""
-    async with http_client() as client, trio.open_nursery() as nursery:
-        hooks = hooks_of(client)
-        nursery.start_soon(hooks.run)
-        yield hooks
-        nursery.cancel_scope.cancel()

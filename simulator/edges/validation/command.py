@@ -59,6 +59,31 @@ def gateway(
         Path | None, typer.Option(help="A TOML file of bearer tokens, and the queues that each opens.")
     ] = None,
     forward_header: ForwardOption = None,
+    callback: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Tell this URL how each message with an id ends, if its producer names nobody.",
+            show_default=False,
+        ),
+    ] = "",
+    callback_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--callback-host",
+            metavar="HOST[:PORT]",
+            help="Producers may name URLs there that are told, in the header MQ-Callback. Any number of times.",
+            show_default=False,
+        ),
+    ] = None,
+    callback_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--callback-secrets",
+            help="A file of secrets, whsec_... each: what is told is signed by the rules of Standard Webhooks.",
+            show_default=False,
+        ),
+    ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
     ] = 0,
@@ -112,6 +137,9 @@ def gateway(
         tokens=tokens,
         rate=rate,
         forward_headers=tuple(forward_header or ()),
+        callback=callback,
+        callback_hosts=tuple(callback_host or ()),
+        callback_secrets=callback_secrets,
         connections=connections,
         tls_certificate=tls_certificate,
         tls_key=tls_key,

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
@@ -37,7 +37,7 @@ from simulator.edges.gateway.gateway import (
     scope_of,
 )
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.history.history import HistoryError, Record
+from simulator.edges.history.history import HistoryError, Hook, Record
 from simulator.topology import load
 from tests.simulator.running import Log
 
@@ -69,6 +69,7 @@ class Storage:
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
         self.records: dict[tuple[str, str], Record] = {}
+        self.armed: list[Hook] = []
         self.is_away = False
 
     async def begin(self, scope: str, key: str, owner: str) -> Record:
@@ -89,6 +90,11 @@ class Storage:
     async def look(self, scope: str, key: str) -> Record:
         await self._before()
         return self.records.get((scope, key), Record(Entry.ABSENT, "", 0, b""))
+
+    async def arm(self, sender: str, hook: Hook) -> None:
+        await self._before()
+        self.armed.append(hook)
+        await self._after()
 
     async def started_by(self, scope: str, owner: str) -> list[str]:
         await self._before()
@@ -280,8 +286,10 @@ async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_l
     storage.is_away = False
     async with a_gateway(node, storage) as gateway:
         node.failure = InDoubt("the connection broke")
-        assert await handed_in(gateway, a_message()) is Code.IN_DOUBT
+        asked = replace(a_message(), callback="http://shop.example/ends")
+        assert await handed_in(gateway, asked) is Code.IN_DOUBT
         assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+        assert storage.armed == []
     node.failure = None
     async with a_gateway(node, storage) as gateway:
         await gateway.recover(node.ended())
@@ -289,6 +297,8 @@ async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_l
         assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=True)
     assert node.arrived == ["three pieces"]
     assert not node.journal
+    about = b'["destination\\\\orders","order-1"]'
+    assert storage.armed == [Hook(f"{MessageId(MANAGER, 1)}/ended", "http://shop.example/ends", about)]
 
 
 async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_life(
