@@ -35,7 +35,7 @@ from simulator.edges.trigger.callee import (
     url_of_http,
 )
 from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Waypoint
-from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.policy import Retries
 from simulator.edges.trigger.signing import signed
 
 RETRIES: Final = Retries(interval_s=5, factor=4, limit_s=6 * 3_600, attempts=16, jitter=0.1)

@@ -35,9 +35,10 @@ from simulator.edges.trigger.detection import Detection, scope_of
 from simulator.edges.trigger.hooks import EndHook, Hooks
 from simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
 from simulator.edges.trigger.named import function
+from simulator.edges.trigger.policy import Policy
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from simulator.edges.trigger.signing import secrets_in
-from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import places
 from simulator.topology.places import Place, host_of
 from simulator.topology.resolve import is_bare

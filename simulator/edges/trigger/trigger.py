@@ -23,7 +23,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -41,7 +40,7 @@ from simulator.edges.trigger.errorcopy import copy_for
 from simulator.edges.trigger.hooks import EndHook
 from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint, call_for
 from simulator.edges.trigger.leadership import Leadership
-from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.policy import Policy
 from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
 from simulator.node.control import RolledBack
 
@@ -49,47 +48,8 @@ PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""
 PAUSE_S: Final = 0.5
 """Before a node, or a history, that is gone is asked once more."""
-BREAKER_LIMIT: Final = 1_000_000
 RESIGN_S: Final = 2.0
 """How long a trigger that ends takes to say so, at most."""
-CORRELATION: Final = "correlation"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How a trigger treats the messages of its queue.
-
-    error_queue, in_doubt_queue: transactional queues, by any name; empty for none.
-    timeout_s: how long a consumer or resolver may take to answer.
-    stop_s: how much longer those may take that are being asked when the trigger is to stop.
-    group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
-        the whole queue.
-    parallel: how many groups at once.
-    breaker: after how many failures in a row, with one cause, the queue is held (breaker.py); 0 for never.
-    """
-
-    error_queue: str = ""
-    in_doubt_queue: str = ""
-    timeout_s: float = 30.0
-    stop_s: float = 5.0
-    retries: Retries = field(default_factory=Retries)
-    group_by: str = ""
-    parallel: int = 1
-    breaker: int = 5
-
-    def __post_init__(self) -> None:
-        if self.group_by not in ("", CORRELATION):
-            raise UsageError(
-                f"messages cannot be grouped by {self.group_by!r}: by {CORRELATION}, or not at all"
-            )
-        if not self.group_by and self.parallel > 1:
-            raise UsageError(f"{self.parallel} at once would change the order: say how they are grouped")
-        if not 1 <= self.parallel <= LEASE_LIMIT:
-            raise UsageError(f"{self.parallel} groups at once: must be 1 to {LEASE_LIMIT}")
-        if not 0 <= self.breaker <= BREAKER_LIMIT:
-            raise UsageError(f"a breaker after {self.breaker:,} failures: 1 to {BREAKER_LIMIT:,}, 0 for none")
-        if not self.timeout_s > 0:
-            raise UsageError(f"a time-out of {self.timeout_s:g} s: it takes more than 0")
 
 
 class _RollBackError(Exception):

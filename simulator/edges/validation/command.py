@@ -317,9 +317,8 @@ def trigger(
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
     """
-    from simulator.edges.trigger.retries import Retries
+    from simulator.edges.trigger.policy import Policy, Retries
     from simulator.edges.trigger.run import Options, serve
-    from simulator.edges.trigger.trigger import Policy
 
     if supervised:
         end_with_input()

@@ -16,9 +16,8 @@ from simulator.edges.history.history import DocumentHistory, Hook, open_history
 from simulator.edges.trigger.callee import http_client
 from simulator.edges.trigger.detection import scope_of
 from simulator.edges.trigger.hooks import AllowedHosts, EndHook, Hooks
-from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.policy import Policy, Retries
 from simulator.edges.trigger.signing import signed
-from simulator.edges.trigger.trigger import Policy
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.trigger.test_trigger import (
     ERRORS,

@@ -38,9 +38,9 @@ from simulator.edges.trigger.callee import (
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.hooks import EndHook
 from simulator.edges.trigger.judgment import call_for
+from simulator.edges.trigger.policy import Policy, Retries
 from simulator.edges.trigger.resolver import PythonResolver, Resolver
-from simulator.edges.trigger.retries import Retries
-from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.running import Log, NodeProcess, running_with_client
