@@ -232,7 +232,7 @@ class Documents:
             # Leaders come first: no two processes wait for each other in a circle, and who is none writes nothing.
             elections = (call for call in calls if isinstance(call, Election))
             for election in sorted(elections, key=lambda call: call.scope):
-                answers[election] = held(db, election)
+                answers[election] = held(db, election, self._clock())
             changes = [call for call in calls if isinstance(call, Begin | Finish)]
             led = [call for call in calls if isinstance(call, Begin | Finish | Tell)]
             refused = fenced(db, ((call.scope, call.epoch) for call in led))

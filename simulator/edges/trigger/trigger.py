@@ -122,6 +122,7 @@ class Trigger:
         self._node_is_gone = False
         self._is_ready = False
         self._is_on_hold = False
+        self._is_refused = False
 
     def stop(self) -> None:
         """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
@@ -267,7 +268,7 @@ class Trigger:
         except RolledBack as error:
             broken = Waypoint.ROLLED_BACK, str(error)
             if message is None:
-                await self._see_who_leads()
+                await self._see_who_leads(str(error))
         except (UsageError, FormatNameError) as error:
             if ending is None:
                 raise
@@ -282,8 +283,11 @@ class Trigger:
                 held.over.set()
                 self._is_over(message, ending, broken)
 
-    async def _see_who_leads(self) -> None:
-        """The node has handed out nothing, as a later epoch receives: the history knows of that as well."""
+    async def _see_who_leads(self, reason: str) -> None:
+        """The node has handed out nothing, as a later epoch receives: the history knows of that as well.
+
+        If it does not, that is of another history: both have this queue, and somebody has to choose.
+        """
         try:
             await self._leadership.confirm(at_once=True)
         except FencedError:
@@ -291,6 +295,13 @@ class Trigger:
         except HistoryError:
             await self._pause()
         else:
+            if not self._is_refused:
+                self._log.error(
+                    "refused",
+                    reason=f"{reason}; that is a trigger with another history: give both the same, or stop one and "
+                    "start the node again",
+                )
+            self._is_refused = True
             await self._pause()
 
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:

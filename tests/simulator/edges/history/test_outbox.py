@@ -44,9 +44,9 @@ async def test_a_leader_that_was_followed_tells_nobody(history_url: str) -> None
     scope = "trigger/orders"
     async with open_history(history_url) as history:
         first = await history.lead(scope, "first", 1)
-        await history.lead(scope, "second", 2, first)
+        second = await history.lead(scope, "second", 2, first)
         with pytest.raises(FencedError):
             await history.tell(scope, Hook("1", URL, b"processed"), scope, first.epoch)
         assert (await history.due(scope, 9)).due == []
-        await history.tell(scope, Hook("1", URL, b"in-doubt"), scope, 2)
+        await history.tell(scope, Hook("1", URL, b"in-doubt"), scope, second.epoch)
         assert [hook.body for hook in (await history.due(scope, 9)).due] == [b"in-doubt"]
