@@ -11,7 +11,7 @@ leave it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -60,15 +60,22 @@ class Confirmations:
     Args:
         queue: the name of the queue that they come to; it is made where it is missing.
         fullness: is told of each.
+        on_end: has those told who wait for it, once the history knows; it may raise HistoryError.
     """
 
     def __init__(
-        self, queue: str, history: Finishing, log: FilteringBoundLogger, fullness: Fullness | None = None
+        self,
+        queue: str,
+        history: Finishing,
+        log: FilteringBoundLogger,
+        fullness: Fullness | None = None,
+        on_end: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self.queue = queue
         self._history = history
         self._fullness = fullness or Fullness()
         self._log = log
+        self._on_end = on_end
 
     @property
     def path(self) -> str:
@@ -137,6 +144,8 @@ class Confirmations:
         attempt = Attempt.SUCCEEDED if message.message_class == RECEIVED else Attempt.FAILED_FOR_GOOD
         kept = Confirmation(message.message_class, message.record.user.sent_time_s)
         await self._history.finish(ENDS, str(name), attempt, msgspec.json.encode(kept))
+        if self._on_end is not None:
+            await self._on_end(str(name))
 
     def _note(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:

@@ -30,6 +30,7 @@ from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Opened, Rate, Room, Tokens
+from simulator.edges.gateway.callbacks import CALLBACK, Offer
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
@@ -53,7 +54,7 @@ KEY_LENGTH_MOST: Final = 255
 CONVERSIONS: Final = 2
 """How many texts are made into bodies at a time; each may take 100 MB meanwhile."""
 
-KNOWN: Final = frozenset(name.casefold() for name in HEADERS)
+KNOWN: Final = frozenset(name.casefold() for name in (*HEADERS, CALLBACK))
 NOTHING_SAID: Final = options_in(lambda _: "")
 
 FAULTS: Final = {
@@ -75,6 +76,7 @@ class Policy:
     require_key: whether a message without one is refused.
     tokens, rate: None for none.
     forwarding: which headers travel to the consumer.
+    callbacks: who may be told how messages end.
     https, certificates: whether HTTPS is served, and whether to those alone who show a certificate.
     """
 
@@ -85,6 +87,7 @@ class Policy:
     tokens: Tokens | None = None
     rate: Rate | None = None
     forwarding: Forwarding = field(default_factory=Forwarding)
+    callbacks: Offer = field(default_factory=Offer)
     room: Room = field(default_factory=lambda: Room(ROOM_BYTES))
     https: bool = False
     certificates: bool = False
@@ -204,6 +207,9 @@ class Front:
                 headers={} if options.get("extension") else self._forwarded(request),
             )
             body_type = _one(request, BODY_TYPE)
+            asked = _one(request, CALLBACK)
+            if asked:
+                self._policy.callbacks.hosts.check(asked)
         named: Literal["response_queue", "admin_queue"]
         for named in ("response_queue", "admin_queue"):
             if opened.queues is not None and options[named]:
@@ -238,8 +244,18 @@ class Front:
                 raise Refusal(
                     Code.KEY_MISSING, f"give each message an id of its own in {self._policy.key_place}"
                 )
-            earlier = given if given != key else ""
-            handed = Handed(queue, key, envelope.content_type, draft, admin_queue, envelope.headers, earlier)
+            with _refused_as(Code.BAD_HEADER):
+                callback = self._policy.callbacks.chosen(asked, key, admin_queue)
+            handed = Handed(
+                queue,
+                key,
+                envelope.content_type,
+                draft,
+                admin_queue,
+                envelope.headers,
+                earlier=given if given != key else "",
+                callback=callback,
+            )
             accepted = await self._gateway.accept(handed, held.pop_all())
         return _json(200, accepted._asdict())
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -31,10 +31,12 @@ from mqproto.messages.drafts import Draft
 from simulator.client import InDoubt, MessageId, NodeUnreachable
 from simulator.client.envelope import Envelope
 from simulator.edges.forwarding import ENCODING
+from simulator.edges.gateway.callbacks import About, armed
+from simulator.edges.gateway.confirmations import ENDS
 from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.gateway.refusals import Code, Refusal
 from simulator.edges.gateway.trail import OUTCOMES, Outcome, Trail, trail_of
-from simulator.edges.history.history import HistoryError, Record
+from simulator.edges.history.history import HistoryError, Hook, Record
 from simulator.topology import Topology
 from simulator.topology.resolve import is_bare
 
@@ -95,6 +97,7 @@ class Handed:
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     headers: those that travel with it in its envelope.
     earlier: what its key was before ids had names of producers before them; empty if it is the same.
+    callback: a URL that is told how it ends; empty for none.
     """
 
     queue: Queue
@@ -104,6 +107,7 @@ class Handed:
     admin_queue: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     earlier: str = ""
+    callback: str = ""
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
@@ -136,12 +140,17 @@ class Accepted(NamedTuple):
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True):
-    """What a node keeps of a message beside what is sent, so that the history can be told how it ended."""
+    """What a node keeps of a message beside what is sent, so that the history can be told how it ended.
+
+    given: its key as its producer gave it, if somebody is told how it ends.
+    """
 
     queue: str
     key: str
     fingerprint: str
     admin_queue: str = ""
+    callback: str = ""
+    given: str = ""
 
 
 class Submitter(Protocol):
@@ -169,6 +178,7 @@ class History(Protocol):
     ) -> None: ...
     async def started_by(self, scope: str, owner: str) -> list[str]: ...
     async def look(self, scope: str, key: str) -> Record: ...
+    async def arm(self, sender: str, hook: Hook) -> None: ...
 
 
 class _Submission:
@@ -197,6 +207,7 @@ class Gateway:
         earlier_until_s: until when ids without names of producers are known to all, in Unix time: those that were
             handed in before there were such names.
         fullness: knows which queues are full; confirmations tell it.
+        on_end: has those told who wait for the end of a message, as confirmations do; it may raise HistoryError.
     """
 
     def __init__(
@@ -211,6 +222,7 @@ class Gateway:
         patience_s: float = PATIENCE_S,
         fullness: Fullness | None = None,
         earlier_until_s: float = 0.0,
+        on_end: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._submitter = submitter
         self._history = history
@@ -221,6 +233,7 @@ class Gateway:
         self._patience_s = patience_s
         self._fullness = fullness or Fullness()
         self._earlier_until_s = earlier_until_s
+        self._on_end = on_end
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
@@ -307,8 +320,11 @@ class Gateway:
                 continue
             if isinstance(end, MessageId) and not is_known:
                 outcome = Outcome(str(end), ticket.fingerprint, ticket.admin_queue)
+                await self._arm(ticket, outcome.id)
                 await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
                 self._log.info("accepted", message=outcome.id, queue=ticket.queue, key=key, recovered=True)
+            if isinstance(end, MessageId):
+                await self._tell_if_over(ticket, str(end))
             self._submitter.forget(ticket)
         # What the node does not have may be begun anew: the entry may be another gateway's by now.
         self._in_doubt = doubtful
@@ -402,7 +418,7 @@ class Gateway:
             accepted = Accepted(str(identifier), duplicate=False)
             self._note("accepted", handed, accepted.id)
             submission.end(accepted)
-            await self._finish(scope, key, Outcome(accepted.id, fingerprint, handed.admin_queue))
+            await self._finish(self._ticket(handed, fingerprint), accepted.id)
             self._in_doubt.discard(place)
             self._submitter.forget(self._ticket(handed, fingerprint))
         return accepted
@@ -455,7 +471,8 @@ class Gateway:
         )
 
     def _ticket(self, handed: Handed, fingerprint: str) -> Ticket:
-        return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue)
+        given = (handed.earlier or handed.key) if handed.callback else ""
+        return Ticket(handed.queue.name, handed.key, fingerprint, handed.admin_queue, handed.callback, given)
 
     async def _submit(self, handed: Handed, fingerprint: str) -> MessageId:
         ticket = self._ticket(handed, fingerprint)
@@ -476,16 +493,32 @@ class Gateway:
         self._fullness.accepted(str(message), handed.queue.name)
         return message
 
-    async def _finish(self, scope: str, key: str, outcome: Outcome) -> None:
+    async def _finish(self, ticket: Ticket, message: str) -> None:
         """Tell the history, however long it takes: until then the message is under way."""
+        outcome = msgspec.json.encode(Outcome(message, ticket.fingerprint, ticket.admin_queue))
         while True:
             try:
-                return await self._history.finish(
-                    scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome), patient=True
+                await self._arm(ticket, message)
+                await self._history.finish(
+                    scope_of(ticket.queue), ticket.key, Attempt.SUCCEEDED, outcome, patient=True
                 )
+                return await self._tell_if_over(ticket, message)
             except HistoryError as error:
-                self._log.warning("not-finished", message=outcome.id, key=key, reason=str(error))
+                self._log.warning("not-finished", message=message, key=ticket.key, reason=str(error))
             await trio.sleep(FINISH_AGAIN_S)
+
+    async def _arm(self, ticket: Ticket, message: str) -> None:
+        """See that who waits for the end of a message is known."""
+        if ticket.callback:
+            about = About(ticket.queue, ticket.key, ticket.given)
+            await self._history.arm(self._owner, armed(message, about, ticket.callback))
+
+    async def _tell_if_over(self, ticket: Ticket, message: str) -> None:
+        """A message may have ended before the history knew that it was accepted, and who waits for its end."""
+        if ticket.callback and self._on_end is not None:
+            end = await self._history.look(ENDS, message)
+            if end.entry is not Entry.ABSENT:
+                await self._on_end(message)
 
     def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
         admin = {"admin_queue": handed.admin_queue} if handed.admin_queue else {}

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from simulator.client.envelope import HEADERS_LIMIT, HEADERS_LIMIT_CHARS
+from simulator.edges.gateway.callbacks import CALLBACK, CALLBACK_TEXT
 from simulator.edges.gateway.front import LIMIT_BYTES, Policy
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code
 from simulator.edges.gateway.schemas import OF_HEADERS, Schema, key, of_answers, of_forwarded, of_problem
 from simulator.edges.headers import BODY_TYPE, HEADERS
 from simulator.edges.history.tables import KEEP_S
+from simulator.edges.trigger.hooks import URL_LIMIT
 
 DAY_S: Final = 24 * 3_600.0
 OF_ALL: Final = (Code.MALFORMED, Code.HEAD_TOO_LARGE, Code.FAILED, Code.TOO_SLOW, Code.OVERLOADED)
@@ -56,6 +58,7 @@ def openapi(policy: Policy, keep_days: float = KEEP_S / DAY_S) -> dict[str, Any]
                 _header(name, "Given to the consumer.", of_forwarded(name))
                 for name in policy.forwarding.names
             ),
+            *_callback(policy),
         ],
         "requestBody": {
             "description": (
@@ -158,6 +161,14 @@ def _key(policy: Policy) -> dict[str, Any]:
     pattern = key(policy.key_length) + ("" if policy.require_key else "|^$")
     schema = {"type": "string", "pattern": pattern, "examples": ["order-17"]}
     return _header(policy.key_header, said, schema, required=policy.require_key)
+
+
+def _callback(policy: Policy) -> list[dict[str, Any]]:
+    """The header with the URL that is told how the message ends."""
+    if not policy.callbacks.hosts.hosts:
+        return []
+    schema = {"type": "string", "format": "uri", "maxLength": URL_LIMIT}
+    return [_header(CALLBACK, f"{CALLBACK_TEXT.capitalize()}.", schema)]
 
 
 def _link(policy: Policy) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, Tokens, tls_of
+from simulator.edges.gateway.callbacks import Callbacks, Offer
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy, faulty
 from simulator.edges.gateway.fullness import Fullness
@@ -32,6 +33,9 @@ from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from simulator.edges.history.history import open_history
 from simulator.edges.httpserver import DOORWAY, Limits, Server
+from simulator.edges.trigger.callee import http_client, url_of_http
+from simulator.edges.trigger.hooks import AllowedHosts, Hooks
+from simulator.edges.trigger.signing import secrets_in
 from simulator.topology import Topology, places
 from simulator.topology.places import Place
 
@@ -53,6 +57,9 @@ class Options:
     rate: messages a second of each queue; 0 for no limit.
     tls_certificate, tls_key, tls_clients: see admission.py.
     forward_headers: names of headers that travel to the consumer, beside those that always do.
+    callback: a URL that is told how messages end whose producers name nobody; empty for none.
+    callback_hosts: those that producers may have told.
+    callback_secrets: what is told is signed with them.
     """
 
     place: Place
@@ -72,6 +79,9 @@ class Options:
     tls_key: Path | None = None
     tls_clients: Path | None = None
     forward_headers: tuple[str, ...] = ()
+    callback: str = ""
+    callback_hosts: tuple[str, ...] = ()
+    callback_secrets: Path | None = None
     connections: int = Limits().connections
     allow_remote: bool = False
 
@@ -98,6 +108,7 @@ async def run_gateway(
     lines = node_log(log or sys.stderr, f"{node} {options.name}")
     names = Names(options.place, node)
     policy = _policy(options, await names.topology(), node)
+    secrets = secrets_in(options.callback_secrets) if options.callback_secrets else ()
     tls = tls_of(options.tls_certificate, options.tls_key, options.tls_clients)
     limits = limits or Limits(connections=options.connections)
     _make_room(limits.connections)
@@ -111,11 +122,24 @@ async def run_gateway(
         history = await held.enter_async_context(open_history(url, keep_s=keep_s))
         nursery = await held.enter_async_context(trio.open_nursery())
         fullness = Fullness()
-        confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness)
+        on_end = None
+        if policy.callbacks:
+            client = await held.enter_async_context(http_client())
+            hooks = Hooks(history, owner, client, lines, policy.callbacks.check, secrets)
+            on_end = Callbacks(history, hooks).ended
+            nursery.start_soon(hooks.run)
+        confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness, on_end)
         outlet = Outlet(options.place, node, names, journal, confirmations, lines)
         earlier_until_s = history.since_s + history.keep_s if history.since_s else 0.0
         gateway = Gateway(
-            outlet, history, owner, lines, nursery, fullness=fullness, earlier_until_s=earlier_until_s
+            outlet,
+            history,
+            owner,
+            lines,
+            nursery,
+            fullness=fullness,
+            earlier_until_s=earlier_until_s,
+            on_end=on_end,
         )
         is_cleared = False
 
@@ -180,6 +204,9 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
         raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
 
+    if options.callback:
+        url_of_http(options.callback)
+
     def whole(name: str) -> str:
         return queue_named(topology, node, name).name
 
@@ -191,6 +218,7 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
         tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
         forwarding=Forwarding(options.forward_headers),
+        callbacks=Offer(AllowedHosts.of(options.callback_hosts), options.callback),
         https=options.tls_certificate is not None,
         certificates=options.tls_clients is not None,
     )

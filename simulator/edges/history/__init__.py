@@ -1,7 +1,8 @@
 """What became of each message, by an identifier that it keeps over all retries: the document history.
 
 history.py is what gateways and triggers ask; documents.py has the one statement that changes documents, forgetting.py
-what becomes of old ones, leaders.py who delivers from a queue, tables.py the tables; databases.py how SQLite and
+what becomes of old ones, leaders.py who delivers from a queue, outbox.py what somebody is to be told, tables.py the
+tables; databases.py how SQLite and
 PostgreSQL are opened, errors.py what is said of their errors.
 """
 

@@ -39,6 +39,7 @@ from simulator.edges.history.databases import APPLICATION_ID, AT_ONCE, BUSY_S, e
 from simulator.edges.history.errors import HistoryError, explained
 from simulator.edges.history.forgetting import forget, same_scope
 from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
+from simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
 from simulator.edges.history.tables import KEEP_S, LAYOUT, NEW, STARTED, documents, layouts, metadata, migrate
 
 EXPIRE_EVERY_S: Final = 10.0
@@ -122,9 +123,9 @@ class Reopen:
 
 Insertion: TypeAlias = sqlite.Insert | postgresql.Insert
 Change: TypeAlias = Begin | Finish
-Call: TypeAlias = Change | Look | StartedBy | Reopen | Election
-Answer: TypeAlias = Record | list[str] | Leader | FencedError | None
-"""To Begin and Look, to StartedBy, to Lead and WhoLeads; to one who is no leader any more; to all others."""
+Call: TypeAlias = Change | Look | StartedBy | Reopen | Election | Posting
+Answer: TypeAlias = Record | list[str] | Leader | Hook | Outbox | FencedError | None
+"""To Begin and Look, StartedBy, Lead and WhoLeads, Armed, Due; to one who is no leader any more; to all others."""
 
 UNKNOWN: Final = Record(Entry.ABSENT, "", 0, b"")
 GIVE_WAY: Final = {
@@ -248,12 +249,13 @@ class Documents:
             # Leaders come first: no two processes wait for each other in a circle, and who is none writes nothing.
             elections = (call for call in calls if isinstance(call, Election))
             for election in sorted(elections, key=lambda call: call.scope):
-                answers[election] = held(db, election)
+                answers[election] = held(db, election, self._clock())
             changes = [call for call in calls if isinstance(call, Begin | Finish)]
-            refused = fenced(db, ((call.scope, call.epoch) for call in changes))
-            for change in changes:
-                if (change.scope, change.epoch) in refused:
-                    answers[change] = refused[change.scope, change.epoch]
+            led = [call for call in calls if isinstance(call, Begin | Finish | Tell)]
+            refused = fenced(db, ((call.scope, call.epoch) for call in led))
+            for one in led:
+                if (one.scope, one.epoch) in refused:
+                    answers[one] = refused[one.scope, one.epoch]
             for call in calls:
                 if isinstance(call, Reopen):
                     self._reopen(db, call)
@@ -264,6 +266,8 @@ class Documents:
             for call in calls:
                 if isinstance(call, StartedBy):
                     answers[call] = self._started_by(db, call)
+                elif isinstance(call, Posting) and call not in answers:
+                    answers[call] = posted(db, call, self._clock())
         return [answers.get(call) for call in calls]
 
     def _changed(self, db: Connection, calls: Sequence[Change]) -> dict[Call, Answer]:
@@ -312,6 +316,7 @@ class Documents:
             return
         with engine.begin() as db:
             self.keep_s = db.execute(select(layouts.c.keep_s)).scalar() or self.keep_s
+            expire(db, now_s - self.keep_s)
             is_all = forget(db, self.keep_s, now_s)
         if is_all:
             self._expire_at_s = now_s + EXPIRE_EVERY_S

@@ -40,8 +40,9 @@ from simulator.edges.history.documents import (
 )
 from simulator.edges.history.errors import HistoryError
 from simulator.edges.history.leaders import Beat, FencedError, Lead, Leader, Note, Resign, WhoLeads
+from simulator.edges.history.outbox import Arm, Armed, Attempted, Due, Hook, Outbox, Tell
 
-__all__ = ["DocumentHistory", "FencedError", "HistoryError", "Leader", "Record", "open_history"]
+__all__ = ["DocumentHistory", "FencedError", "HistoryError", "Hook", "Leader", "Record", "open_history"]
 
 KEY_LIMIT: Final = 512
 NAME_LIMIT: Final = 160
@@ -248,6 +249,36 @@ class DocumentHistory:
             FencedError: another has taken over.
         """
         await self._ask(Resign(scope, epoch))
+
+    # Hooks
+
+    async def arm(self, sender: str, hook: Hook) -> None:
+        """Somebody is to be told when an end is known (outbox.py)."""
+        await self._ask(Arm(sender, hook))
+
+    async def armed(self, identifier: str) -> Hook | None:
+        """Who is to be told of an end that is not known yet; None if nobody is."""
+        hook = await self._ask(Armed(identifier))
+        assert hook is None or isinstance(hook, Hook)
+        return hook
+
+    async def tell(self, sender: str, hook: Hook, scope: str = "", epoch: int = 0) -> None:
+        """Have somebody told of an end, once.
+
+        Raises:
+            FencedError: the leader of this scope is another; nobody is told.
+        """
+        await self._ask(Tell(sender, hook, scope, epoch))
+
+    async def due(self, sender: str, limit: int) -> Outbox:
+        """What is to be told now."""
+        outbox = await self._ask(Due(sender, limit))
+        assert isinstance(outbox, Outbox)
+        return outbox
+
+    async def attempted(self, identifier: str, *, has_heard: bool, due_s: float | None = None) -> None:
+        """It was told, or is to be attempted again at a time, or is given up."""
+        await self._ask(Attempted(identifier, has_heard, due_s))
 
     async def _ask(self, call: Call, *, patient: bool = False) -> Answer:
         if self._is_closed:

@@ -2,7 +2,8 @@
 
 The epoch is a fencing token: it goes up with each new leader, never down, and whatever a leader writes is written in a
 transaction that has seen that its epoch is still the last. So a leader that was stopped, or cut off, writes nothing any
-more once another has taken over, whenever it comes back.
+more once another has taken over, whenever it comes back. An epoch is no lower than the time at which it begins, in Unix
+seconds: those who have seen epochs, nodes and consumers, may see those of a history that was made anew.
 
 Nobody's clock is compared with another's. A leader raises its beat again and again; one that stands by watches that on
 its own clock, and takes over what it has seen stand still for long enough, if it has not moved meanwhile.
@@ -87,13 +88,13 @@ class WhoLeads:
 Election: TypeAlias = Lead | Beat | Note | Resign | WhoLeads
 
 
-def held(db: Connection, call: Election) -> Leader | FencedError | None:
-    """Carry out a call. The answer to those that only a leader may make is None, or that it is none."""
+def held(db: Connection, call: Election, now_s: float) -> Leader | FencedError | None:
+    """Carry out a call, at a time. The answer to those that only a leader may make is None, or that it is none."""
     match call:
         case WhoLeads():
             return _leader(db, call.scope)
         case Lead():
-            return _lead(db, call)
+            return _lead(db, call, int(now_s))
         case Beat():
             changes: dict[str, object] = {"beat": leaders.c.beat + 1}
         case Note():
@@ -142,7 +143,7 @@ def _leader(db: Connection, scope: str, *, locks: bool = False) -> Leader:
     return Leader(*row) if row is not None else Leader()
 
 
-def _lead(db: Connection, call: Lead) -> Leader:
+def _lead(db: Connection, call: Lead, now_s: int) -> Leader:
     insertion = sqlite.insert(leaders) if db.dialect.name == "sqlite" else postgresql.insert(leaders)
     nobody = {"scope": call.scope, "epoch": 0, "leader": "", "ticket": 0, "beat": 0, "note": b""}
     # Of several that come first at one moment, one makes the line, and the others wait for it here.
@@ -153,7 +154,7 @@ def _lead(db: Connection, call: Lead) -> Leader:
     is_meant = call.instead is not None and (old.epoch, old.beat) == (call.instead.epoch, call.instead.beat)
     if old.name and not is_meant:
         return old
-    new = Leader(old.epoch + 1, call.name, call.ticket, 0, old.note)
+    new = Leader(max(old.epoch + 1, now_s), call.name, call.ticket, 0, old.note)
     changes = {"epoch": new.epoch, "leader": new.name, "ticket": new.ticket, "beat": new.beat}
     db.execute(update(leaders).where(leaders.c.scope == call.scope).values(changes))
     return new

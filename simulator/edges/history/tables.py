@@ -2,7 +2,8 @@
 
     sqlite3 history.sqlite "select * from document_history where entry = 'started'"
 
-documents.py changes the documents, forgetting.py deletes them, leaders.py says who delivers from a queue.
+documents.py changes the documents, forgetting.py deletes them, leaders.py says who delivers from a queue, outbox.py
+what somebody is to be told.
 """
 
 from __future__ import annotations
@@ -82,6 +83,23 @@ leaders = Table(
     sqlite_with_rowid=False,
 )
 """leader: empty after one that has resigned; ticket: of its process; beat: goes up while it lives; note: its own."""
+
+hooks = Table(
+    "document_history_hook",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("sender", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_s", Double, nullable=False),
+    Column("changed_s", Double, nullable=False),
+    CheckConstraint("state IN ('armed', 'due', 'told', 'given up')"),
+    Index("document_history_hook_due", "sender", "state", "due_s"),
+    sqlite_with_rowid=False,
+)
+"""body: what is told; while it is armed, what is known of it already. due_s: of the next attempt, in Unix time."""
 
 
 def migrate(db: Connection, now_s: float) -> None:

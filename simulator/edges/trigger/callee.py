@@ -243,21 +243,30 @@ class Endpoint:
             headers["Content-Type"] = "application/json"
             headers.pop(ENCODING, None)
         headers |= signed(self._access.secrets, call.key, int(time.time()), content)
-        request = self._client.build_request("POST", self._url, content=content, headers=headers)
-        response = await self._client.send(request, stream=True)
-        try:
-            body = bytearray()
-            # Leaving the loop leaves generators of httpx behind; a cancellation ends all of them.
-            with trio.CancelScope() as enough:
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if len(body) > ANSWER_LIMIT_BYTES:
-                        enough.cancel()
-            whole = None if len(body) > ANSWER_LIMIT_BYTES else bytes(body)
-            return Response(response.status_code, response.headers, whole)
-        finally:
-            with trio.CancelScope(shield=True):
-                await response.aclose()
+        return await posted(self._client, self._url, content, headers)
+
+
+async def posted(client: httpx.AsyncClient, url: str, content: bytes, headers: Mapping[str, str]) -> Response:
+    """What a URL answers.
+
+    Raises:
+        httpx.TransportError: no connection, or no answer that can be read.
+    """
+    request = client.build_request("POST", url, content=content, headers=headers)
+    response = await client.send(request, stream=True)
+    try:
+        body = bytearray()
+        # Leaving the loop leaves generators of httpx behind; a cancellation ends all of them.
+        with trio.CancelScope() as enough:
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > ANSWER_LIMIT_BYTES:
+                    enough.cancel()
+        whole = None if len(body) > ANSWER_LIMIT_BYTES else bytes(body)
+        return Response(response.status_code, response.headers, whole)
+    finally:
+        with trio.CancelScope(shield=True):
+            await response.aclose()
 
 
 @asynccontextmanager
@@ -273,24 +282,37 @@ async def endpoint(
     Raises:
         UsageError: it is no URL of HTTP.
     """
+    url_of_http(url)
+    access = access or Access()
+    async with http_client(access.trusted) as client:
+        yield Endpoint(url, client, access, as_json=as_json)
+
+
+def url_of_http(url: str) -> httpx.URL:
+    """A URL that can be posted to.
+
+    Raises:
+        UsageError: it is none.
+    """
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise UsageError(f"{url!r} is no URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise UsageError(f"{url!r} is no URL of HTTP: write http://HOST:PORT/PATH")
-    access = access or Access()
-    trusted = access.trusted or httpx.create_ssl_context()
+    return parsed
+
+
+def http_client(trusted: ssl.SSLContext | None = None) -> httpx.AsyncClient:
+    """What posts. Redirections are not followed, and what the environment says of proxies is not asked."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     headers = {
         "User-Agent": "mqproto",
         "Accept": f"application/json, {PROBLEM_JSON}",
         "Accept-Encoding": "identity",
     }
-    async with httpx.AsyncClient(
-        timeout=None, limits=limits, trust_env=False, headers=headers, verify=trusted
-    ) as client:
-        yield Endpoint(url, client, access, as_json=as_json)
+    trusted = trusted or httpx.create_ssl_context()
+    return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers, verify=trusted)
 
 
 class HttpCallee:

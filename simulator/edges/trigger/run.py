@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
@@ -21,13 +22,23 @@ from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
-from simulator.edges.trigger.callee import Callee, Endpoint, HttpCallee, PythonCallee, endpoint
+from simulator.edges.trigger.callee import (
+    Callee,
+    Endpoint,
+    HttpCallee,
+    PythonCallee,
+    endpoint,
+    http_client,
+    url_of_http,
+)
 from simulator.edges.trigger.detection import Detection, scope_of
+from simulator.edges.trigger.hooks import EndHook, Hooks
 from simulator.edges.trigger.leadership import LEASE_S, Leadership, alone, has_ended, lock_of
 from simulator.edges.trigger.named import function
+from simulator.edges.trigger.policy import Policy
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from simulator.edges.trigger.signing import secrets_in
-from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import places
 from simulator.topology.places import Place, host_of
 from simulator.topology.resolve import is_bare
@@ -46,6 +57,8 @@ class Options:
     forward_headers: names of headers that are given to URLs, beside those that always are.
     headers_file: headers for the consumer's URL; for a resolver's if it is of the same server.
     signing_secrets: the same of what requests are signed with.
+    hook: a URL that is told how messages end; empty for none.
+    hook_secrets: what is told is signed with them.
     ca, certificate, key: see access.py.
     as_json: whether URLs get `Call.as_json` and not the body.
     history: the URL of the document history; empty for a file beside the nodes' stores, None for no history.
@@ -63,6 +76,8 @@ class Options:
     forward_headers: tuple[str, ...] = ()
     headers_file: Path | None = None
     signing_secrets: Path | None = None
+    hook: str = ""
+    hook_secrets: Path | None = None
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -105,6 +120,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         is_gone = partial(has_ended, place.directory)
         leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
         log = held.enter_context(LogFile(path))
+        hook = await _hook(held, options, history, scope, node_log(log, owner).bind(queue=local))
         ready = trio.Event()
         trigger = Trigger(
             partial(_connected, place, node, made),
@@ -115,6 +131,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             node_log(log, owner),
             ready.set,
             leadership,
+            hook,
         )
         with trio.open_signal_receiver(*ENDINGS) as signals:
             async with trio.open_nursery() as nursery:
@@ -192,6 +209,22 @@ async def _resolver(held: AsyncExitStack, options: Options) -> Resolver | None:
         asked = await held.enter_async_context(_endpoint(options.resolver, options))
         return HttpResolver(asked)
     return PythonResolver(function(options.resolver, FUNCTION), options.policy.parallel)
+
+
+async def _hook(
+    held: AsyncExitStack,
+    options: Options,
+    history: DocumentHistory | None,
+    queue: str,
+    log: FilteringBoundLogger,
+) -> EndHook | None:
+    if not options.hook or history is None:
+        return None
+    url_of_http(options.hook)
+    secrets = secrets_in(options.hook_secrets) if options.hook_secrets else ()
+    client = await held.enter_async_context(http_client(trusting(options.ca, None, None)))
+    scope = scope_of(queue)
+    return EndHook(Hooks(history, scope, client, log, secrets=secrets), options.hook, queue, scope)
 
 
 def _named_at(place: Place, node: str, policy: Policy) -> Policy:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
@@ -38,9 +37,10 @@ from simulator.edges.trigger.breaker import Breaker, kept, state_in
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
-from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint
+from simulator.edges.trigger.hooks import EndHook
+from simulator.edges.trigger.judgment import IN_DOUBT, Ending, Judge, Waypoint, call_for
 from simulator.edges.trigger.leadership import Leadership
-from simulator.edges.trigger.retries import Retries
+from simulator.edges.trigger.policy import Policy
 from simulator.edges.trigger.schedule import LEASE_LIMIT, Schedule
 from simulator.node.control import RolledBack
 
@@ -48,47 +48,8 @@ PATIENCE_S: Final = 60.0
 """How long one receive waits for a message."""
 PAUSE_S: Final = 0.5
 """Before a node, or a history, that is gone is asked once more."""
-BREAKER_LIMIT: Final = 1_000_000
 RESIGN_S: Final = 2.0
 """How long a trigger that ends takes to say so, at most."""
-CORRELATION: Final = "correlation"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How a trigger treats the messages of its queue.
-
-    error_queue, in_doubt_queue: transactional queues, by any name; empty for none.
-    timeout_s: how long a consumer or resolver may take to answer.
-    stop_s: how much longer those may take that are being asked when the trigger is to stop.
-    group_by: CORRELATION for the unit of order by correlation id, those without one being a unit as well; empty for
-        the whole queue.
-    parallel: how many groups at once.
-    breaker: after how many failures in a row, with one cause, the queue is held (breaker.py); 0 for never.
-    """
-
-    error_queue: str = ""
-    in_doubt_queue: str = ""
-    timeout_s: float = 30.0
-    stop_s: float = 5.0
-    retries: Retries = field(default_factory=Retries)
-    group_by: str = ""
-    parallel: int = 1
-    breaker: int = 5
-
-    def __post_init__(self) -> None:
-        if self.group_by not in ("", CORRELATION):
-            raise UsageError(
-                f"messages cannot be grouped by {self.group_by!r}: by {CORRELATION}, or not at all"
-            )
-        if not self.group_by and self.parallel > 1:
-            raise UsageError(f"{self.parallel} at once would change the order: say how they are grouped")
-        if not 1 <= self.parallel <= LEASE_LIMIT:
-            raise UsageError(f"{self.parallel} groups at once: must be 1 to {LEASE_LIMIT}")
-        if not 0 <= self.breaker <= BREAKER_LIMIT:
-            raise UsageError(f"a breaker after {self.breaker:,} failures: 1 to {BREAKER_LIMIT:,}, 0 for none")
-        if not self.timeout_s > 0:
-            raise UsageError(f"a time-out of {self.timeout_s:g} s: it takes more than 0")
 
 
 class _RollBackError(Exception):
@@ -120,6 +81,7 @@ class Trigger:
         log: gets a line for each waypoint of each message.
         on_ready: called when the node has answered for the first time, or when another trigger leads.
         leadership: whether this one delivers; None if there is no other to ask.
+        hook: is told of all ends.
     """
 
     def __init__(
@@ -132,6 +94,7 @@ class Trigger:
         log: FilteringBoundLogger,
         on_ready: Callable[[], None] = lambda: None,
         leadership: Leadership | None = None,
+        hook: EndHook | None = None,
     ) -> None:
         self._connect = connect
         self._queue = queue
@@ -139,6 +102,7 @@ class Trigger:
         self._policy = policy
         self._log = log.bind(queue=queue)
         self._leadership = leadership or Leadership()
+        self._hook = hook
         self._breaker = self._new_breaker()
         self._judge = Judge(
             consumer,
@@ -158,6 +122,7 @@ class Trigger:
         self._node_is_gone = False
         self._is_ready = False
         self._is_on_hold = False
+        self._is_refused = False
 
     def stop(self) -> None:
         """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
@@ -175,6 +140,8 @@ class Trigger:
             while await self._lead():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._keep_leading)
+                    if self._hook is not None:
+                        nursery.start_soon(self._hook.hooks.run)
                     while not (self._stopping.is_set() or self._judge.is_fenced):
                         await self._serve_node()
                     nursery.cancel_scope.cancel()
@@ -287,6 +254,7 @@ class Trigger:
                     raise _RollBackError
                 ending = await self._judge.decide(message)
                 await self._heed_breaker(ending)
+                ending = await self._told(message, ending)
                 self._carry_out(ending, message, taken)
             broken = None
         except _RollBackError:
@@ -300,7 +268,7 @@ class Trigger:
         except RolledBack as error:
             broken = Waypoint.ROLLED_BACK, str(error)
             if message is None:
-                await self._see_who_leads()
+                await self._see_who_leads(str(error))
         except (UsageError, FormatNameError) as error:
             if ending is None:
                 raise
@@ -315,8 +283,11 @@ class Trigger:
                 held.over.set()
                 self._is_over(message, ending, broken)
 
-    async def _see_who_leads(self) -> None:
-        """The node has handed out nothing, as a later epoch receives: the history knows of that as well."""
+    async def _see_who_leads(self, reason: str) -> None:
+        """The node has handed out nothing, as a later epoch receives: the history knows of that as well.
+
+        If it does not, that is of another history: both have this queue, and somebody has to choose.
+        """
         try:
             await self._leadership.confirm(at_once=True)
         except FencedError:
@@ -324,6 +295,13 @@ class Trigger:
         except HistoryError:
             await self._pause()
         else:
+            if not self._is_refused:
+                self._log.error(
+                    "refused",
+                    reason=f"{reason}; that is a trigger with another history: give both the same, or stop one and "
+                    "start the node again",
+                )
+            self._is_refused = True
             await self._pause()
 
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
@@ -388,6 +366,21 @@ class Trigger:
                 since=datetime.fromtimestamp(held.since_s, UTC).isoformat(timespec="seconds"),
                 next_try_s=round(pause_s, 3),
             )
+
+    async def _told(self, message: ReceivedMessage, ending: Ending) -> Ending:
+        """The same, once the hook is sure to hear of it; else the message stays until it is."""
+        if self._hook is None:
+            return ending
+        copy_in = self._copy_to(ending) if ending.failure else ""
+        try:
+            await self._hook.ended(call_for(message), ending, copy_in, self._leadership.epoch)
+        except HistoryError as error:
+            self._judge.history_is_away = True
+            return ending._replace(waypoint=Waypoint.ROLLED_BACK, reason=str(error), failure="")
+        except FencedError as error:
+            self._judge.fence()
+            return ending._replace(waypoint=Waypoint.UNSETTLED, reason=str(error), failure="")
+        return ending
 
     def _carry_out(self, ending: Ending, message: ReceivedMessage, taken: Taken) -> None:
         """Have the transaction end so.

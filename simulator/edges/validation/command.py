@@ -73,6 +73,31 @@ def gateway(
         typer.Option(help="A TOML file of bearer tokens, the queues that each opens, and whose ids it uses."),
     ] = None,
     forward_header: ForwardOption = None,
+    callback: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Tell this URL how each message with an id ends, if its producer names nobody.",
+            show_default=False,
+        ),
+    ] = "",
+    callback_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--callback-host",
+            metavar="HOST[:PORT]",
+            help="Producers may name URLs there that are told, in the header MQ-Callback. Any number of times.",
+            show_default=False,
+        ),
+    ] = None,
+    callback_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--callback-secrets",
+            help="A file of secrets, whsec_... each: what is told is signed by the rules of Standard Webhooks.",
+            show_default=False,
+        ),
+    ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
     ] = 0,
@@ -128,6 +153,9 @@ def gateway(
         tokens=tokens,
         rate=rate,
         forward_headers=tuple(forward_header or ()),
+        callback=callback,
+        callback_hosts=tuple(callback_host or ()),
+        callback_secrets=callback_secrets,
         connections=connections,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
@@ -259,6 +287,22 @@ def trigger(
     at_least_once: Annotated[
         bool, typer.Option("--at-least-once", help="Look for no duplicates: every delivery is attempted.")
     ] = False,
+    hook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Tell this URL how each message ends: processed, failed or in doubt; JSON, until it is heard.",
+            show_default=False,
+        ),
+    ] = "",
+    hook_secrets: Annotated[
+        Path | None,
+        typer.Option(
+            "--hook-secrets",
+            help="The same as --signing-secrets for what --hook is told.",
+            show_default=False,
+        ),
+    ] = None,
     lease_s: Annotated[
         float,
         typer.Option(
@@ -289,9 +333,8 @@ def trigger(
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
     """
-    from simulator.edges.trigger.retries import Retries
+    from simulator.edges.trigger.policy import Policy, Retries
     from simulator.edges.trigger.run import Options, serve
-    from simulator.edges.trigger.trigger import Policy
 
     if supervised:
         end_with_input()
@@ -308,7 +351,7 @@ def trigger(
         "--certificate": certificate or key,
     }
     for option, value in for_urls.items():
-        if value and not (url or "://" in resolver):
+        if value and not (url or "://" in resolver or (hook and option == "--ca")):
             raise UsageError(f"{option} is for URLs: leave it out where a function is called")
     if as_json and not url:
         raise UsageError("--json is what a URL gets: a function has `call.content` and `call.as_json()`")
@@ -316,6 +359,10 @@ def trigger(
         raise UsageError("--no-history uses none and --history names one: choose one")
     if at_least_once and (history or resolver):
         raise UsageError("--at-least-once looks for no duplicates: leave --history and --resolver out")
+    if hook and (no_history or at_least_once):
+        raise UsageError("--hook needs the document history: leave --no-history and --at-least-once out")
+    if hook_secrets and not hook:
+        raise UsageError("--hook-secrets sign what a URL is told: name it with --hook")
     options = Options(
         url=url,
         function=call,
@@ -323,6 +370,8 @@ def trigger(
         error_field=error_field,
         headers_file=headers_file,
         signing_secrets=signing_secrets,
+        hook=hook,
+        hook_secrets=hook_secrets,
         ca=ca,
         certificate=certificate,
         key=key,

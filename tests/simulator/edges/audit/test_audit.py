@@ -28,8 +28,8 @@ from simulator.edges.history.documents import Documents, Finish, Look
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.retries import Retries
-from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.edges.trigger.policy import Policy, Retries
+from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse, places
 from tests.simulator.gateways import gateway
 from tests.simulator.running import running, until

@@ -26,8 +26,8 @@ from simulator.edges.failed.failures import note_of
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.retries import Retries
-from simulator.edges.trigger.trigger import CORRELATION, Policy, Trigger
+from simulator.edges.trigger.policy import CORRELATION, Policy, Retries
+from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse, places
 from tests.simulator.running import Log, running_with_client, until
 from tests.simulator.typed import COMMAND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from simulator.client import Client, Reject, connect
 from simulator.edges.gateway.fullness import Fullness
 from simulator.topology import Topology, parse
+from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import gateway
 from tests.simulator.running import Log, running, until
 
@@ -69,11 +71,11 @@ class Both:
         return found
 
 
-async def both(held: AsyncExitStack, topology: Topology, folder: Path) -> Both:
+async def both(held: AsyncExitStack, topology: Topology, folder: Path, **options: Any) -> Both:
     log = Log()
     for name in ("near", "far"):
         await held.enter_async_context(running(topology, name, folder))
-    producer = await held.enter_async_context(gateway(topology, folder, log, node="near"))
+    producer = await held.enter_async_context(gateway(topology, folder, log, node="near", **options))
     far = await held.enter_async_context(connect(topology, "far", folder))
     return Both(producer, far, log)
 
@@ -129,6 +131,46 @@ async def test_what_is_refused_or_deleted_is_a_dead_letter_and_says_why(
             ]
         assert deleted in {str(letter.id) for letter in dead}
         assert len(dead) == 3
+
+
+async def test_a_producer_has_a_url_of_his_told_how_his_message_ended(
+    topology: Topology, tmp_path: Path
+) -> None:
+    """What it is told is what he could have asked for. Whoever names no host that the operator allows is refused."""
+    told, ours = HttpConsumer(), HttpConsumer()
+    secrets = tmp_path / "secrets"
+    secrets.touch(0o600)
+    secrets.write_text(f"whsec_{'A' * 32}\n")
+    async with listening(told), listening(ours), AsyncExitStack() as held:
+        host = httpx.URL(told.url).netloc.decode()
+        options = {"callback": ours.url, "callback_hosts": (host,), "callback_secrets": secrets}
+        all_ = await both(held, topology, tmp_path, **options)
+        named = {"MQ-Callback": told.url}
+        message = await all_.post("one", b"x", "orders", **named)
+        await all_.post("two", body=b"y")
+        await all_.far.receive("orders", limit=2)
+        await all_.until("two", "received")
+        await all_.post("three", b"x", "orders", **named)
+        await until(partial(all_.far.peek, "orders"))
+        await all_.far.purge("orders")
+        await all_.log.at_least(3, "told")
+        trails = [await all_.trail(key) for key in ("one", "two", "three")]
+        refusals = []
+        for headers in (
+            {"Idempotency-Key": "four", "MQ-Callback": ours.url},
+            {"Idempotency-Key": "four", "MQ-Callback": "http://169.254.169.254/latest/meta-data/"},
+            {"Idempotency-Key": "four", "MQ-Callback": told.url, "MQ-Admin-Queue": r"near%5Cown"},
+            {"MQ-Callback": told.url},
+        ):
+            answer = await all_.producer.post("/queues/orders/messages", content=b"x", headers=headers)
+            refusals.append((answer.status_code, answer.json()["code"]))
+        assert await all_.far.receive("orders", timeout_s=0) == []
+    assert [json.loads(body) for body in told.bodies] == [trails[0], trails[2]]
+    assert [json.loads(body) for body in ours.bodies] == [trails[1]]
+    assert [trail["state"] for trail in trails] == ["received", "received", "dead-letter"]
+    assert told.seen[0].headers["webhook-id"] == f"{message}/ended"
+    assert told.seen[0].headers["webhook-signature"].startswith("v1,")
+    assert refusals == [(400, "bad-header")] * 4
 
 
 async def test_a_full_queue_far_away_loses_nothing(topology: Topology, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
@@ -25,6 +25,7 @@ from mqproto.wire import Guid
 from simulator.base.log import node_log
 from simulator.base.randomness import chance
 from simulator.client import InDoubt, MessageId, NodeUnreachable
+from simulator.edges.gateway.confirmations import ENDS
 from simulator.edges.gateway.gateway import (
     Accepted,
     Gateway,
@@ -36,7 +37,7 @@ from simulator.edges.gateway.gateway import (
     scope_of,
 )
 from simulator.edges.gateway.refusals import MEANINGS, Code, Refusal
-from simulator.edges.history.history import HistoryError, Record
+from simulator.edges.history.history import HistoryError, Hook, Record
 from simulator.topology import load
 from tests.simulator.running import Log
 
@@ -68,6 +69,9 @@ class Storage:
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
         self.records: dict[tuple[str, str], Record] = {}
+        self.armed: list[Hook] = []
+        self.ended: list[str] = []
+        """Of which messages it is seen that they have ended before they were known to be accepted."""
         self.is_away = False
 
     async def begin(self, scope: str, key: str, owner: str) -> Record:
@@ -90,6 +94,11 @@ class Storage:
     async def look(self, scope: str, key: str) -> Record:
         await self._before()
         return self.records.get((scope, key), Record(Entry.ABSENT, "", 0, b""))
+
+    async def arm(self, sender: str, hook: Hook) -> None:
+        await self._before()
+        self.armed.append(hook)
+        await self._after()
 
     async def started_by(self, scope: str, owner: str) -> list[str]:
         await self._before()
@@ -174,8 +183,14 @@ async def a_gateway(
     node: Node, storage: Storage, log: Log | None = None, owner: str = "gateway-1", limit: int = 100
 ) -> AsyncIterator[Gateway]:
     """A gateway as it begins; at the end of the block it dies, whatever is under way."""
+
+    async def on_end(message: str) -> None:
+        storage.ended.append(message)
+
     async with trio.open_nursery() as nursery:
-        gateway = Gateway(node, storage, owner, node_log(log or Log(), owner), nursery, limit=limit)
+        gateway = Gateway(
+            node, storage, owner, node_log(log or Log(), owner), nursery, limit=limit, on_end=on_end
+        )
         yield gateway
         nursery.cancel_scope.cancel()
 
@@ -268,8 +283,10 @@ async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_l
     storage.is_away = False
     async with a_gateway(node, storage) as gateway:
         node.failure = InDoubt("the connection broke")
-        assert await handed_in(gateway, a_message()) is Code.IN_DOUBT
+        asked = replace(a_message(), callback="http://shop.example/ends")
+        assert await handed_in(gateway, asked) is Code.IN_DOUBT
         assert await handed_in(gateway, a_message()) is Code.IN_PROGRESS
+        assert storage.armed == []
     node.failure = None
     async with a_gateway(node, storage) as gateway:
         await gateway.recover(node.ended())
@@ -277,6 +294,21 @@ async def test_what_was_accepted_when_the_gateway_died_is_finished_by_its_next_l
         assert await handed_in(gateway, a_message()) == Accepted(str(MessageId(MANAGER, 1)), duplicate=True)
     assert node.arrived == ["three pieces"]
     assert not node.kept
+    about = b'["destination\\\\orders","order-1","order-1"]'
+    assert storage.armed == [Hook(f"{MessageId(MANAGER, 1)}/ended", "http://shop.example/ends", about)]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_who_waits_for_an_end_that_came_before_the_acceptance_was_known_is_told(
+    node: Node, storage: Storage, is_over: bool
+) -> None:
+    message = str(MessageId(MANAGER, 1))
+    if is_over:
+        storage.records[ENDS, message] = Record(Entry.COMPLETED, "", 1, b"")
+    async with a_gateway(node, storage) as gateway:
+        await handed_in(gateway, replace(a_message(), callback="http://shop.example/ends"))
+        await gateway.idle()
+    assert storage.ended == [message] * is_over
 
 
 async def test_what_was_begun_and_never_handed_to_the_node_is_new_in_the_next_life(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -23,8 +24,9 @@ from simulator.edges.gateway.run import run_gateway
 from simulator.edges.history.history import HistoryError
 from simulator.topology import Topology, load
 from tests.memory import memory_folder
+from tests.simulator.consumers import HttpConsumer, listening
 from tests.simulator.gateways import NO_ANSWER, GatewayProcess, ask, gateway, options_for, received
-from tests.simulator.running import Log, NodeProcess, running
+from tests.simulator.running import Log, NodeProcess, running, until
 
 KILLS = int(os.environ.get("MQPROTO_GATEWAY_KILLS", "2"))
 """How often somebody is killed in one storm."""
@@ -42,11 +44,13 @@ def topology() -> Topology:
 class Storm:
     """Producers who retry and go away, while two gateways and their node are killed."""
 
-    def __init__(self, topology: Topology, folder: Path, history: str, seed: int, keys: int) -> None:
+    def __init__(
+        self, topology: Topology, folder: Path, history: str, callback: str, seed: int, keys: int
+    ) -> None:
         self.dice = chance(seed, "gateway storm")
         self.node = NodeProcess(topology, "destination", folder)
         self.gateways = [
-            GatewayProcess(options_for(topology, folder, history=history, name=name))
+            GatewayProcess(options_for(topology, folder, history=history, callback=callback, name=name))
             for name in ("first", "second")
         ]
         self.keys = [f"order-{number}" for number in range(keys)]
@@ -117,17 +121,30 @@ class Storm:
 async def test_whoever_is_killed_each_message_arrives_once(
     topology: Topology, tmp_path: Path, history_url: str
 ) -> None:
-    """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them at once."""
-    storm = Storm(topology, tmp_path, history_url, seed=KILLS, keys=12 * KILLS)
-    try:
-        await storm.run(KILLS)
-        found = await received(topology, "destination", tmp_path, "orders")
-    finally:
-        for each in storm.gateways:
-            await each.kill()
-        if storm.node.process is not None:
-            with trio.CancelScope(shield=True):
-                await storm.node.end(signal.SIGKILL)
+    """Message Producer Rules, OSB Rules, Eliminating Duplicates on OSB: all of them at once. And who waits for the ends
+    of messages hears of each."""
+    told = HttpConsumer()
+    async with listening(told):
+        storm = Storm(topology, tmp_path, history_url, told.url, seed=KILLS, keys=12 * KILLS)
+
+        def ends() -> set[tuple[str, str]]:
+            return {(end["id"], end["message"]) for end in map(json.loads, told.bodies)}
+
+        async def all_were_told() -> bool:
+            return len(ends()) == len(storm.keys)
+
+        try:
+            await storm.run(KILLS)
+            found = await received(topology, "destination", tmp_path, "orders")
+            await until(all_were_told)
+        finally:
+            for each in storm.gateways:
+                await each.kill()
+            if storm.node.process is not None:
+                with trio.CancelScope(shield=True):
+                    await storm.node.end(signal.SIGKILL)
+    assert ends() == {(message.body.decode(), str(message.id)) for message in found}
+    assert {json.loads(body)["state"] for body in told.bodies} == {"received"}
     assert Counter(message.body.decode() for message in found) == dict.fromkeys(storm.keys, 1)
     assert storm.told == {message.body.decode(): {str(message.id)} for message in found}
 

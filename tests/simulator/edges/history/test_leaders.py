@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 import psycopg
@@ -18,6 +19,8 @@ from tests.databases import Server
 from tests.simulator.running import until
 
 ORDERS = "trigger/orders"
+opened = partial(open_history, clock=lambda: 0.0)
+"""Epochs from 1."""
 numbers = itertools.count(1)
 
 
@@ -27,7 +30,7 @@ async def test_over_any_calls_of_two_the_last_epoch_alone_writes_and_none_comes_
     history_url: str, data: st.DataObject
 ) -> None:
     scope = f"trigger/{next(numbers)}"
-    async with open_history(history_url) as first, open_history(history_url) as second:
+    async with opened(history_url) as first, opened(history_url) as second:
         both = (first, second)
         led = [0, 0]
         """The epoch in which each of them believes."""
@@ -87,7 +90,7 @@ async def test_of_many_that_would_lead_one_does_and_a_lost_answer_is_asked_for_a
     history_url: str,
 ) -> None:
     leaders = Counter[Leader]()
-    async with open_history(history_url) as first, open_history(history_url) as second:
+    async with opened(history_url) as first, opened(history_url) as second:
 
         async def lead(history: DocumentHistory, ticket: int) -> None:
             for _ in range(2):
@@ -109,7 +112,7 @@ async def test_who_writes_while_another_takes_over_waits_for_that_and_writes_not
     postgresql: Server,
 ) -> None:
     url = postgresql.new_schema()
-    async with open_history(url) as history:
+    async with opened(url) as history:
         await history.lead(ORDERS, "old", 1)
         refused: list[FencedError] = []
 
@@ -137,3 +140,16 @@ async def test_who_writes_while_another_takes_over_waits_for_that_and_writes_not
         assert len(refused) == 1
         assert str(refused[0]) == "another trigger has taken over orders since epoch 1"
         assert (await history.look(ORDERS, "id")).entry is Entry.ABSENT
+
+
+async def test_a_history_that_was_made_anew_has_later_epochs(new_sqlite_url: Callable[[], str]) -> None:
+    """Nodes and consumers have seen those of the one before."""
+    now_s, epochs = 1_800_000_000.0, []
+    for url in (new_sqlite_url(), new_sqlite_url()):
+        async with open_history(url, clock=partial(float, now_s)) as history:
+            for ticket in (1, 2, 3):
+                leader = await history.lead(ORDERS, "trigger", ticket, await history.who_leads(ORDERS))
+                epochs.append(leader.epoch)
+        now_s += 60
+    assert epochs == sorted({*epochs})
+    assert len(epochs) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.simulator.running import Log
 
 SCOPE = "trigger/orders"
 LEASE_S = 10.0
+opened = partial(open_history, clock=lambda: 0.0)
+"""Epochs from 1."""
 
 
 class Standing:
@@ -37,7 +40,7 @@ async def test_a_leader_that_beats_is_left_alone_and_one_that_does_not_is_follow
     idle_clock: trio.testing.MockClock, new_sqlite_url: Callable[[], str]
 ) -> None:
     url = new_sqlite_url()
-    async with open_history(url) as ours, open_history(url) as theirs:
+    async with opened(url) as ours, opened(url) as theirs:
         first, second = Standing(ours, "first"), Standing(theirs, "second")
         assert await first.lead() == 1
         epochs = []
@@ -68,7 +71,7 @@ async def test_who_is_gone_for_certain_or_has_resigned_is_not_waited_for(
     history_url: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     autojump_clock.autojump_threshold = float("inf")  # No time passes at all.
-    async with open_history(history_url) as history:
+    async with opened(history_url) as history:
         assert await Standing(history, "killed").lead() == 1
         assert await Standing(history, "killed").lead() == 2, "its next life"
         second = Standing(history, "second", "killed")
@@ -85,7 +88,7 @@ async def test_a_process_that_was_stopped_asks_before_it_calls_anybody(
     history_url: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     autojump_clock.autojump_threshold = float("inf")
-    async with open_history(history_url) as history:
+    async with opened(history_url) as history:
         first = Standing(history, "first")
         await first.lead()
         await Standing(history, "second", "first").lead()

@@ -253,7 +253,7 @@ async def test_an_outage_is_told_by_explain_and_audit_and_outlives_the_trigger(
             assert await ended(trigger, signal.SIGTERM) == 0
     first, second = opened()
     assert (first["since"], first["reason"]) == (second["since"], second["reason"])
-    assert (found["leader"], found["epoch"], found["has_ended"]) == ("desk trigger", 2, False)
+    assert (found["leader"], found["has_ended"]) == ("desk trigger", False)
     assert found["held"]["failures"] == 1
     assert consumer.bodies == [b"one"]
 
@@ -424,6 +424,12 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--call", "json:dumps", "--error-queue", r"desk\plain"), "name a transactional queue"),
         (("--call", "json:dumps", "--error-queue", r"desk\nowhere"), "nowhere"),
         (("--call", "json:dumps", "--history", "mysql://somewhere"), "no document history is kept"),
+        (
+            ("--call", "json:dumps", "--hook", "http://127.0.0.1:9", "--no-history"),
+            "--hook needs the document history",
+        ),
+        (("--call", "json:dumps", "--hook", "shop.example"), "is no URL of HTTP"),
+        (("--call", "json:dumps", "--hook-secrets", "s"), "name it with --hook"),
     ],
 )
 def test_misuse_is_one_line_that_says_what_to_do(

@@ -36,10 +36,11 @@ from simulator.edges.trigger.callee import (
     endpoint,
 )
 from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.hooks import EndHook
 from simulator.edges.trigger.judgment import call_for
+from simulator.edges.trigger.policy import Policy, Retries
 from simulator.edges.trigger.resolver import PythonResolver, Resolver
-from simulator.edges.trigger.retries import Retries
-from simulator.edges.trigger.trigger import Policy, Trigger
+from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse
 from tests.simulator.consumers import DROP, ERROR, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.running import Log, NodeProcess, running_with_client
@@ -109,11 +110,12 @@ class Start:
         queue: str = "orders",
         log: Log | None = None,
         patience_s: float = 10,
+        hook: EndHook | None = None,
     ) -> Log:
         log = log or Log()
         detection = Detection("orders", "trigger", history, resolver, enabled=detects)
         opened = partial(self._connect, patience_s=patience_s)
-        trigger = Trigger(opened, queue, consumer, detection, policy, node_log(log, "trigger"))
+        trigger = Trigger(opened, queue, consumer, detection, policy, node_log(log, "trigger"), hook=hook)
         self.triggers.append(trigger)
         self._nursery.start_soon(trigger.run)
         return log
