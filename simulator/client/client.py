@@ -161,6 +161,8 @@ class Taken(list[ReceivedMessage]):
     def __init__(self, messages: Iterable[ReceivedMessage]) -> None:
         super().__init__(messages)
         self.drafts: list[tuple[str, Draft]] = []
+        self.sent: list[MessageId] = []
+        """After the commit: the identifiers of what was sent with it, in order; each copy for itself."""
 
     def send(self, destination: str, draft: Draft) -> None:
         """Send a transactional message together with the commit: both happen, or neither.
@@ -360,7 +362,7 @@ class Client:
             settlement, drafts = Settlement.COMMIT, taken.drafts
         if lease.messages:
             try:
-                await self._settle(lease, settlement, drafts)
+                taken.sent = await self._settle(lease, settlement, drafts)
             except (UsageError, FormatNameError, StoreError):
                 await self._roll_back(lease)
                 raise
@@ -523,7 +525,8 @@ class Client:
         settlement: Settlement,
         drafts: Sequence[tuple[str, Draft]] = (),
         tag: bytes = b"",
-    ) -> None:
+    ) -> list[MessageId]:
+        """End a transaction; the identifiers of what was sent with it."""
         if self._exchange.connection_count != lease.connection:
             raise RolledBack(
                 f"the connection to node {self.node} broke within the transaction: its messages are where they were"
@@ -539,7 +542,8 @@ class Client:
             if not pending.answered.is_set():
                 self._exchange.forgo(pending)
                 raise
-        self._exchange.outcome(pending)
+        sent: control.Sent = self._exchange.outcome(pending)
+        return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
     async def _roll_back(self, lease: _Lease) -> None:
         """Give them back; if that cannot be asked for, the end of the connection does it."""
