@@ -67,6 +67,8 @@ class Evidence:
     copied: why a copy of it is in a queue of some store: what an error queue has.
     ends: by its names, the class of the acknowledgment with which its way ended.
     has_letter, waits, on_its_way: whether some store has it as a dead letter, in its queue, or to be sent.
+    retained: whether its sender has it still, and knows that its destination has it.
+    destination_is_here: whether the store was read in which it is then.
     removals, deeds: what was taken away that had failed; and what operators did, by what its name was there.
     """
 
@@ -83,6 +85,8 @@ class Evidence:
     has_letter: bool = False
     waits: bool = False
     on_its_way: bool = False
+    retained: bool = False
+    destination_is_here: bool = True
     removals: list[Removal] = field(default_factory=list)
     deeds: dict[str, Deed] = field(default_factory=dict)
 
@@ -112,7 +116,9 @@ class Evidence:
 
     def found(self, kind: QueueKind | None, queue: str) -> None:
         """Some store has it."""
-        if kind is not QueueKind.LOCAL:
+        if kind is QueueKind.FINAL:
+            self.retained = True
+        elif kind is not QueueKind.LOCAL:
             self.on_its_way |= kind is not QueueKind.ORDER
         elif queue in LETTERS:
             self.has_letter = True
@@ -135,7 +141,8 @@ def end_of(known: Evidence) -> End:
         return End.RECEIVED
     if known.waits:
         return End.BEING_PROCESSED if known.started else End.IN_ITS_QUEUE
-    if known.on_its_way:
+    # What its sender retains is its destination's, until the sender hears of its end: that may be on its way.
+    if known.on_its_way or (known.retained and (known.confirmed or not known.destination_is_here)):
         return End.ON_ITS_WAY
     if taken is not None:
         by_operator: dict[Deed | None, End] = {Deed.RESOLVED: End.RESOLVED, Deed.ERASED: End.ERASED}

@@ -16,8 +16,7 @@ from typing import Final
 from mqproto.base.errors import WireFormatError
 from mqproto.edge.exactlyonce import Entry
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import MessageClass, UserMessage, message_identifier
-from mqproto.wire.glance import identifier_of
+from mqproto.wire import FinalAckBody, MessageClass, UserMessage, acknowledgment_in, message_identifier
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.command.story import Step, logs_in, steps_in
@@ -122,6 +121,8 @@ class _Reader:
                 except WireFormatError as error:
                     unknown.not_whole.append(f"{node}: a packet in {stored.queue}: {error}")
             self._read_history()  # What has ended meanwhile is in no store any more.
+            for known in self._answered.values():
+                known.destination_is_here = known.queue.partition("\\")[0] not in unknown.not_here
             audit = Audit(self._answered, unknown)
             if not audit.counted()[End.UNACCOUNTED]:
                 break
@@ -202,11 +203,13 @@ class _Reader:
         return iter(()) if self._history is None else self._history.everything(scope)
 
     def _find(self, node: str, stored: Exported) -> None:
-        known = self._called.get(str(MessageId(*identifier_of(stored.packet))))
-        if known is not None:
-            known.found(stored.kind, stored.queue)
-            return
         message = ReceivedMessage(stored.packet)
+        name = str(message.id)
+        if (known := self._called.get(name)) is not None:
+            known.found(stored.kind, stored.queue)
+            if stored.queue in LETTERS:
+                known.ends.setdefault(name, message.message_class)
+            return
         properties = message.record.properties
         if properties.message_class and stored.queue not in LETTERS:
             self._confirm(message.record)
@@ -222,9 +225,13 @@ class _Reader:
                 one.copied = note.failure
 
     def _confirm(self, record: UserMessage) -> None:
-        """An acknowledgment that the gateway has not taken yet."""
-        about = message_identifier.decode(record.properties.correlation_id)
-        name = str(MessageId(about.queue_manager_guid, about.ordinal))
+        """An acknowledgment that the gateway has not taken yet, or one for the sender that is on its way."""
+        body = acknowledgment_in(record)
+        if isinstance(body, FinalAckBody):
+            name = str(MessageId(body.source_guid, body.message_id))
+        else:
+            about = message_identifier.decode(record.properties.correlation_id)
+            name = str(MessageId(about.queue_manager_guid, about.ordinal))
         known, number = self._called.get(name), record.properties.message_class
         if known is not None and number in MessageClass._value2member_map_:
             known.ends[name] = MessageClass(number).name
