@@ -389,6 +389,13 @@ class Client:
         answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
         return answer
 
+    async def scrub(self) -> None:
+        """Have nothing in the files of the node's store of messages that have left it.
+
+        It takes about as long as a backup of the store; the node goes on meanwhile.
+        """
+        await self._exchange.ask(Operation.SCRUB, control.Nothing())
+
     async def pause(self, queue: str) -> None:
         """Send nothing more to a queue, or to a node, until `resume`; it stays so over restarts."""
         await self._exchange.ask(Operation.HOLD, control.Hold(queue, True))

@@ -74,6 +74,7 @@ class Journal:
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}
         """By identifier, the numbers of operations without an outcome."""
+        self._has_leftovers = True
         self._birth: bytes
         [(self.invoker, self._node, self._following, self._birth)] = db.execute(
             "SELECT name, node, following, birth FROM invoker"
@@ -149,6 +150,7 @@ class Journal:
                     numbers[identifier] = number
                     following = number + 1
                 self._db.execute("UPDATE invoker SET following = ?", (following,))
+            self._has_leftovers = True
             # Only what is on disk counts; more may have ended meanwhile.
             self._numbers |= numbers
             self._following = following
@@ -180,6 +182,23 @@ class Journal:
     def forget(self, tags: Iterable[bytes]) -> None:
         """The outcomes of operations with these tags are of no interest any more; they go with the next commit."""
         self._forgotten += ((tag,) for tag in tags)
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether nothing is under way, and its files may have messages still whose outcome is known."""
+        return self._has_leftovers and not self._numbers
+
+    def scrub(self) -> None:
+        """Nothing is in its files any more of operations whose outcome is known, but for tags and outcomes.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self.flush()
+        with self._lock, explained(self.path, JOURNAL_ADVICE):
+            # What is deleted is overwritten in the file; SQLite's log has it until it begins anew.
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            self._has_leftovers = bool(self._numbers or self._ended)
 
     def flush(self) -> None:
         """Put on disk what may have waited.
@@ -242,6 +261,8 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
     db.execute("PRAGMA synchronous = FULL").close()
     db.execute("PRAGMA fullfsync = ON").close()
+    # By default in some builds of SQLite and not in others.
+    db.execute("PRAGMA secure_delete = ON").close()
     db.execute("BEGIN EXCLUSIVE")
     [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
     [(layout,)] = db.execute("PRAGMA user_version").fetchall()

@@ -65,9 +65,26 @@ class Deeds:
         try:
             self._write(deed, failures, reason, names)
         except OSError as error:
-            raise UsageError(
-                f"{self._path} cannot be written ({error.strerror}), and who did what would not be known: make room"
-            ) from None
+            raise self._unwritten(error) from None
+
+    def gone(self, message: str, queue: str, reason: str) -> None:
+        """The same of a message that was erased, and of which no queue had anything.
+
+        Raises:
+            UsageError: it cannot be.
+        """
+        try:
+            with LogFile(self._path) as file:
+                facts = {"reason": reason} if reason else {}
+                node_log(file, WHO).info(Deed.ERASED.value, message=message, queue=queue, **facts)
+                file.sync()
+        except OSError as error:
+            raise self._unwritten(error) from None
+
+    def _unwritten(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"{self._path} cannot be written ({error.strerror}), and who did what would not be known: make room"
+        )
 
     def _write(self, deed: Deed, failures: Iterable[Failure], reason: str, names: list[MessageId]) -> None:
         with LogFile(self._path) as file:

@@ -117,6 +117,20 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
     return await _for_each_part(place, history, failures, for_good)
 
 
+async def take_out(place: Place, failures: Iterable[Failure]) -> int:
+    """Take messages out of their queues for good; how many.
+
+    Raises:
+        As for `retry`.
+    """
+
+    async def out(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+        async with client.transaction(some[0].where, chosen=lies_as(some)):
+            return len(some)
+
+    return await _for_each_part(place, "", failures, out)
+
+
 async def _for_each_part(
     place: Place,
     history: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,8 @@ PATIENCE_S: Final = 5.0
 """A node that is gone for longer is refused to producers at once; before, they wait."""
 AGAIN_S: Final = 0.25
 """How long to wait before the node is looked for again."""
+SCRUB_S: Final = 1.0
+"""How long the journal may have bodies of messages that the node has, once there is a moment without others."""
 
 Ended = list[tuple[Ticket, MessageId | MqprotoError]]
 
@@ -97,6 +100,7 @@ class Outlet:
                         task_status.started()
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._confirmations.take, client)
+                        nursery.start_soon(self._scrub, client)
                         await client.lost()
                         nursery.cancel_scope.cancel()
                 raise NodeUnreachable(f"node {self._node} is gone")
@@ -107,6 +111,16 @@ class Outlet:
             finally:
                 self._client, self.is_connected = None, False
             await trio.sleep(AGAIN_S)
+
+    async def _scrub(self, client: Client) -> None:
+        """Have no body in the journal's files for long once the node has it."""
+        journal = client.journal
+        assert journal is not None
+        while True:
+            await trio.sleep(SCRUB_S)
+            if journal.has_leftovers:
+                with suppress(StoreError):  # Whoever hands in the next message is told.
+                    await trio.to_thread.run_sync(journal.scrub)
 
     async def submit(self, ticket: Ticket, draft: Draft) -> MessageId:
         """`Submitter.submit`."""

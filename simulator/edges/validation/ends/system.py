@@ -11,6 +11,7 @@ import trio
 
 from mqproto.base.errors import MqprotoError
 from simulator.client import Client
+from simulator.edges.erasure.erasing import erase
 from simulator.edges.failed import desk
 from simulator.edges.failed.failures import Chosen, Failure, failures_in
 from simulator.edges.history.history import DocumentHistory
@@ -25,6 +26,8 @@ SENDER, INTERMEDIATE, DESTINATION = "sender", "intermediate", "destination"
 PATIENCE_S: Final = 30.0
 """How long anything may take; what has not happened by then will not."""
 LOOK_S: Final = 0.02
+SMALLEST_BYTES: Final = 64
+"""A body is more than the id that stands in logs as well."""
 LIMIT: Final = 100
 """More messages than there are in any queue."""
 LETTERS: Final = "deadxact"
@@ -86,7 +89,7 @@ class System:
         named = {"Idempotency-Key": key} if key else {}
         answer = await self.producer.post(
             f"/queues/{DESTINATION}%5C{queue}/messages",
-            content=text.encode().ljust(size_bytes),
+            content=text.encode().ljust(max(size_bytes, SMALLEST_BYTES)),
             headers=named | dict(headers or {}),
         )
         if answer.status_code != 200:
@@ -153,6 +156,13 @@ class System:
     async def resolve(self, key: str) -> None:
         """`mqproto failed resolve`."""
         await desk.resolve(self.place, "", [await self.failure(key)], "the shop was called")
+        self.has(Holder.SETTLED, key.encode())
+
+    async def erase(self, key: str) -> None:
+        """`mqproto erase`."""
+        erased = await erase(self.place, "", [key], "a person has asked for it")
+        if not erased.is_whole:
+            raise WayError(f"{key} is not erased: {erased}")
         self.has(Holder.SETTLED, key.encode())
 
 

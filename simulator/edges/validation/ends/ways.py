@@ -197,6 +197,12 @@ async def letter_resolved(system: System, way: str) -> None:
     await system.resolve(way)
 
 
+async def letter_erased(system: System, way: str) -> None:
+    await rejected(system, way)
+    await system.until_state("dead-letter", way, way)  # Until then its sender retains it.
+    await system.erase(way)
+
+
 async def letter_returned(system: System, way: str) -> None:
     await letter_returned_and_waits(system, way)
     await system.receive(way)
@@ -271,6 +277,11 @@ async def copy_taken(system: System, way: str) -> None:
 async def copy_resolved(system: System, way: str) -> None:
     await _failed(system, way, ORDERS, ERRORS)
     await system.resolve(way)
+
+
+async def copy_erased(system: System, way: str) -> None:
+    await _failed(system, way, ORDERS, ERRORS)
+    await system.erase(way)
 
 
 async def retried_and_processed(system: System, way: str) -> None:
@@ -363,6 +374,7 @@ WAYS: Final = (
     Way(too_late_to_be_received, SENDERS, End.DEAD_LETTER, "NACK_RECEIVE_TIMEOUT"),
     Way(letter_taken, PERSON, End.LETTER_TAKEN, "NACK_RECEIVE_REJECTED"),
     Way(letter_resolved, DESK, End.RESOLVED),
+    Way(letter_erased, DESK, End.ERASED),
     Way(letter_returned, PROGRAM, End.RECEIVED),
     Way(letter_returned_and_waits, QUEUE, End.IN_ITS_QUEUE),
     Way(processed, CONSUMER, End.PROCESSED),
@@ -374,6 +386,7 @@ WAYS: Final = (
     Way(in_doubt, "the in-doubt queue", End.IN_IN_DOUBT_QUEUE),
     Way(copy_taken, PERSON, End.COPY_TAKEN, "ACK_RECEIVE"),
     Way(copy_resolved, DESK, End.RESOLVED),
+    Way(copy_erased, DESK, End.ERASED),
     Way(copy_purged, PERSON, End.COPY_TAKEN, "NACK_Q_PURGED"),
     Way(retried_and_processed, CONSUMER, End.PROCESSED),
     Way(retried_and_received, PROGRAM, End.RECEIVED, "", _fails_in_the_shop),
@@ -396,7 +409,7 @@ CUES: Final = {
     **{
         way.name: [Cue.BUSINESS_ERROR]
         for way in WAYS
-        if way.first is not None or way.end in (End.IN_ERROR_QUEUE, End.COPY_TAKEN, End.RESOLVED)
+        if way.first is not None or way.end in (End.IN_ERROR_QUEUE, End.COPY_TAKEN, End.RESOLVED, End.ERASED)
     },
     "attempted-too-often": [Cue.FAIL],
     "refused-without-an-error-queue": [Cue.BUSINESS_ERROR],
