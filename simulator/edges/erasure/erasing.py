@@ -161,35 +161,36 @@ def _find(place: Place, meant: list[_Meant]) -> str:
         one.kept.clear()
     for node, stored in messages_in(place, unknown):
         message = ReceivedMessage(stored.packet)
-        failure = (
-            failure_in(place.topology, node, stored.queue, message)
-            if stored.kind is QueueKind.LOCAL
-            else None
-        )
-        called = {str(message.id), *([failure.id] if failure else [])}
-        key = Envelope.of(message.extension).producer_key
-        is_acknowledgment = bool(message.record.properties.message_class) and stored.queue not in LETTERS
+        is_local = stored.kind is QueueKind.LOCAL
+        failure = failure_in(place.topology, node, stored.queue, message) if is_local else None
         for one in meant:
-            is_it = not called.isdisjoint(one.names)
-            is_copy = failure is not None and key != "" and (key, failure.queue) == (one.key, one.queue)
-            if not (is_it or is_copy) or is_acknowledgment:
+            if not _is_about(one, stored.queue, message, failure):
                 continue
-            if failure is None and stored.queue.endswith(f";{JOURNAL}"):
-                failure = _journaled(node, stored.queue, one, message)
-            if failure is None:
-                where = (
-                    stored.queue
-                    if stored.kind is QueueKind.LOCAL
-                    else "on its way, or waits to hear of its end"
-                )
+            if failure is not None:
+                one.kept.append(failure)
+            elif is_local and stored.queue.endswith(f";{JOURNAL}"):
+                one.kept.append(_journaled(node, stored.queue, one, message))
+            else:
+                where = stored.queue if is_local else "on its way, or waits to hear of its end"
                 reason = (
-                    f"{one.key or one.message} is still at {node}: {where}; it can be erased when that is over, or "
-                    "after `mqproto purge`"
+                    f"{one.key or one.message}, or an acknowledgment that repeats it, is at {node}: {where}; it can be"
+                    " erased when it is not"
                 )
                 continue
-            one.kept.append(failure)
             one.bodies.add(message.body)
     return reason
+
+
+def _is_about(one: _Meant, queue: str, message: ReceivedMessage, failure: Failure | None) -> bool:
+    """Whether a packet has the body of a message: itself, a letter, a copy, or an acknowledgment of a refusal."""
+    if message.record.properties.message_class and queue not in LETTERS:
+        return str(message.correlation) in one.names and bool(message.body)
+    if str(message.id) in one.names:
+        return True
+    if failure is None:
+        return False
+    key = Envelope.of(message.extension).producer_key
+    return failure.id in one.names or (key != "" and (key, failure.queue) == (one.key, one.queue))
 
 
 def _journaled(node: str, where: str, one: _Meant, message: ReceivedMessage) -> Failure:

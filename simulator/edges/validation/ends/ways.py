@@ -148,7 +148,17 @@ async def deleted_on_its_way(system: System, way: str) -> None:
 
 
 async def deleted_at_the_intermediate(system: System, way: str) -> None:
-    """Without a transaction, as its sender would send it again otherwise."""
+    """Without a transaction it was the intermediate's."""
+    await _deleted_there(system, way)
+
+
+async def deleted_at_the_intermediate_and_sent_again(system: System, way: str) -> None:
+    """With one it is its sender's until the destination has it."""
+    await _deleted_there(system, way)
+    await system.receive(way)
+
+
+async def _deleted_there(system: System, way: str) -> None:
     await system.intermediate.pause("destination")
     await system.post(way, way, way)
 
@@ -369,6 +379,7 @@ WAYS: Final = (
         End.DEAD_LETTER,
         "NACK_DELETED",
     ),
+    Way(deleted_at_the_intermediate_and_sent_again, PROGRAM, End.RECEIVED),
     Way(queue_full, SENDERS, End.DEAD_LETTER, "NACK_Q_EXCEED_QUOTA"),
     Way(too_late_for_its_queue, SENDERS, End.DEAD_LETTER, "NACK_REACH_QUEUE_TIMEOUT"),
     Way(too_late_to_be_received, SENDERS, End.DEAD_LETTER, "NACK_RECEIVE_TIMEOUT"),

@@ -14,12 +14,15 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
+from mqproto.messages.drafts import Draft
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
 from simulator.client import Client, Reject, connect
 from simulator.client.envelope import FailureNote
 from simulator.edges.audit.ends import End, end_of
 from simulator.edges.audit.reading import audited
+from simulator.edges.erasure import erasing
 from simulator.edges.erasure.erasing import erase
+from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.trigger.errorcopy import copy_for
 from simulator.storage import Limits, Store
 from simulator.topology import Topology, parse, places
@@ -40,6 +43,12 @@ journal = true
 transactional = true
 [[link]]
 between = ["near", "far"]
+"""
+ONE: Final = """
+[node.far]
+[node.far.queue.orders]
+transactional = true
+[node.far.queue.told]
 """
 SIZES: Final = {"received": 40, "rejected": 3_000, "failed": 100_000, "waits": 5_000}
 PROBE_BYTES: Final = 32
@@ -167,6 +176,32 @@ async def test_a_node_that_does_not_run_has_its_store_written_anew_by_the_comman
     assert files_with(tmp_path, body) == []
     async with running_with_client(topology, "far", tmp_path) as far:
         assert [message.id for message in await far.receive("orders")] == [kept]
+
+
+async def test_an_acknowledgment_that_repeats_a_body_is_in_the_way_until_somebody_has_received_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "PATIENCE", 1)
+    topology, body = parse(ONE, "far.toml").with_free_ports(), body_of("rejected")
+    place = Place(topology, tmp_path)
+    async with running_with_client(topology, "far", tmp_path) as far:
+        asks = Draft(
+            body=body,
+            transactional=True,
+            journal_negative=True,
+            admin_queue="told",
+            acknowledgments=FULL_RECEIVE,
+        )
+        [sent] = await far.send_many("orders", [asks])
+        async with far.transaction("orders"):
+            raise Reject
+        await until(partial(far.peek, "told"))
+        with pytest.raises(UsageError, match=r"or an acknowledgment that repeats it, is at far: told"):
+            await erase(place, "", [str(sent)], "")
+        await far.receive("told")
+        done = await erase(place, "", [str(sent)], "")
+        assert (done.copies, done.is_whole) == (1, True)
+        assert files_with(tmp_path, body) == []
 
 
 async def test_a_store_that_is_written_anew_takes_and_gives_messages_meanwhile(tmp_path: Path) -> None:
