@@ -19,7 +19,7 @@ from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import Departure
 from mqproto.turn.waypoints import class_name
 from mqproto.wire import Guid, MessageClass
-from mqproto.wire.glance import identifier_of
+from mqproto.wire.glance import variable_part
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
 from simulator.node.received import MessageId, ReceivedMessage
@@ -81,23 +81,21 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Which of what leaves its queue had failed."""
+    """Which of what leaves its queue had failed. Nearly all has not, and is looked at once, for how it begins."""
     for departure in departures:
-        reason = (
-            RETURNED
-            if departure.message_class == MessageClass.NORMAL
-            else class_name(departure.message_class)
-        )
         is_letter = departure.queue in LETTERS
         for packet in departure.packets:
-            copy = MessageId(*identifier_of(packet))
-            if is_letter:
-                yield Removed(copy, copy, departure.queue, reason, departure.again)
-            elif COPY in packet and (original := _original(packet)) is not None:
-                yield Removed(original, copy, departure.queue, reason, departure.again)
+            if not (is_letter or _is_copy(packet)):
+                continue
+            message = ReceivedMessage(packet)
+            original = message.id if is_letter else message.correlation
+            if original is not None:
+                reason = departure.message_class
+                said = RETURNED if reason == MessageClass.NORMAL else class_name(reason)
+                yield Removed(original, message.id, departure.queue, said, departure.again)
 
 
-def _original(packet: bytes) -> MessageId | None:
-    """The identifier of the message that a trigger has copied; None if this is no copy."""
-    message = ReceivedMessage(packet)
-    return message.correlation if message.extension.startswith(COPY) else None
+def _is_copy(packet: bytes) -> bool:
+    """Whether a trigger has made it, by how its extension begins."""
+    _, extension, *_ = variable_part(packet)
+    return packet.startswith(COPY, extension)
