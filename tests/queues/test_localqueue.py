@@ -472,6 +472,16 @@ def test_what_leaves_is_told_with_its_reason_and_by_what_it_was_replaced() -> No
     assert told == [(MessageClass.NORMAL, ["0"], 77), (MessageClass.ACK_RECEIVE, ["1", "2"], 0)]
 
 
+def test_of_what_memory_alone_has_nothing_is_told_when_it_leaves() -> None:
+    hosted = Hosted()
+    hosted.insert("express", recoverable=False)
+    [express] = hosted.queue.peek(1)
+    assert hosted.queue.take_out(express.key, hosted.writes) is not None
+    hosted.insert("express", recoverable=False)
+    assert hosted.receive() == ["express"]
+    assert hosted.departures == []
+
+
 def test_a_message_is_recalled_wherever_it_is_and_only_once() -> None:
     """The first consumer has the first two, memory the next, and the disk the rest."""
     hosted = a_queue(9, SMALL)
