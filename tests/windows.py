@@ -19,6 +19,7 @@ from mqproto.session import InFlight
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import (
+    Departure,
     QueueKind,
     QueueRow,
     ReadExpired,
@@ -99,6 +100,7 @@ class Alone:
         """The process ends: what was not committed is gone."""
         self.timers = Timers()
         self.writes = PendingWrites(self.timers)
+        self.departures: list[Departure] = []
 
     def stored(self, number: int) -> StoredQueue | None:
         """What the store knows of a queue."""
@@ -109,6 +111,7 @@ class Alone:
         """What is urgent goes to disk, and takes along the rest."""
         writes = self.writes.take(self.now)
         if writes is not None:
+            self.departures += writes.departures
             self.store.commit(writes)
             for key in (*(row.key for row in writes.messages), *(new for _, new, _ in writes.moves)):
                 number, position = divmod(key, message_key(1, 0))

@@ -45,22 +45,23 @@ class DeadLetters:
         chosen = [one for one in kept if wanted is None or one.key in wanted]
         sent = 0
         for one in chosen:
-            if self._send(one, now):
-                queue.take_out(one.key, self._writes)
+            if (again := self._send(one, now)) is not None:
+                queue.take_out(one.key, self._writes, again)
                 sent += 1
         self._queues.stir(queue)
         return sent
 
-    def _send(self, kept: Received, now: Moment) -> bool:
+    def _send(self, kept: Received, now: Moment) -> int | None:
+        """The MessageID of the message that went; None if it has no destination any more."""
         message = decode_message(kept.packet)
         try:
             destination = destination_in(message, self._routes, self._identity)
             if destination is None:
-                return False
-            self._sending.enqueue([(destination, draft_of(message))], now)
+                return None
+            [again] = self._sending.enqueue([(destination, draft_of(message))], now)
         except (UsageError, FormatNameError):
-            return False
-        return True
+            return None
+        return again
 
 
 def draft_of(message: UserMessage) -> Draft:

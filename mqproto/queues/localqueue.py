@@ -15,7 +15,15 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
-from mqproto.turn.effects import UNKNOWN_COUNT, QueueKind, ReadPage, Received, StoredQueue, Waiting
+from mqproto.turn.effects import (
+    UNKNOWN_COUNT,
+    Departure,
+    QueueKind,
+    ReadPage,
+    Received,
+    StoredQueue,
+    Waiting,
+)
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
 from mqproto.turn.waypoints import OFF, Waypoints
@@ -215,6 +223,8 @@ class LocalQueue:
         Of most messages that are received nobody wants to hear; they are not looked at again.
         """
         self._left(handed, writes)
+        if stored := [message.packet for _, message in handed if message.stored]:
+            writes.urgent().departures.append(Departure(self.name, message_class, stored))
         quiet = message_class == MessageClass.ACK_RECEIVE and not self.declaration.journal
         for _, message in handed:
             packet = message.packet
@@ -363,14 +373,20 @@ class LocalQueue:
 
     # Messages that leave unreceived
 
-    def take_out(self, key: int, writes: PendingWrites) -> bytes | None:
-        """One message leaves the queue, if it is in memory: its packet."""
+    def take_out(self, key: int, writes: PendingWrites, again: int = 0) -> bytes | None:
+        """One message leaves the queue, if it is in memory: its packet.
+
+        again: the MessageID of the one that was sent in its place.
+        """
         for lane in self._lanes.values():
             position = key - lane.key(0)
             if 0 < position <= lane.window.last:
                 message = lane.window.forget(position)
                 if message is not None:
                     self._left([Handed(lane, message)], writes)
+                    if message.stored:
+                        left = Departure(self.name, MessageClass.NORMAL, [message.packet], again)
+                        writes.urgent().departures.append(left)
                     return message.packet
         return None
 

@@ -162,6 +162,20 @@ class FinalAckKept(NamedTuple):
     final_queue: int
 
 
+class Departure(NamedTuple):
+    """Messages on disk that leave a local queue together, and why.
+
+    message_class: what an application or an operator did with them, or that their time was over; NORMAL for one that
+        was sent back.
+    again: the MessageID of the one message that was sent in the place of the one that left; 0 if none was.
+    """
+
+    queue: str
+    message_class: int
+    packets: list[bytes]
+    again: int = 0
+
+
 @dataclass(slots=True)
 class Writes:
     """One transaction. The store applies the fields in the order in which they stand here.
@@ -190,6 +204,8 @@ class Writes:
     """By invoker and identifier: the outcome of a numbered operation, None for one that is forgotten."""
     forgotten_invokers: list[bytes] = field(default_factory=list)
     """All of whose outcomes are forgotten."""
+    departures: list[Departure] = field(default_factory=list)
+    """Messages that leave local queues by this, for a shell that writes some of that down; no store keeps them."""
 
     def remove(self, queue: int, first: int, last: int) -> None:
         """Remove the messages of a queue from one position to another, both included."""

@@ -55,6 +55,15 @@ class LogFile(io.TextIOBase):
         self._handler.emit(logging.makeLogRecord({"msg": text.removesuffix("\n")}))
         return len(text)
 
+    def sync(self) -> None:
+        """Have on disk what was written.
+
+        Raises:
+            OSError: it is not.
+        """
+        if self._handler is not None and self._handler.stream is not None:
+            os.fsync(self._handler.stream.fileno())
+
     def close(self) -> None:
         """Nothing more comes. One whose file could not be had is closed as well when it goes."""
         if self._handler is not None:

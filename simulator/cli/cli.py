@@ -41,6 +41,7 @@ from simulator.command.options import (
     run_task,
 )
 from simulator.edges.audit.command import audit
+from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
@@ -338,6 +339,7 @@ app.add_typer(failed.app, name="failed")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)
+app.command()(erase)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
 app.command()(reporting.report)

@@ -456,7 +456,7 @@ def validate(
         list[str] | None,
         typer.Argument(
             metavar="[SCENARIO]...",
-            help="Shipped ones by their names, or .toml files; all that are shipped by default.",
+            help="Shipped ones by their names, `ends`, or .toml files; all but files by default.",
         ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Say what there is, and run none.")] = False,
@@ -465,21 +465,30 @@ def validate(
     """A consumer that fails on cue, and all before it: each stage counted. Status 1 if one is not as expected."""
     from rich.console import Console
 
+    from simulator.edges.validation import ends, validation
     from simulator.edges.validation import validate as running
-    from simulator.edges.validation import validation
+    from simulator.edges.validation.ends.report import show
+    from simulator.edges.validation.ends.running import validate_ends
 
-    chosen = {name: validation.load(name) for name in scenarios or validation.shipped()}
+    names = scenarios or [*validation.shipped(), ends.NAME]
+    chosen = {name: validation.load(name) for name in names if name != ends.NAME}
     if show_list:
         for name, scenario in chosen.items():
             print(f"{name}: {scenario.title} ({scenario.heading})")
+        if ends.NAME in names:
+            print(f"{ends.NAME}: {ends.TITLE} ({ends.HEADING})")
         return DONE
     with Console(stderr=True).status("") as status:
-        outcomes = run_task(partial(running.validate, chosen, status.update))
+        outcomes = run_task(partial(running.validate, chosen, status.update)) if chosen else []
+        report = run_task(partial(validate_ends, status.update)) if ends.NAME in names else None
     if as_json:
-        print_json(validation.as_json(outcomes))
+        print_json([*validation.as_json(outcomes), *([report.as_json()] if report else [])])
     else:
-        validation.show(outcomes)
-    return DONE if all(outcome.holds for outcome in outcomes) else FINDING
+        if outcomes:
+            validation.show(outcomes)
+        if report:
+            show(report)
+    return DONE if all(outcome.holds for outcome in outcomes) and not (report and report.broken) else FINDING
 
 
 def purge(

@@ -79,6 +79,7 @@ class AsyncioClient(PortalClient):
     delete = _asynchronous(Client.delete)
     purge = _asynchronous(Client.purge)
     send_back = _asynchronous(Client.send_back)
+    scrub = _asynchronous(Client.scrub)
     explain = _asynchronous(Client.explain)
     pause = _asynchronous(Client.pause)
     resume = _asynchronous(Client.resume)

@@ -98,6 +98,7 @@ class BlockingClient(PortalClient):
     delete = _blocking(Client.delete)
     purge = _blocking(Client.purge)
     send_back = _blocking(Client.send_back)
+    scrub = _blocking(Client.scrub)
     explain = _blocking(Client.explain)
     pause = _blocking(Client.pause)
     resume = _blocking(Client.resume)

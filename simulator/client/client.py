@@ -180,6 +180,8 @@ class Taken(list[ReceivedMessage]):
     def __init__(self, messages: Iterable[ReceivedMessage]) -> None:
         super().__init__(messages)
         self.drafts: list[tuple[str, Draft]] = []
+        self.sent: list[MessageId] = []
+        """After the commit: the identifiers of what was sent with it, in order; each copy for itself."""
 
     def send(self, destination: str, draft: Draft) -> None:
         """Send a transactional message together with the commit: both happen, or neither.
@@ -402,7 +404,7 @@ class Client:
             settlement, drafts = Settlement.COMMIT, taken.drafts
         if lease.messages:
             try:
-                await self._settle(lease, settlement, drafts)
+                taken.sent = await self._settle(lease, settlement, drafts)
             except (UsageError, FormatNameError, StoreError):
                 await self._roll_back(lease)
                 raise
@@ -428,6 +430,13 @@ class Client:
         """
         answer: Explanation = await self._exchange.ask(Operation.EXPLAIN, control.Explain(subject, limit))
         return answer
+
+    async def scrub(self) -> None:
+        """Have nothing in the files of the node's store of messages that have left it.
+
+        It takes about as long as a backup of the store; the node goes on meanwhile.
+        """
+        await self._exchange.ask(Operation.SCRUB, control.Nothing())
 
     async def pause(self, queue: str) -> None:
         """Send nothing more to a queue, or to a node, until `resume`; it stays so over restarts."""
@@ -565,7 +574,8 @@ class Client:
         settlement: Settlement,
         drafts: Sequence[tuple[str, Draft]] = (),
         tag: bytes = b"",
-    ) -> None:
+    ) -> list[MessageId]:
+        """End a transaction; the identifiers of what was sent with it."""
         if self._exchange.connection_count != lease.connection:
             raise RolledBack(
                 f"the connection to node {self.node} broke within the transaction: its messages are where they were"
@@ -581,7 +591,8 @@ class Client:
             if not pending.answered.is_set():
                 self._exchange.forgo(pending)
                 raise
-        self._exchange.outcome(pending)
+        sent: control.Sent = self._exchange.outcome(pending)
+        return [MessageId(self.manager, ordinal) for ordinal in sent.ordinals]
 
     async def _roll_back(self, lease: _Lease) -> None:
         """Give them back; if that cannot be asked for, the end of the connection does it."""

@@ -122,6 +122,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     queue: where it was, such as `destination\orders`.
     extension: what the original had there, if that was no envelope.
     correlation: the original's correlation id, 20 bytes; empty if it had none.
+    admin_queue, acknowledgments: where its acknowledgments went, a format name, and which; empty and 0 for none.
     """
 
     failure: str
@@ -131,6 +132,8 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     queue: str = ""
     extension: bytes = b""
     correlation: bytes = b""
+    admin_queue: str = ""
+    acknowledgments: int = 0
 
     @classmethod
     def of(cls, extension: bytes) -> FailureNote | None:

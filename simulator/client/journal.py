@@ -194,6 +194,17 @@ class Journal:
         """The outcomes of operations with these tags are of no interest any more; they go with the next commit."""
         self._forgotten += ((tag,) for tag in tags)
 
+    def scrub(self) -> None:
+        """Nothing is in its files any more of operations whose outcome is known, but for tags and outcomes.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self.flush()
+        with self._lock, explained(self.path, JOURNAL_ADVICE):
+            # What is deleted is overwritten in the file; SQLite's log has it until it begins anew.
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
     def flush(self) -> None:
         """Put on disk what may have waited.
 
@@ -255,6 +266,8 @@ def _set_up(path: Path, db: sqlite3.Connection) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE").close()
     db.execute("PRAGMA synchronous = FULL").close()
     db.execute("PRAGMA fullfsync = ON").close()
+    # By default in some builds of SQLite and not in others.
+    db.execute("PRAGMA secure_delete = ON").close()
     db.execute("BEGIN EXCLUSIVE")
     [(application_id,)] = db.execute("PRAGMA application_id").fetchall()
     [(layout,)] = db.execute("PRAGMA user_version").fetchall()

@@ -297,6 +297,7 @@ WORDS: Final[Mapping[str, str]] = {
     "class": "{}",
     "reason": "{}",
     "text": "{}",
+    "again": "it is {} now",
     "next_try_s": "next try in {} s",
     "to": "to {}",
     "key": "producer's id {}",

@@ -67,6 +67,7 @@ class Operation(IntEnum):
     BLOCK = 8
     DECLARED = 9
     PEER = 10
+    SCRUB = 11
     SEND = 32
     SETTLE = 33
     SEND_TOGETHER = 34
@@ -370,6 +371,7 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.BLOCK: Block,
     Operation.PEER: Peer,
     Operation.EXPLAIN: Explain,
+    Operation.SCRUB: Nothing,
     Operation.SEND: Send,
     Operation.RECEIVE: Receive,
     Operation.SETTLE: Settle,
@@ -393,6 +395,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.BLOCK: Blocked,
     Operation.PEER: MetStatus,
     Operation.EXPLAIN: Explanation,
+    Operation.SCRUB: Nothing,
     Operation.SEND: Sent,
     Operation.RECEIVE: Messages,
     Operation.SETTLE: Sent,

@@ -49,6 +49,7 @@ from simulator.node.connection import read_buffer
 from simulator.node.control import QueueWish
 from simulator.node.indoubt import list_in_doubt
 from simulator.node.pings import Pings, ping_port
+from simulator.node.removals import Removals
 from simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.tls import Certificates, Handshakes, certificates_of
@@ -95,6 +96,7 @@ class Node:
         self._repeats = Repeats(directory.routes.is_declared)
         self._room = Room(node.settings.quota_bytes, partial(free_bytes, store.path.parent))
         self._fullness = Fullness(store)
+        self._removals = Removals(store.path, node.name, node.guid)
         self._turns = Turns()
         self._stopping = False
         state = store.load()
@@ -220,7 +222,8 @@ class Node:
     # The hands of carry_out
 
     def commit(self, writes: Writes) -> int:
-        """Put it into the store."""
+        """Put it into the store, once it is written down what had failed and leaves."""
+        self._removals.keep(writes.departures)
         self._store.commit(writes)
         return self._store.size_bytes
 

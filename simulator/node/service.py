@@ -21,6 +21,7 @@ from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, copies
 from mqproto.turn.effects import Delivery, Received, StoredState
+from simulator.base.storeerrors import StoreError
 from simulator.node import control
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
@@ -104,6 +105,7 @@ class Service:
         self._answers: list[tuple[Client, bytes]] = []
         self._clients: set[Client] = set()
         self._places = trio.Semaphore(CLIENT_LIMIT)
+        self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
 
     async def run(
@@ -208,6 +210,21 @@ class Service:
             self.answer(client, control.failed(request, UsageError(f"no answer: {error}")))
         else:
             self.answer(client, control.frame(Operation.DONE, request, explanation))
+
+    def scrub(self, client: Client, request: int) -> None:
+        """An operator wants nothing on disk of what has left; it takes a while."""
+        self._nursery.start_soon(self._scrub, client, request)
+
+    async def _scrub(self, client: Client, request: int) -> None:
+        try:
+            async with self._scrubbing:
+                self.store.settle()
+                await trio.to_thread.run_sync(self.store.overwrite)
+                self.store.overwritten()
+        except StoreError as error:
+            self.answer(client, control.failed(request, UsageError(f"nothing was overwritten: {error}")))
+        else:
+            self.answer(client, control.frame(Operation.DONE, request, control.Nothing()))
 
     # Consumers
 
@@ -415,6 +432,9 @@ class Client:
             case control.Explain(subject, limit):
                 _check_limit(limit)
                 service.explain(self, request.request, subject, limit)
+                return None
+            case control.Nothing() if request.operation == Operation.SCRUB:
+                service.scrub(self, request.request)
                 return None
             case control.Hold(queue, on_hold):
                 service.operators.hold(queue, on_hold=on_hold)

@@ -65,7 +65,7 @@ PRAGMAS: Final = (
     # 4 MiB of SQLite's own log, then its pages move to their places in the file: often, so that it never takes long.
     f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     "cache_size = -16384",
-    # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway.
+    # Some builds wipe what is deleted, with zeros; that costs a tenth, and the log has the bytes anyway (write_anew).
     "secure_delete = OFF",
     # What a REPLACE removes is counted as well.
     "recursive_triggers = ON",
@@ -158,7 +158,7 @@ class Tables:
             self._last_keys = {
                 queue: self._last_key(queue) for (queue,) in self._rows("SELECT queue FROM queue")
             }
-            self._look_at_log()
+            self.look_at_log()
         except BaseException:
             self.leave()
             raise
@@ -233,7 +233,7 @@ class Tables:
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             raise
-        self._look_at_log()
+        self.look_at_log()
 
     def take_over(self, recent: Recent, mark: Mark) -> None:
         """Have all of it on disk here, so that the log can begin anew. It may be here already, all or part.
@@ -466,7 +466,7 @@ class Tables:
         if not is_new and application_id != APPLICATION_ID:
             raise StoreError(f"{self.path}: {ADVICE[sqlite3.SQLITE_NOTADB]}")
         if not is_new and layout == EARLIER_LAYOUT:
-            self._look_at_log()
+            self.look_at_log()
             upgrade(self._files, self.path.resolve(), self.db, self.log_salts)
             self.is_upgraded = True
         elif not is_new and layout != LAYOUT:
@@ -506,7 +506,7 @@ class Tables:
             there = path.name in self._files.names(path.parent)
             return said_by_witness(path, self._files.read(path), self._node) if there else None
 
-    def _look_at_log(self) -> None:
+    def look_at_log(self) -> None:
         """Which of SQLite's logs it is now."""
         with explained_file(self._log_path):
             header = self._files.head(self._log_path, LOG_HEADER_BYTES)
@@ -532,3 +532,17 @@ def messages_of(files: Files, path: Path, message_id: int) -> tuple[sqlite3.Conn
     except BaseException:
         db.close()
         raise
+
+
+def write_anew(db: sqlite3.Connection) -> None:
+    """Have in the tables' files what is in the tables, and nothing of what was.
+
+    Raises:
+        sqlite3.Error: it cannot be done now; nothing has changed.
+    """
+    # On the disk of the tables or another, but not in memory, where a long queue has no room.
+    db.execute("PRAGMA temp_store = FILE").close()
+    db.execute("VACUUM").close()
+    [(is_busy, _, _)] = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if is_busy:
+        raise sqlite3.OperationalError("another program reads it")

@@ -41,7 +41,7 @@ from simulator.base.storeerrors import (
     primary_code,
     sound,
 )
-from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of
+from simulator.storage.base import BUSY_RUNNING_MS, Mark, Tables, messages_of, write_anew
 from simulator.storage.checksums import whole_message
 from simulator.storage.contents import Contents
 from simulator.storage.files import SYSTEM_FILES, Files
@@ -418,6 +418,42 @@ class Store:
         if self._segment is not None and self._usable and self._has_work():
             with self._together, explained(self.path):
                 self._segment_for(Writes())
+
+    # Of what has left nothing stays
+
+    def settle(self) -> None:
+        """Bring all to the tables, and have no log: the next commit begins one.
+
+        Raises:
+            StoreError: the disk fails, or has no room for it just now.
+        """
+        with explained(self.path):
+            self._settle()
+
+    def overwrite(self) -> None:
+        """Write the tables anew, so that nothing is in their files any more of what has left them.
+
+        It takes about as long as a backup, and a disk with room for one. Meanwhile commits go to the log: call it in a
+        thread of its own, after `settle`, and `overwritten` behind it.
+
+        Raises:
+            StoreError: it cannot be done now; nothing has changed.
+        """
+        with explained(self.path), closing(self._files.connect(self.path)) as db:
+            write_anew(db)
+
+    def overwritten(self) -> None:
+        """Have the room in the tables and beside them again that `overwrite` has given free.
+
+        Raises:
+            StoreError: the disk fails.
+        """
+        with explained(self.path):
+            if self._limits.reserve_bytes and not self._reserve.is_missing:
+                self._tables.set_room_aside(self._limits.reserve_bytes // TABLES_PART)
+                self._files.keep_room(self._place)
+            self._tables.look_at_log()
+            self._remember_log()
 
     # The log, and how it gets to the tables
 

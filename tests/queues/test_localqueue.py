@@ -459,6 +459,29 @@ def test_a_message_in_memory_is_taken_out_by_its_key_and_only_once() -> None:
     assert hosted.store.messages == {}
 
 
+def test_what_leaves_is_told_with_its_reason_and_by_what_it_was_replaced() -> None:
+    hosted = Hosted()
+    keys = [hosted.insert(number) for number in range(3)]
+    hosted.commit_all()
+    hosted.queue.take_out(keys[0], hosted.writes, again=77)
+    hosted.receive()
+    told = [
+        (one.message_class, [body_of(packet) for packet in one.packets], one.again)
+        for one in hosted.departures
+    ]
+    assert told == [(MessageClass.NORMAL, ["0"], 77), (MessageClass.ACK_RECEIVE, ["1", "2"], 0)]
+
+
+def test_of_what_memory_alone_has_nothing_is_told_when_it_leaves() -> None:
+    hosted = Hosted()
+    hosted.insert("express", recoverable=False)
+    [express] = hosted.queue.peek(1)
+    assert hosted.queue.take_out(express.key, hosted.writes) is not None
+    hosted.insert("express", recoverable=False)
+    assert hosted.receive() == ["express"]
+    assert hosted.departures == []
+
+
 def test_a_message_is_recalled_wherever_it_is_and_only_once() -> None:
     """The first consumer has the first two, memory the next, and the disk the rest."""
     hosted = a_queue(9, SMALL)

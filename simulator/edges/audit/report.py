@@ -86,4 +86,6 @@ def reason_of(known: Evidence) -> str:
             return known.copied
         case End.DEAD_LETTER | End.LETTER_TAKEN:
             return known.confirmed
+        case End.COPY_TAKEN:
+            return known.removals[-1].reason
     return ""

@@ -15,9 +15,10 @@ from typing import Final
 import msgspec
 import trio
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.client import Client, MessageId, connect
+from simulator.client import Client, MessageId, RolledBack, connect
+from simulator.edges.failed.deeds import Deed, Deeds
 from simulator.edges.failed.failures import Failure, lies_as
 from simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
 from simulator.edges.history.history import DocumentHistory, open_history
@@ -62,23 +63,33 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
         NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
     """
 
+    deeds = Deeds(place.directory)
+
     async def again(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
         if some[0].is_letter:
             return await client.send_back(some[0].where, lies_as(some))
+        deeds.note(Deed.RETRIED, some)
         if documents is not None:
             for failure in some:
                 await documents.reopen(f"trigger/{failure.queue}", key_of(failure))
-        await _send_again(place, client, some)
+        try:
+            names = await _send_again(place, client, some)
+        except (UsageError, FormatNameError, RolledBack):
+            deeds.note(Deed.NOT_RETRIED, some)
+            raise
+        deeds.note(Deed.SENT_AGAIN, some, again=names)
         return len(some)
 
     return await _for_each_part(place, history, failures, again)
 
 
-async def _send_again(place: Place, client: Client, some: list[Failure]) -> None:
+async def _send_again(place: Place, client: Client, some: list[Failure]) -> list[MessageId]:
+    """Send them where they were; what they are called now."""
     async with client.transaction(some[0].where, chosen=lies_as(some)) as taken:
         for failure, message in zip(some, taken, strict=True):
             assert message.id == failure.lies_as, "both are in the order of the queue"
             taken.send(place.name_at(client.node, failure.queue), original_of(message))
+    return taken.sent
 
 
 async def resolve(place: Place, history: str, failures: Iterable[Failure], note: str) -> int:
@@ -92,8 +103,10 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
         As for `retry`.
     """
     said = f"{RESOLVED_BY}: {note}" if note else RESOLVED_BY
+    deeds = Deeds(place.directory)
 
     async def for_good(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+        deeds.note(Deed.RESOLVED, some, reason=note)
         if documents is not None:
             for failure in some:
                 await _settle(documents, failure, said)
@@ -102,6 +115,20 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
         return len(some)
 
     return await _for_each_part(place, history, failures, for_good)
+
+
+async def take_out(place: Place, failures: Iterable[Failure]) -> int:
+    """Take messages out of their queues for good; how many.
+
+    Raises:
+        As for `retry`.
+    """
+
+    async def out(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
+        async with client.transaction(some[0].where, chosen=lies_as(some)):
+            return len(some)
+
+    return await _for_each_part(place, "", failures, out)
 
 
 async def _for_each_part(

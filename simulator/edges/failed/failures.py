@@ -122,7 +122,7 @@ def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tupl
             continue
         message = ReceivedMessage(stored.packet)
         try:
-            failure = _failure(place.topology, node, stored.queue, message)
+            failure = failure_in(place.topology, node, stored.queue, message)
         except WireFormatError as error:
             unknown.not_whole.append(f"{node}: a packet in {stored.queue}: {error}")
             continue
@@ -130,7 +130,8 @@ def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tupl
             yield failure, message
 
 
-def _failure(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Failure | None:
+def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Failure | None:
+    """What has failed, by the dead letter or the copy that lies in a queue of a node; None if it is neither."""
     if where in LETTERS:
         user = message.record.user
         name = destination_from_wire(

@@ -106,7 +106,7 @@ class Outlet:
                     # Before anything is asked for, as that takes a place among those that the node remembers.
                     await recover(self._ended(client))
                     assert client.journal is not None
-                    client.journal.flush()
+                    client.journal.scrub()  # An earlier version had bodies in it.
                     await self._confirmations.prepare(client)
                     self.is_connected = True
                     self._log.info("connected", to=self._node)

@@ -3,7 +3,7 @@
     body, label, body type, application tag, response queue, SID    as they were
     correlation id    the message's identifier, 20 bytes
     extension         JSON: the message's envelope, and beside it `failure`, `reason`, `attempts`, `message`, `queue`,
-                      `correlation`
+                      `correlation`, `admin_queue`, `acknowledgments`
 
 `Envelope.of` and `FailureNote.of` each read their part of it. `original_of` makes the message again.
 """
@@ -33,9 +33,14 @@ class _Both(FailureNote, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
-    """The copy of a message for an error queue. If the body leaves no room for an extension, it has none."""
+    """The copy of a message for an error queue. If the body leaves no room for it, the reason is left out, or all."""
     correlation = message.record.properties.correlation_id
-    note = msgspec.structs.replace(note, correlation=correlation if any(correlation) else b"")
+    note = msgspec.structs.replace(
+        note,
+        correlation=correlation if any(correlation) else b"",
+        admin_queue=message.admin_queue,
+        acknowledgments=message.acknowledgments,
+    )
     envelope = Envelope.of(message.extension)
     is_enveloped = envelope != Envelope()
     if not is_enveloped:
@@ -54,6 +59,8 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         extension = msgspec.json.encode(msgspec.structs.replace(both, reason=note.reason[:fits]))
     record = message.record
     security = SECURITY_BYTES if message.sender_id else 0
+    if len(message.body) + len(extension) + security > ROOM_BYTES:
+        extension = msgspec.json.encode(msgspec.structs.replace(both, reason=""))
     identifier = MessageIdentifier(message.id.manager, message.id.ordinal)
     return Draft(
         body=message.body,
@@ -93,4 +100,6 @@ def original_of(copy: ReceivedMessage) -> Draft:
         response_queue=copy.response_queue,
         sender_id=copy.sender_id,
         journal_negative=True,
+        admin_queue=note.admin_queue,
+        acknowledgments=note.acknowledgments if note.admin_queue else 0,
     )

@@ -55,6 +55,22 @@ def test_what_has_no_outcome_is_there_for_the_next_life(tmp_path: Path) -> None:
         assert list(journal.operated()) == []
 
 
+def test_what_has_an_outcome_can_be_had_out_of_all_its_files(tmp_path: Path) -> None:
+    bodies = b"short, and in a page with others", b"long" * 20_000, b"under way still"
+    with opened(tmp_path / "a.journal") as journal:
+        journal.begin([begun(number, body, b"t") for number, body in enumerate(bodies)])
+        done(journal, 0, 5)
+        done(journal, 1, 6)
+        journal.scrub()
+        written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert [body[-16:] in written for body in bodies] == [False, False, True]
+        done(journal, 2, 7)
+        journal.scrub()
+        written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert bodies[2] not in written
+        assert [operated.result().ordinals for operated in journal.operated()] == [[5], [6], [7]]
+
+
 def test_outcomes_that_were_not_written_yet_are_asked_for_again(tmp_path: Path) -> None:
     """They need no flush of their own: until the next operation begins, the node remembers them."""
     path = tmp_path / "a.journal"

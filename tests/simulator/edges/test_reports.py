@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.client import MessageId
-from simulator.edges.audit.ends import End, Evidence
+from simulator.edges.audit.ends import End, Evidence, Removal
 from simulator.edges.audit.reading import Audit
 from simulator.edges.audit.report import told
 from simulator.edges.failed import report
@@ -17,8 +17,13 @@ from tests.test_readme import console_blocks
 SENDER = guid_from_text("963EBEB9-8A2F-504A-9728-78C61096BF80")
 
 
-def several(count: int, **known: str | bool) -> list[Evidence]:
-    return [Evidence(r"destination\orders", **known) for _ in range(count)]  # type: ignore[arg-type]
+def several(count: int, confirmed: str = "", taken: str = "", **known: str | bool) -> list[Evidence]:
+    ends = {"its name": confirmed} if confirmed else {}
+    removals = [Removal("its name", taken)] if taken else []
+    return [
+        Evidence(r"destination\orders", names=["its name"], ends=ends, removals=removals, **known)  # type: ignore[arg-type]
+        for _ in range(count)
+    ]
 
 
 def test_the_audit_of_the_readme() -> None:
@@ -29,14 +34,14 @@ def test_the_audit_of_the_readme() -> None:
         *several(6, confirmed="ACK_RECEIVE"),
         *several(10, confirmed="NACK_Q_EXCEED_QUOTA", has_letter=True),
         *several(2, confirmed="NACK_Q_PURGED", has_letter=True),
-        *several(1, confirmed="NACK_RECEIVE_REJECTED"),
+        *several(1, confirmed="NACK_RECEIVE_REJECTED", taken="ACK_RECEIVE"),
         *several(9, waits=True),
         *several(3, on_its_way=True),
     ]
     audit = Audit({str(number): one for number, one in enumerate(known)}, Unknown())
     [[shown]] = console_blocks("Who has what was answered 200?")
     assert list(told(audit)) == (shown.output or "").splitlines()
-    audit.answered["7"] = Evidence(r"destination\orders", "order-7")
+    audit.answered["7"] = Evidence(r"destination\orders", "order-7", ["7"])
     audit.unknown.not_here.append("intermediate")
     assert list(told(audit))[-3:] == [
         "    1 unaccounted for",

@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,19 +17,26 @@ import msgspec
 import pytest
 import trio
 
+from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identifier, user_message
 from simulator.base.log import node_log
 from simulator.client import Client, MessageId, ReceivedMessage, Reject, connect
 from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.failed.failures import note_of
+from simulator.edges.audit.ends import End, Evidence, Removal, end_of
+from simulator.edges.failed.deeds import Deed
+from simulator.edges.failed.desk import resolve, retry
+from simulator.edges.failed.failures import Chosen, failures_in, note_of
 from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.stores import Unknown
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
+from simulator.edges.trigger.errorcopy import copy_for
 from simulator.edges.trigger.policy import CORRELATION, Policy, Retries
 from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse, places
+from simulator.topology.places import Place
 from tests.simulator.running import Log, running_with_client, until
 from tests.simulator.typed import COMMAND
 
@@ -222,6 +230,44 @@ async def test_dead_letters_are_on_the_same_desk(desk: Client, topology: Topolog
     shown = await typed.run("show", sent[2])
     assert shown.startswith(f"{sent[2]} for desk\\orders: NACK_RECEIVE_REJECTED, 20")
     assert "body: 2" in shown
+
+
+async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_not_be(
+    desk: Client, topology: Topology, tmp_path: Path
+) -> None:
+    place = Place(topology, tmp_path)
+    for body in (b"one", b"two"):
+        await desk.send("orders", body.ljust(1_000), transactional=True)
+        async with desk.transaction("orders") as taken:
+            note = FailureNote(failure="business error", message=str(taken[0].id), queue=r"desk\orders")
+            taken.send("errors", copy_for(taken[0], note))
+    failures = [failure for failure, _ in failures_in(place, Unknown(), Chosen())]
+    await desk.change("orders", quota_kb=1)
+    with pytest.raises(UsageError):
+        await retry(place, "", failures[:1])
+    await desk.change("orders", quota_kb=0)
+    await retry(place, "", failures[:1])
+    await resolve(place, "", failures[1:], "called the shop")
+    [again] = await desk.receive("orders")
+    lines = [json.loads(line) for line in (tmp_path / "operators.log").read_text("utf-8").splitlines()]
+    first, second = failures
+    assert [(one["event"], one["message"], one.get("again", one.get("reason"))) for one in lines] == [
+        ("retried", first.id, None),
+        ("not-retried", first.id, None),
+        ("retried", first.id, None),
+        ("sent-again", first.id, str(again.id)),
+        ("resolved", second.id, "called the shop"),
+    ]
+    # One that could not be retried was taken by hand, if it is gone; one that was retried is to be found again.
+    gone = Evidence(r"desk\orders", "", [first.id], removals=[Removal("copy", "ACK_RECEIVE")])
+    ends = {deed: end_of(replace(gone, deeds={"copy": deed})) for deed in Deed}
+    assert ends == {
+        Deed.RETRIED: End.UNACCOUNTED,
+        Deed.SENT_AGAIN: End.UNACCOUNTED,
+        Deed.NOT_RETRIED: End.COPY_TAKEN,
+        Deed.RESOLVED: End.RESOLVED,
+        Deed.ERASED: End.ERASED,
+    }
 
 
 async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Path) -> None:

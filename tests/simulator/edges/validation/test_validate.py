@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.edges.validation import ends
 from simulator.edges.validation.validation import load, shipped
 from tests.simulator.typed import in_process
 
@@ -45,4 +46,5 @@ def test_the_list_has_every_scenario_with_its_document(capsys: pytest.CaptureFix
     done = in_process("validate", "--list")
     assert done.status == 0
     lines = [f"{name}: {load(name).title} ({load(name).heading})" for name in shipped()]
+    lines.append(f"{ends.NAME}: {ends.TITLE} ({ends.HEADING})")
     assert done.out.splitlines() == lines

@@ -1,0 +1,61 @@
+"""`mqproto erase`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    DirectoryOption,
+    HistoryOption,
+    JsonOption,
+    TopologyOption,
+    complain,
+    place_of,
+    print_json,
+    run_task,
+)
+
+
+def erase(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MESSAGE|KEY...", help="Messages by their identifiers, or by their producer's ids."
+        ),
+    ],
+    note: Annotated[str, typer.Option("--note", help="Why; the log of operators keeps it.")] = "",
+    history: HistoryOption = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Have the bodies of messages gone that are over, from all files of their nodes. That they were there stays known.
+
+    Identifiers, times, outcomes and checksums are kept. Nodes may run, or not; each store is written anew, which takes
+    as long as a backup. A message that waits or is on its way is refused.
+    """
+    from dataclasses import asdict
+
+    from simulator.edges.erasure.erasing import erase as erased_by
+    from simulator.edges.erasure.erasing import is_journal
+    from simulator.edges.failed.report import counted
+
+    done = run_task(partial(erased_by, place_of(topology, directory), history, names, note))
+    if as_json:
+        print_json(asdict(done))
+    else:
+        print(f"{counted(len(done.messages))} erased, {done.copies} taken out of queues")
+    for name in done.missing:
+        complain(f"nobody knows {name}: `mqproto audit --each` has all that was answered 200")
+    for trouble in done.trouble:
+        complain(f"not written anew: {trouble}")
+    for name in done.left:
+        advice = "its gateway is busy: stop it for a moment" if is_journal(name) else "remove that file"
+        complain(f"{name} has it still: {advice}")
+    return DONE if done.is_whole else FINDING

@@ -1,0 +1,263 @@
+r"""Has the bodies of messages gone, and their trails kept.
+
+Bodies are in the stores of nodes, and for a moment in the journals of gateways. The document history has none: it has
+identifiers, times, outcomes and checksums, and keeps them. A message that is over may still lie in a store as a dead
+letter, as a trigger's copy, or in a journal: these are taken out of their queues. What has left a store is in its files
+until something else is written there, so every store is written anew, also those that the message has only passed
+through. One that is not over is refused: somebody was promised that it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.turn.effects import QueueKind
+from simulator.client import MessageId, NodeUnreachable, ReceivedMessage, connect
+from simulator.client.envelope import Envelope
+from simulator.edges.audit.ends import NOT_OVER, end_of
+from simulator.edges.audit.reading import Audit, audited
+from simulator.edges.failed.deeds import Deed, Deeds
+from simulator.edges.failed.desk import take_out
+from simulator.edges.failed.failures import LETTERS, Failure, failure_in
+from simulator.edges.stores import Unknown, messages_in
+from simulator.storage import Store
+from simulator.storage.files import SYSTEM_FILES
+from simulator.topology import places
+from simulator.topology.places import Place
+
+SEARCHED_BYTES: Final = 12
+"""A shorter body is looked for in no file: it is found everywhere."""
+PIECES: Final = 8
+LONG_BYTES: Final = 256
+"""Of a long body so many pieces are looked for; it is in pages of SQLite's then."""
+READ_BYTES: Final = 2**20
+PATIENCE: Final = 20
+AGAIN_S: Final = 0.25
+JOURNAL: Final = "journal"
+
+
+@dataclass
+class Erased:
+    """What came of it.
+
+    messages: those that were meant, by the identifiers that they had when they were handed in.
+    missing: names that nobody knows.
+    copies: how many dead letters, copies and journaled messages were taken out of their queues.
+    left: files in the folder that have a body still.
+    trouble: stores that could not be written anew, with the reason.
+    """
+
+    messages: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    copies: int = 0
+    left: list[str] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was asked for is gone."""
+        return not (self.missing or self.left or self.trouble)
+
+
+@dataclass
+class _Meant:
+    """One message that is to go.
+
+    names: what it is called and was.
+    """
+
+    message: str
+    key: str
+    queue: str
+    names: set[str]
+    kept: list[Failure] = field(default_factory=list)
+    bodies: set[bytes] = field(default_factory=set)
+
+
+async def erase(place: Place, history: str, names: Collection[str], note: str) -> Erased:
+    """Erase messages, by their identifiers or their producers' ids.
+
+    Args:
+        history: the URL of the document history; empty for the file beside the stores.
+        note: why, for those who ask later.
+
+    Raises:
+        UsageError: one of them is not over, or several have the same id; nothing was erased.
+        NodeUnreachable, RolledBack, InDoubt: a node went away; do the same once more.
+    """
+    erased = Erased()
+    audit = audited(place, history)
+    meant = list(_meant(audit, names, erased))
+    for _ in range(PATIENCE):
+        if not (reason := _find(place, meant)):
+            break
+        await trio.sleep(AGAIN_S)  # A node forgets what its neighbour has in its own time.
+    else:
+        raise UsageError(f"{reason}; nothing was erased")
+    deeds = Deeds(place.directory)
+    for one in meant:
+        if one.kept:
+            deeds.note(Deed.ERASED, one.kept, reason=note)
+        else:
+            deeds.gone(one.message, one.queue, note)
+        erased.messages.append(one.message)
+    erased.copies = await take_out(place, [kept for one in meant for kept in one.kept])
+    for node in place.topology.nodes if meant else ():
+        if trouble := await _scrub(place, node):
+            erased.trouble.append(f"{node}: {trouble}")
+    sought = _pieces({body for one in meant for body in one.bodies})
+    for _ in range(PATIENCE):
+        erased.left = list(_files_with(place.directory, sought))
+        if not any(map(is_journal, erased.left)):
+            break
+        await trio.sleep(AGAIN_S)  # A gateway writes over what its journal has when it has a moment.
+    return erased
+
+
+def is_journal(name: str) -> bool:
+    """Whether a file is a gateway's journal, or its log."""
+    return name.endswith((".journal", ".journal-wal"))
+
+
+def _meant(audit: Audit, names: Iterable[str], erased: Erased) -> Iterator[_Meant]:
+    """The messages by their names; those that nobody has answered 200 by their identifiers alone.
+
+    Raises:
+        UsageError: one of them is not over, or several have the same id.
+    """
+    for name in names:
+        found = [
+            (message, known) for message, known in audit.answered.items() if name in (known.key, *known.names)
+        ]
+        if len(found) > 1:
+            ids = ", ".join(message for message, _ in found)
+            raise UsageError(
+                f"{len(found)} messages have the id {name}: name one of {ids}; nothing was erased"
+            )
+        for message, known in found:
+            if (end := end_of(known)) in NOT_OVER:
+                raise UsageError(
+                    f"{name} is {end}, for {known.queue}: it can be erased when that is over, or after"
+                    f" `mqproto purge '{known.queue}'`; nothing was erased"
+                )
+            yield _Meant(message, known.key, known.queue, set(known.names))
+        if not found:
+            if MessageId.parse(name) is not None:
+                yield _Meant(name, "", "", {name})
+            else:
+                erased.missing.append(name)
+
+
+def _find(place: Place, meant: list[_Meant]) -> str:
+    """See what stores have of these messages; why they cannot be erased, if one waits or is on its way."""
+    unknown, reason = Unknown(), ""
+    for one in meant:
+        one.kept.clear()
+    for node, stored in messages_in(place, unknown):
+        message = ReceivedMessage(stored.packet)
+        is_local = stored.kind is QueueKind.LOCAL
+        failure = failure_in(place.topology, node, stored.queue, message) if is_local else None
+        for one in meant:
+            if not _is_about(one, stored.queue, message, failure):
+                continue
+            if failure is not None:
+                one.kept.append(failure)
+            elif is_local and stored.queue.endswith(f";{JOURNAL}"):
+                one.kept.append(_journaled(node, stored.queue, one, message))
+            else:
+                where = stored.queue if is_local else "on its way, or waits to hear of its end"
+                reason = (
+                    f"{one.key or one.message}, or an acknowledgment that repeats it, is at {node}: {where}; it can be"
+                    " erased when it is not"
+                )
+                continue
+            one.bodies.add(message.body)
+    return reason
+
+
+def _is_about(one: _Meant, queue: str, message: ReceivedMessage, failure: Failure | None) -> bool:
+    """Whether a packet has the body of a message: itself, a letter, a copy, or an acknowledgment of a refusal."""
+    if message.record.properties.message_class and queue not in LETTERS:
+        return str(message.correlation) in one.names and bool(message.body)
+    if str(message.id) in one.names:
+        return True
+    if failure is None:
+        return False
+    key = Envelope.of(message.extension).producer_key
+    return failure.id in one.names or (key != "" and (key, failure.queue) == (one.key, one.queue))
+
+
+def _journaled(node: str, where: str, one: _Meant, message: ReceivedMessage) -> Failure:
+    return Failure(
+        one.message,
+        one.key,
+        node,
+        where,
+        one.queue,
+        JOURNAL,
+        "",
+        0,
+        message.label,
+        len(message.body),
+        message.sent_time,
+        message.id,
+        len(message.packet),
+    )
+
+
+async def _scrub(place: Place, node: str) -> str:
+    """Have a store written anew, by its node or, if that does not run, here; why that was not possible, or nothing."""
+    path = places.store_path(place.directory, node)
+    try:
+        async with connect(place.topology, node, place.directory) as client:
+            await client.scrub()
+        return ""
+    except NodeUnreachable:
+        if not path.is_file():
+            return "its store is not here: type the same where it is"
+    except (UsageError, FormatNameError) as error:
+        return str(error)
+    try:
+        with Store(path, place.topology.nodes[node].guid, files=SYSTEM_FILES) as store:
+            if store.life is not None:
+                return "its store was put back: start it, then type the same once more"
+            store.settle()
+            store.overwrite()
+            store.overwritten()
+    except MqprotoError as error:
+        return str(error)
+    return ""
+
+
+def _pieces(bodies: Collection[bytes]) -> list[bytes]:
+    """What to look for: a long body stands in a file in pieces."""
+    steps = {body: max(LONG_BYTES, len(body) // PIECES) for body in bodies}
+    pieces = {body[at : at + LONG_BYTES] for body, step in steps.items() for at in range(0, len(body), step)}
+    return [
+        piece for piece in pieces if len(piece) >= SEARCHED_BYTES and len(set(piece)) >= SEARCHED_BYTES // 2
+    ]
+
+
+def _files_with(folder: Path, sought: Collection[bytes]) -> Iterator[str]:
+    """The files in a folder that have one of these in them."""
+    overlap = max(map(len, sought), default=0)
+    for path in sorted(folder.iterdir()) if sought else ():
+        if path.is_file() and _has(path, sought, overlap):
+            yield path.name
+
+
+def _has(path: Path, sought: Collection[bytes], overlap: int) -> bool:
+    with path.open("rb") as file:
+        before = b""
+        while read := file.read(READ_BYTES):
+            data = before + read
+            if data.strip(b"\0") and any(piece in data for piece in sought):
+                return True
+            before = data[-overlap:]
+    return False

@@ -1,0 +1,10 @@
+"""Each way in which a message that was answered 200 can end, in one system; each is named by an audit afterwards.
+
+Read first: `ways.py`, then `running.py`.
+"""
+
+from typing import Final
+
+NAME: Final = "ends"
+TITLE: Final = "Each way in which a message can end is named by an audit, and nothing is unaccounted for"
+HEADING: Final = "Custody"

@@ -1,0 +1,76 @@
+"""What the people around a system know by themselves: the lists that an audit is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from simulator.edges.audit.ends import End, end_of
+from simulator.edges.audit.reading import Answered
+
+
+class Holder(StrEnum):
+    """Who may say of a message that he has it."""
+
+    CONSUMER = "the consumer"
+    PROGRAM = "a program that receives"
+    OPERATOR = "an operator who took it by hand"
+    SETTLED = "an operator who settled it"
+    PRODUCER = "the producer, whose own queue was told"
+
+
+HOLDERS: Final[Mapping[End, Holder]] = {
+    End.PROCESSED: Holder.CONSUMER,
+    End.RECEIVED: Holder.PROGRAM,
+    End.COPY_TAKEN: Holder.OPERATOR,
+    End.LETTER_TAKEN: Holder.OPERATOR,
+    End.RESOLVED: Holder.SETTLED,
+    End.ERASED: Holder.SETTLED,
+    End.HEARD_ELSEWHERE: Holder.PRODUCER,
+}
+"""On whose list a message must be by its end; at any other end it is the system's, and on nobody's."""
+
+
+class Sent(NamedTuple):
+    """A message that was answered 200.
+
+    way: the way that it goes; another for one that only serves it.
+    text: what its body begins with, and no other's does.
+    """
+
+    way: str
+    queue: str
+    key: str
+    text: str
+
+
+@dataclass
+class Lists:
+    """Kept by those who send and receive, each for himself.
+
+    answered: the producer's, by the identifier in the answer.
+    has: by a message's text, who has it. A text goes through all that happens to a message; its identifier does not.
+    """
+
+    answered: dict[str, Sent] = field(default_factory=dict)
+    has: dict[str, Holder] = field(default_factory=dict)
+
+    def differences(self, audited: Answered) -> Iterator[str]:
+        """What an audit says otherwise, each line with the identifier of the message that it is about."""
+        for message in sorted({*self.answered} - {*audited}):
+            yield f"{message} ({self.answered[message].way}) was answered 200, and the audit does not know it"
+        for message, known in audited.items():
+            sent = self.answered.get(message)
+            if sent is None:
+                yield f"{message} is known to the audit, and was never answered 200"
+                continue
+            end = end_of(known)
+            if (known.queue, known.key) != (sent.queue, sent.key):
+                said = f"{known.key!r} for {known.queue}"
+                yield f"{message} ({sent.way}) was {sent.key!r} for {sent.queue}, and not {said}"
+            if end is End.UNACCOUNTED:
+                yield f"{message} ({sent.way}) is {end}"
+            elif (has := self.has.get(sent.text)) is not HOLDERS.get(end):
+                yield f"{message} ({sent.way}) is {end}, and {has or 'nobody'} says to have it"

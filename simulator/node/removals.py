@@ -1,0 +1,101 @@
+r"""What had failed and was taken away: a line for each dead letter that leaves its queue, and each copy of a trigger's.
+
+The line is on disk before the store forgets the message, so between them they always know of it:
+
+    {"event": "removed", "message": "GUID\\17", "queue": "errors", "copy": "GUID\\21", "class": "NACK_Q_PURGED", ...}
+
+It stands in NAME.removals.log beside the store, where `mqproto history` and `mqproto audit` look for logs; that rotates
+as other logs do. A node that is killed between line and commit has the message still, and another line comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mqproto.queues.localqueue import SystemQueue
+from mqproto.turn.effects import Departure
+from mqproto.turn.waypoints import class_name
+from mqproto.wire import Guid, MessageClass
+from mqproto.wire.glance import variable_part
+from simulator.base.log import node_log
+from simulator.base.logfile import LogFile
+from simulator.node.received import MessageId, ReceivedMessage
+
+LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
+COPY: Final = b'{"failure":"'
+"""How the extension of a copy begins that a trigger has made (`simulator.client.envelope.FailureNote`)."""
+
+
+class Removed(NamedTuple):
+    """A message that had failed, and has left its queue.
+
+    message: the identifier that it had before it failed.
+    copy: that of what has left, which is the same of a dead letter.
+    reason: the class of what was done with it; `RETURNED` for one that was sent back.
+    """
+
+    message: MessageId
+    copy: MessageId
+    queue: str
+    reason: str
+    again: int
+
+
+RETURNED: Final = "RETURNED"
+"""In place of a class: it was sent once more, under another identifier."""
+
+
+class Removals:
+    """Keeps the lines of one node.
+
+    Args:
+        store: the path of its store.
+        node, manager: its name and its GUID.
+    """
+
+    def __init__(self, store: Path, node: str, manager: Guid) -> None:
+        self._path = store.with_suffix(".removals.log")
+        self._node = node
+        self._manager = manager
+
+    def keep(self, departures: Iterable[Departure]) -> None:
+        """Have a line on disk for each of these that had failed. What cannot be written ends nobody."""
+        if not (found := list(removed(departures))):
+            return
+        with suppress(OSError), LogFile(self._path) as file:
+            log = node_log(file, self._node)
+            for one in found:
+                facts = {"again": str(MessageId(self._manager, one.again))} if one.again else {}
+                log.info(
+                    "removed",
+                    message=str(one.message),
+                    queue=one.queue,
+                    copy=str(one.copy),
+                    **{"class": one.reason},
+                    **facts,
+                )
+            file.sync()
+
+
+def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
+    """Which of what leaves its queue had failed. Nearly all has not, and is looked at once, for how it begins."""
+    for departure in departures:
+        is_letter = departure.queue in LETTERS
+        for packet in departure.packets:
+            if not (is_letter or _is_copy(packet)):
+                continue
+            message = ReceivedMessage(packet)
+            original = message.id if is_letter else message.correlation
+            if original is not None:
+                reason = departure.message_class
+                said = RETURNED if reason == MessageClass.NORMAL else class_name(reason)
+                yield Removed(original, message.id, departure.queue, said, departure.again)
+
+
+def _is_copy(packet: bytes) -> bool:
+    """Whether a trigger has made it, by how its extension begins."""
+    _, extension, *_ = variable_part(packet)
+    return packet.startswith(COPY, extension)

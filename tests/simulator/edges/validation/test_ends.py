@@ -1,0 +1,200 @@
+"""Each way in which a message can end is named by an audit, and a loss at each of these ends is missed by its name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+
+from mqproto.turn.effects import POSITION_BITS
+from simulator.client import ReceivedMessage
+from simulator.edges.audit.ends import End, end_of
+from simulator.edges.audit.reading import Audit, audited
+from simulator.edges.validation.ends.lists import HOLDERS, Holder, Lists
+from simulator.edges.validation.ends.report import EndsReport
+from simulator.edges.validation.ends.running import run_ends
+from simulator.edges.validation.ends.ways import WAYS, Way
+from simulator.topology.places import Place
+from tests.conformance import ROOT
+
+AT_LEAST: Final = 25
+"""How many ways the issue of custody wants."""
+IN_STORES: Final = frozenset(
+    {
+        End.IN_ITS_QUEUE,
+        End.ON_ITS_WAY,
+        End.BEING_PROCESSED,
+        End.DEAD_LETTER,
+        End.IN_ERROR_QUEUE,
+        End.IN_IN_DOUBT_QUEUE,
+    }
+)
+ROOM: Final = ("*-reserve", "*-wal-room", "*.life", "*-lock")
+named_ways = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> EndsReport:
+    """All ways were gone, and nobody runs any more."""
+    return trio.run(run_ends, tmp_path_factory.mktemp("ends"))
+
+
+@pytest.fixture(scope="module")
+def place(report: EndsReport, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A copy of its stores and logs."""
+    folder = tmp_path_factory.mktemp("copy") / "ends"
+    shutil.copytree(report.place.directory, folder, ignore=shutil.ignore_patterns(*ROOM))
+    with closing(sqlite3.connect(folder / "history.sqlite")) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return Place(report.place.topology, folder)
+
+
+@pytest.fixture(scope="module")
+def stopped(place: Place) -> Audit:
+    return audited(place)
+
+
+def test_each_way_ends_as_it_should_and_all_lists_agree(report: EndsReport) -> None:
+    assert report.broken == []
+    assert len(WAYS) >= AT_LEAST
+    ends = report.audit.counted()
+    assert len(report.lists.answered) == sum(map(len, ends.values()))
+    assert ends[End.UNACCOUNTED] == []
+
+
+def test_the_stores_say_the_same_when_nobody_runs(report: EndsReport, stopped: Audit) -> None:
+    assert list(report.lists.differences(stopped.answered)) == []
+    assert stopped.counted() == report.audit.counted()
+
+
+@named_ways
+def test_what_is_lost_where_it_was_is_missed_and_nothing_else_is(
+    report: EndsReport, place: Place, way: Way
+) -> None:
+    if way.end is End.HEARD_ELSEWHERE:
+        pytest.skip("what its producer was told in a queue of his own, no store says: see the next test")
+    message = message_of(report, way)
+    names = report.audit.answered[message].names
+    with lost(place.directory, way, names, report.lists.answered[message].key):
+        after = audited(place)
+    assert named(report.lists, after) == [message]
+    assert end_of(after.answered[message]) is End.UNACCOUNTED
+    assert after.unknown.not_whole == []
+
+
+@named_ways
+def test_what_its_holder_has_lost_is_missed_and_nothing_else_is(
+    report: EndsReport, stopped: Audit, way: Way
+) -> None:
+    message = message_of(report, way)
+    text = report.lists.answered[message].text
+    others = {name: holder for name, holder in report.lists.has.items() if name != text}
+    if way.end in IN_STORES:  # Somebody has it who should not.
+        others[text] = Holder.CONSUMER
+    lists = Lists(report.lists.answered, others)
+    assert named(lists, stopped) == [message]
+
+
+@named_ways
+def test_what_only_its_consumer_or_its_producer_knows_of_is_missed(
+    report: EndsReport, stopped: Audit, way: Way
+) -> None:
+    """An answer that the audit does not know, and one that was never given."""
+    message = message_of(report, way)
+    answered = dict(report.lists.answered)
+    sent = answered.pop(message)
+    assert named(Lists(answered, report.lists.has), stopped) == [message]
+    lists = Lists({**report.lists.answered, "nobody's": sent._replace(way="none")}, report.lists.has)
+    assert named(lists, report.audit) == ["nobody's"]
+
+
+def test_the_readme_has_each_way_with_its_owner_and_its_end() -> None:
+    readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
+    rows = [
+        f"| `{way.name}` | {way.owner} | {way.end}{f': {way.reason}' if way.reason else ''} |" for way in WAYS
+    ]
+    assert "\n".join(rows) in readme
+
+
+def message_of(report: EndsReport, way: Way) -> str:
+    return [message for message, sent in report.lists.answered.items() if sent.way == way.name][-1]
+
+
+def named(lists: Lists, audit: Audit) -> list[str]:
+    """The messages of which anything is said."""
+    return [line.partition(" ")[0] for line in lists.differences(audit.answered)]
+
+
+# A loss
+
+
+@contextmanager
+def lost(folder: Path, way: Way, names: Collection[str], key: str) -> Iterator[None]:
+    """Behind the back of the system, what tells who has a message is gone; it is back at the end."""
+    files = [path for path in folder.iterdir() if path.suffix in (".sqlite", ".log")]
+    kept = {path: path.read_bytes() for path in files}
+    if way.end in IN_STORES:
+        for path in folder.glob("*.sqlite"):
+            if path.stem != "history":
+                lose_packets(path, names)
+    else:
+        forget(folder / "history.sqlite", names, key)
+        for path in folder.glob("*.log"):
+            lose_lines(path, names, key)
+    yield
+    for path, data in kept.items():
+        path.write_bytes(data)
+
+
+def lose_packets(store: Path, names: Collection[str]) -> None:
+    """Rows of the message, or of its copy; the counts of the tables say afterwards that nothing is missing.
+
+    What its sender retains stays: it is not the sender who has the message.
+    """
+    owned = (
+        "SELECT key, message.checksum, final_ack, packet FROM message JOIN queue ON queue = key >> ? "
+        "WHERE kind <> 'final'"
+    )
+    with closing(sqlite3.connect(store)) as db, db:
+        for key, checksum, final_ack, packet in db.execute(owned, (POSITION_BITS,)).fetchall():
+            message = ReceivedMessage(packet)
+            if not {str(message.id), str(message.correlation)}.isdisjoint(names):
+                db.execute("DELETE FROM message WHERE key = ?", (key,))
+                db.execute(
+                    "UPDATE queue SET message_count = message_count - 1, size_bytes = size_bytes - ?, "
+                    "message_checksums = message_checksums - ?, final_ack_count = final_ack_count - ? WHERE queue = ?",
+                    (len(packet), checksum, final_ack, key >> POSITION_BITS),
+                )
+
+
+def forget(history: Path, names: Collection[str], key: str) -> None:
+    """All but that it was accepted."""
+    with closing(sqlite3.connect(history)) as db, db:
+        for name in {*names, key}:
+            db.execute(
+                "DELETE FROM document_history WHERE key = ? AND scope NOT LIKE 'gateway/%' AND ? <> ''",
+                (name, name),
+            )
+
+
+def lose_lines(log: Path, names: Collection[str], key: str) -> None:
+    """The same of a log."""
+    lines = log.read_text("utf-8").splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if not tells(line, names, key)), "utf-8")
+
+
+def tells(line: str, names: Collection[str], key: str) -> bool:
+    said = json.loads(line)
+    is_about = said.get("message") in names or (key != "" and said.get("key") == key)
+    return said["event"] != "accepted" and is_about
+
+
+def test_each_end_but_those_of_what_nobody_has_is_on_somebodys_list_or_in_a_store() -> None:
+    assert set(End) == IN_STORES | set(HOLDERS) | {End.UNACCOUNTED, End.FORGOTTEN}
