@@ -204,6 +204,17 @@ def one_line(text: str) -> str:
 # HTTP
 
 
+ALWAYS: Final = httpx.Headers(
+    {
+        "User-Agent": "mqproto",
+        "Accept": f"application/json, {PROBLEM_JSON}",
+        "Accept-Encoding": "identity",
+        "Connection": "keep-alive",
+    }
+)
+"""Headers, unless a message or an operator says otherwise."""
+
+
 class Response(NamedTuple):
     """An answer that came to its end.
 
@@ -216,12 +227,15 @@ class Response(NamedTuple):
 
 
 class Endpoint:
-    """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
-    environment says of proxies is not asked."""
+    """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, cookies are not
+    kept, and what the environment says of proxies is not asked: httpx's transport alone, as its client looks at all of
+    these with each message."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, access: Access, *, as_json: bool = False) -> None:
+    def __init__(
+        self, url: httpx.URL, transport: httpx.AsyncHTTPTransport, access: Access, *, as_json: bool = False
+    ) -> None:
         self._url = url
-        self._client = client
+        self._transport = transport
         self._access = access
         self._as_json = as_json
 
@@ -243,13 +257,16 @@ class Endpoint:
             headers["Content-Type"] = "application/json"
             headers.pop(ENCODING, None)
         headers |= signed(self._access.secrets, call.key, int(time.time()), content)
-        request = self._client.build_request("POST", self._url, content=content, headers=headers)
-        response = await self._client.send(request, stream=True)
+        said = ALWAYS.copy()
+        said.update(headers)
+        request = httpx.Request("POST", self._url, content=content, headers=said)
+        response = await self._transport.handle_async_request(request)
         try:
+            assert isinstance(response.stream, httpx.AsyncByteStream)
             body = bytearray()
             # Leaving the loop leaves generators of httpx behind; a cancellation ends all of them.
             with trio.CancelScope() as enough:
-                async for chunk in response.aiter_raw():
+                async for chunk in response.stream:
                     body += chunk
                     if len(body) > ANSWER_LIMIT_BYTES:
                         enough.cancel()
@@ -282,15 +299,8 @@ async def endpoint(
     access = access or Access()
     trusted = access.trusted or httpx.create_ssl_context()
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    headers = {
-        "User-Agent": "mqproto",
-        "Accept": f"application/json, {PROBLEM_JSON}",
-        "Accept-Encoding": "identity",
-    }
-    async with httpx.AsyncClient(
-        timeout=None, limits=limits, trust_env=False, headers=headers, verify=trusted
-    ) as client:
-        yield Endpoint(url, client, access, as_json=as_json)
+    async with httpx.AsyncHTTPTransport(verify=trusted, limits=limits, trust_env=False) as transport:
+        yield Endpoint(parsed, transport, access, as_json=as_json)
 
 
 class HttpCallee:

@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.base.collector import seldom_collected
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
 from simulator.client import Client, connect
@@ -105,6 +106,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         is_gone = partial(has_ended, place.directory)
         leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
         log = held.enter_context(LogFile(path))
+        held.enter_context(seldom_collected())
         ready = trio.Event()
         trigger = Trigger(
             partial(_connected, place, node, made),
