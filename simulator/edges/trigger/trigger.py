@@ -25,6 +25,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import trio
@@ -52,6 +53,8 @@ BREAKER_LIMIT: Final = 1_000_000
 RESIGN_S: Final = 2.0
 """How long a trigger that ends takes to say so, at most."""
 CORRELATION: Final = "correlation"
+AHEAD: Final = 3
+"""How many messages are leased beside the one that is attempted, in order: those that leave, and the next ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,7 @@ class Trigger:
             self._log,
         )
         self._on_ready = on_ready
+        self._is_kept = detection.is_kept
         self._schedule = self._new_schedule()
         self._held: dict[MessageId, _Held] = {}
         self._asking = trio.CancelScope()
@@ -209,7 +213,11 @@ class Trigger:
         return Breaker(self._policy.breaker, self._policy.retries, 2 if self._policy.group_by else 1)
 
     def _new_schedule(self) -> Schedule[MessageId]:
-        return Schedule(self._policy.parallel, LEASE_LIMIT if self._policy.group_by else 1)
+        if self._policy.group_by:
+            return Schedule(self._policy.parallel, LEASE_LIMIT, ahead=self._policy.parallel)
+        # A message that is handed out ahead and comes back has been delivered once more. Where the delivery count alone
+        # tells what is new, that would make it one that may have been processed.
+        return Schedule(1, 1 + AHEAD if self._is_kept else 1, in_order=True)
 
     async def _keep_leading(self) -> None:
         try:
@@ -285,7 +293,7 @@ class Trigger:
                 await held.turn.wait()
                 if held.is_void:
                     raise _RollBackError
-                ending = await self._judge.decide(message)
+                ending = await self._judge.decide(message, partial(self._decided, message.id))
                 await self._heed_breaker(ending)
                 self._carry_out(ending, message, taken)
             broken = None
@@ -352,6 +360,10 @@ class Trigger:
             held.void()
         self._changed.set()
         return held
+
+    def _decided(self, message: MessageId) -> None:
+        self._schedule.decided(message)
+        self._changed.set()
 
     async def _heed_breaker(self, ending: Ending) -> None:
         """Hold the queue, or go on; and keep that for those who come after."""
