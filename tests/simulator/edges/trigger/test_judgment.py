@@ -46,9 +46,9 @@ async def test_what_ends_a_message_and_what_begins_the_next_is_one_transaction(
     transactions: list[list[str]] = []
     carry_out = Documents._transaction
 
-    def noted(self: Documents, calls: Sequence[Asked], *engine: object) -> list[Answer]:
+    def noted(self: Documents, calls: Sequence[Asked], **options: bool) -> list[Answer]:
         transactions.append([type(call).__name__ for call in calls])
-        return carry_out(self, calls, *engine)  # type: ignore[arg-type]
+        return carry_out(self, calls, **options)
 
     monkeypatch.setattr(Documents, "_transaction", noted)
     called: list[bytes] = []
