@@ -94,8 +94,11 @@ class Detection:
         finally:
             self._in_hand.pop(key).set()
 
-    async def judge(self, call: Call) -> Found:
+    async def judge(self, call: Call, *, patient: bool = False) -> Found:
         """Steps 1 and 2. If a history is used and has nothing of the message, it is STARTED there from now on.
+
+        Args:
+            patient: that may share the flush of others.
 
         Raises:
             HistoryError: the history cannot be asked.
@@ -108,7 +111,9 @@ class Detection:
         record: Record | None = None
         if self._history is not None:
             await self.catch_up()
-            record = await self._history.begin(self._scope, call.key, self._owner, self.epoch)
+            record = await self._history.begin(
+                self._scope, call.key, self._owner, self.epoch, patient=patient
+            )
             seen = max(seen, record.attempts + 1)
         attempt = call.delivery_count if call.delivery_count > 0 else seen
         if record is not None and (record.entry, record.attempts) == (Entry.ABSENT, 0):

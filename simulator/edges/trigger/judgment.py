@@ -130,17 +130,20 @@ class Judge:
         self._detection.settled(message)
         self._breaker.settled(message)
 
-    async def decide(self, message: ReceivedMessage, decided: Callable[[], None] = lambda: None) -> Ending:
+    async def decide(
+        self, message: ReceivedMessage, decided: Callable[[], None] = lambda: None, *, patient: bool = False
+    ) -> Ending:
         """What is to become of a message, with its consumer called if it is new.
 
         Args:
             decided: is called when its consumer has processed it, before that is in the history. Whatever is begun
                 there from then on is begun in the same transaction, or later.
+            patient: others are attempted as well, and may share its flush.
         """
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
             try:
-                found = await self._detection.judge(call)
+                found = await self._detection.judge(call, patient=patient)
             except HistoryError as error:
                 self.history_is_away = True
                 return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))

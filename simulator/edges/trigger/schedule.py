@@ -95,9 +95,14 @@ class Schedule(Generic[Message]):
         """Whether there are fewer that can be attempted than there are to be. In order, the next ones always can."""
         return self._in_order or running + len(self._ready(now_s)) < self._parallel + self._ahead
 
+    @property
+    def running(self) -> int:
+        """How many are attempted now."""
+        return sum(entry.state is _State.RUNNING for entry in self._entries.values())
+
     def start(self, now_s: float) -> list[Message]:
         """The messages whose turn it is; they are attempted from now on."""
-        running = sum(entry.state is _State.RUNNING for entry in self._entries.values())
+        running = self.running
         if self._held_until_s is None:
             chosen = self._ready(now_s)[: self._parallel - running]
         else:

@@ -291,9 +291,11 @@ class Trigger:
                 message = taken[0]
                 held = await self._hold(message)
                 await held.turn.wait()
-                if held.is_void:
+                if held.is_void or not taken.is_held:
                     raise _RollBackError
-                ending = await self._judge.decide(message, partial(self._decided, message.id))
+                ending = await self._judge.decide(
+                    message, partial(self._decided, message.id), patient=self._schedule.running > 1
+                )
                 await self._heed_breaker(ending)
                 self._carry_out(ending, message, taken)
             broken = None
