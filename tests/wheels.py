@@ -94,6 +94,11 @@ CHECKS: Final = {
             2,
             "mqproto: what the codec is compared with is not in the wheel: clone mqproto and run it there\n",
         ),
+        Check(
+            "mqproto bench edges",
+            2,
+            "mqproto: what they are compared with is not in the wheel: clone mqproto and run it there\n",
+        ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
         lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),
     ),

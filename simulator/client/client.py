@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
@@ -177,11 +178,19 @@ async def connect_to(
 class Taken(list[ReceivedMessage]):
     """The messages of a transaction, and what is sent if it commits."""
 
-    def __init__(self, messages: Iterable[ReceivedMessage]) -> None:
+    def __init__(
+        self, messages: Iterable[ReceivedMessage], is_held: Callable[[], bool] = lambda: True
+    ) -> None:
         super().__init__(messages)
         self.drafts: list[tuple[str, Draft]] = []
         self.sent: list[MessageId] = []
         """After the commit: the identifiers of what was sent with it, in order; each copy for itself."""
+        self._is_held = is_held
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it can still commit; if its connection broke, its messages are where they were."""
+        return self._is_held()
 
     def send(self, destination: str, draft: Draft) -> None:
         """Send a transactional message together with the commit: both happen, or neither.
@@ -392,7 +401,7 @@ class Client:
         """
         names = None if chosen is None else [(bytes(one.manager), one.ordinal) for one in chosen]
         lease = await self._receive(control.Receive(queue, limit, timeout_s, names, fence))
-        taken = Taken(lease.messages)
+        taken = Taken(lease.messages, partial(self._exchange.is_on, lease.connection))
         try:
             yield taken
         except Reject:

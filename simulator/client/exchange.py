@@ -187,6 +187,10 @@ class Exchange:
         assert pending.answer is not None, "it is answered"
         return control.result(pending.operation, pending.answer)
 
+    def is_on(self, connection: int) -> bool:
+        """Whether the connection with this number is the one that there is now."""
+        return self._connection is not None and self.connection_count == connection
+
     @property
     def unsent_bytes(self) -> int:
         """What waits for the node to read it."""

@@ -64,7 +64,10 @@ def main() -> None:
     """Serve until SIGTERM, or until the standard input ends."""
     end_with_input()
     [_, file, http, loop] = sys.argv
-    listening = socket.create_server(("127.0.0.1", 0), backlog=1_024)
+    # asyncio sends answers without delay only over sockets that say that they are TCP's.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.bind(("127.0.0.1", 0))
+    listening.listen(1_024)
     print(f"ready http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
         Accepting(file), http=http, loop=loop, lifespan="off", access_log=False, log_level="warning"

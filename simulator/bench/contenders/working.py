@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS message (number INTEGER PRIMARY KEY, body BLOB NOT NU
 CREATE INDEX IF NOT EXISTS waiting ON message (number) WHERE done = 0;
 """
 NEXT: Final = "SELECT number, body FROM message WHERE done = 0 ORDER BY number LIMIT 1"
-PAUSE_S: Final = 0.002
+PAUSE_S: Final = 0.02
 """How long it waits where nothing is to be done."""
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Engine,
     Insert,
     and_,
     case,
@@ -167,6 +167,8 @@ class Documents:
             sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
         )
         self._plain = _Plain(self._change) if self.is_here else None
+        self._db: Connection | None = None
+        """Of a file, what is kept open."""
         try:
             with explained(self.name):
                 self._set_up()
@@ -176,6 +178,7 @@ class Documents:
 
     def close(self) -> None:
         """Give the database free. What was acknowledged is on disk already."""
+        self._hang_up()
         self._engine.dispose()
 
     def everything(self, scope: str) -> Iterator[tuple[str, str, Record]]:
@@ -187,6 +190,7 @@ class Documents:
         table = documents.c
         columns = table.scope, table.key, table.entry, table.owner, table.attempts, table.outcome
         found = select(*columns).where(table.scope.startswith(scope, autoescape=True))
+        self._hang_up()
         with explained(self.name), self._engine.connect() as db:
             for place, key, entry, owner, attempts, outcome in db.execute(
                 found.execution_options(yield_per=1_000)
@@ -199,6 +203,7 @@ class Documents:
         Raises:
             HistoryError: the database cannot be read.
         """
+        self._hang_up()
         with explained(self.name), self._engine.connect() as db:
             return everyone(db, scope)
 
@@ -216,6 +221,7 @@ class Documents:
                 return [error]
             return [answer for call in calls for answer in self.carry_out([call])]
         except HistoryError as error:
+            self._hang_up()
             self._engine.dispose()  # Whatever state the connection is in, the next call has a new one.
             return [error] * len(calls)
 
@@ -227,7 +233,7 @@ class Documents:
         if not self.is_here:
             return None
         try:
-            return [*self._transaction(calls, self._engine.execution_options(**{AT_ONCE: True}))]
+            return [*self._transaction(calls, at_once=True)]
         except (DBAPIError, HistoryError):
             return None
 
@@ -241,11 +247,31 @@ class Documents:
         # do no harm when they are carried out again: by its ticket each knows what it did itself.
         return self._transaction(calls)
 
-    def _transaction(self, calls: Sequence[Call], engine: Engine | None = None) -> list[Answer]:
-        engine = engine or self._engine
-        self._expire(engine)
+    @contextmanager
+    def _begun(self, *, at_once: bool) -> Iterator[Connection]:
+        """A transaction. A file stays open from one to the next, as to give it back takes as long as to write a row."""
+        if not self.is_here:
+            with self._engine.begin() as db:
+                yield db
+            return
+        if self._db is None:
+            self._db = self._engine.connect()
+        try:
+            with self._db.execution_options(**{AT_ONCE: at_once}).begin():
+                yield self._db
+        except BaseException:
+            self._hang_up()
+            raise
+
+    def _hang_up(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def _transaction(self, calls: Sequence[Call], *, at_once: bool = False) -> list[Answer]:
+        self._expire(at_once=at_once)
         answers: dict[Call, Answer] = {}
-        with engine.begin() as db:
+        with self._begun(at_once=at_once) as db:
             # Leaders come first: no two processes wait for each other in a circle, and who is none writes nothing.
             elections = (call for call in calls if isinstance(call, Election))
             for election in sorted(elections, key=lambda call: call.scope):
@@ -306,7 +332,7 @@ class Documents:
         keys = select(table.key).where(STARTED, table.owner == call.owner, table.scope == call.scope)
         return sorted(db.execute(keys).scalars())
 
-    def _expire(self, engine: Engine) -> None:
+    def _expire(self, *, at_once: bool) -> None:
         """Delete what is too old, at times, and not too much of it at a time.
 
         It is a transaction by itself, and leaves out what others have locked: so it holds up nobody.
@@ -314,7 +340,7 @@ class Documents:
         now_s = self._clock()
         if now_s < self._expire_at_s:
             return
-        with engine.begin() as db:
+        with self._begun(at_once=at_once) as db:
             self.keep_s = db.execute(select(layouts.c.keep_s)).scalar() or self.keep_s
             expire(db, now_s - self.keep_s)
             is_all = forget(db, self.keep_s, now_s)
@@ -327,6 +353,7 @@ class Documents:
         Raises:
             HistoryError: the database cannot be read.
         """
+        self._hang_up()
         with explained(self.name), self._engine.connect() as db:
             count, last_s = db.execute(select(layouts.c.forgotten, layouts.c.forgotten_s)).one()
         return count, last_s

@@ -122,13 +122,16 @@ class DocumentHistory:
         """Since when ids have the names of producers before them, in Unix time; 0 for always."""
         return self._documents.since_s
 
-    async def begin(self, scope: str, key: str, owner: str, epoch: int = 0) -> Record:
+    async def begin(
+        self, scope: str, key: str, owner: str, epoch: int = 0, *, patient: bool = False
+    ) -> Record:
         """What the history had of a document; if that was nothing, it is started by `owner` from now on.
 
         Of several that begin it at once, exactly one sees ABSENT.
 
         Args:
             epoch: of a leader, as which it is begun; 0 for none.
+            patient: it may wait a few milliseconds for others to share its flush.
 
         Raises:
             FencedError: another has taken over; nothing was begun.
@@ -136,7 +139,7 @@ class DocumentHistory:
         _check(scope, key, owner=owner)
         ticket = self._unanswered.pop((scope, key, owner), 0) or 1 + randbits(TICKET_BITS)
         try:
-            record = await self._ask(Begin(scope, key, owner, ticket, epoch))
+            record = await self._ask(Begin(scope, key, owner, ticket, epoch), patient=patient)
         except BaseException:
             self._unanswered.keep((scope, key, owner), ticket)
             raise

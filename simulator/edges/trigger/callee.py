@@ -27,6 +27,7 @@ import json
 import re
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -204,6 +205,17 @@ def one_line(text: str) -> str:
 # HTTP
 
 
+ALWAYS: Final = httpx.Headers(
+    {
+        "User-Agent": "mqproto",
+        "Accept": f"application/json, {PROBLEM_JSON}",
+        "Accept-Encoding": "identity",
+        "Connection": "keep-alive",
+    }
+)
+"""Headers, unless a message or an operator says otherwise."""
+
+
 class Response(NamedTuple):
     """An answer that came to its end.
 
@@ -216,12 +228,13 @@ class Response(NamedTuple):
 
 
 class Endpoint:
-    """An HTTP endpoint that messages are posted to; `endpoint` makes it. Redirections are not followed, and what the
-    environment says of proxies is not asked."""
+    """An HTTP endpoint that messages are posted to; `endpoint` makes it."""
 
-    def __init__(self, url: str, client: httpx.AsyncClient, access: Access, *, as_json: bool = False) -> None:
+    def __init__(
+        self, url: httpx.URL, transport: httpx.AsyncHTTPTransport, access: Access, *, as_json: bool = False
+    ) -> None:
         self._url = url
-        self._client = client
+        self._transport = transport
         self._access = access
         self._as_json = as_json
 
@@ -243,22 +256,30 @@ class Endpoint:
             headers["Content-Type"] = "application/json"
             headers.pop(ENCODING, None)
         headers |= signed(self._access.secrets, call.key, int(time.time()), content)
-        return await posted(self._client, self._url, content, headers)
+        return await posted(self._transport, self._url, content, headers)
 
 
-async def posted(client: httpx.AsyncClient, url: str, content: bytes, headers: Mapping[str, str]) -> Response:
-    """What a URL answers.
+async def posted(
+    transport: httpx.AsyncHTTPTransport, url: httpx.URL, content: bytes, headers: Mapping[str, str]
+) -> Response:
+    """What a URL answers. Redirections are not followed, cookies are not kept, and what the environment says of proxies
+    is not asked: it is httpx's transport alone, as its client looks at all of these with each message.
 
     Raises:
         httpx.TransportError: no connection, or no answer that can be read.
     """
-    request = client.build_request("POST", url, content=content, headers=headers)
-    response = await client.send(request, stream=True)
+    said = ALWAYS.copy()
+    if url.userinfo:
+        said["Authorization"] = f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"
+    said.update(headers)
+    request = httpx.Request("POST", url, content=content, headers=said)
+    response = await transport.handle_async_request(request)
     try:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
         body = bytearray()
         # Leaving the loop leaves generators of httpx behind; a cancellation ends all of them.
         with trio.CancelScope() as enough:
-            async for chunk in response.aiter_raw():
+            async for chunk in response.stream:
                 body += chunk
                 if len(body) > ANSWER_LIMIT_BYTES:
                     enough.cancel()
@@ -282,10 +303,10 @@ async def endpoint(
     Raises:
         UsageError: it is no URL of HTTP.
     """
-    url_of_http(url)
+    parsed = url_of_http(url)
     access = access or Access()
-    async with http_client(access.trusted) as client:
-        yield Endpoint(url, client, access, as_json=as_json)
+    async with http_transport(access.trusted) as transport:
+        yield Endpoint(parsed, transport, access, as_json=as_json)
 
 
 def url_of_http(url: str) -> httpx.URL:
@@ -303,16 +324,12 @@ def url_of_http(url: str) -> httpx.URL:
     return parsed
 
 
-def http_client(trusted: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """What posts. Redirections are not followed, and what the environment says of proxies is not asked."""
+def http_transport(trusted: ssl.SSLContext | None = None) -> httpx.AsyncHTTPTransport:
+    """What posts, as `posted` has it."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    headers = {
-        "User-Agent": "mqproto",
-        "Accept": f"application/json, {PROBLEM_JSON}",
-        "Accept-Encoding": "identity",
-    }
-    trusted = trusted or httpx.create_ssl_context()
-    return httpx.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers, verify=trusted)
+    return httpx.AsyncHTTPTransport(
+        verify=trusted or httpx.create_ssl_context(), limits=limits, trust_env=False
+    )
 
 
 class HttpCallee:

@@ -94,8 +94,11 @@ class Detection:
         finally:
             self._in_hand.pop(key).set()
 
-    async def judge(self, call: Call) -> Found:
+    async def judge(self, call: Call, *, patient: bool = False) -> Found:
         """Steps 1 and 2. If a history is used and has nothing of the message, it is STARTED there from now on.
+
+        Args:
+            patient: that may share the flush of others.
 
         Raises:
             HistoryError: the history cannot be asked.
@@ -108,20 +111,33 @@ class Detection:
         record: Record | None = None
         if self._history is not None:
             await self.catch_up()
-            record = await self._history.begin(self._scope, call.key, self._owner, self.epoch)
+            record = await self._history.begin(
+                self._scope, call.key, self._owner, self.epoch, patient=patient
+            )
             seen = max(seen, record.attempts + 1)
         attempt = call.delivery_count if call.delivery_count > 0 else seen
+        if record is not None and (record.entry, record.attempts) == (Entry.ABSENT, 0):
+            # It was handed out ahead of its turn, and came back without one. That was nobody's failure.
+            attempt = 1
         if not self._enabled:
             return Found(Verdict.NEW, attempt)
         entry = None if record is None else record.entry
         verdict, step = judge(call.delivery_count, entry, has_resolver=self.resolver is not None)
         return Found(verdict, attempt, "" if verdict is Verdict.NEW else _why(step, call, record))
 
-    async def record(self, key: str, attempt: Attempt, outcome: str = "") -> None:
+    @property
+    def is_kept(self) -> bool:
+        """Whether a history has what became of each message."""
+        return self._history is not None
+
+    async def record(self, key: str, attempt: Attempt, outcome: str = "", *, patient: bool = False) -> None:
         """The history is to know how the processing of a message ended.
 
         If it cannot be written now it is written before anything else is asked of it, and what became of the message
         need not wait for that: until then it is STARTED there.
+
+        Args:
+            patient: it may share the flush of the message that is begun next.
 
         Raises:
             FencedError: another has taken over: to that one it is STARTED, and in doubt.
@@ -130,7 +146,7 @@ class Detection:
             return
         kept = outcome.encode()
         try:
-            await self._history.finish(self._scope, key, attempt, kept, self.epoch)
+            await self._history.finish(self._scope, key, attempt, kept, self.epoch, patient=patient)
         except FencedError:
             raise
         except BaseException as error:

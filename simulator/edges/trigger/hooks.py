@@ -153,7 +153,7 @@ class Hooks:
         self,
         history: DocumentHistory,
         sender: str,
-        client: httpx.AsyncClient,
+        transport: httpx.AsyncHTTPTransport,
         log: FilteringBoundLogger,
         may_tell: Callable[[str], None] = lambda url: None,
         secrets: tuple[bytes, ...] = (),
@@ -161,7 +161,7 @@ class Hooks:
     ) -> None:
         self.sender = sender
         self._history = history
-        self._client = client
+        self._transport = transport
         self._log = log
         self._may_tell = may_tell
         self._secrets = secrets
@@ -225,7 +225,7 @@ class Hooks:
         headers |= signed(self._secrets, hook.id, int(time.time()), hook.body)
         with trio.move_on_after(TIMEOUT_S):
             try:
-                return meaning(await posted(self._client, hook.url, hook.body, headers))
+                return meaning(await posted(self._transport, httpx.URL(hook.url), hook.body, headers))
             except httpx.TransportError as error:
                 return system_error(in_words(error))
         return system_error(f"no answer within {TIMEOUT_S:g} s")

@@ -130,12 +130,20 @@ class Judge:
         self._detection.settled(message)
         self._breaker.settled(message)
 
-    async def decide(self, message: ReceivedMessage) -> Ending:
-        """What is to become of a message, with its consumer called if it is new."""
+    async def decide(
+        self, message: ReceivedMessage, decided: Callable[[], None] = lambda: None, *, patient: bool = False
+    ) -> Ending:
+        """What is to become of a message, with its consumer called if it is new.
+
+        Args:
+            decided: is called when its consumer has processed it, before that is in the history. Whatever is begun
+                there from then on is begun in the same transaction, or later.
+            patient: others are attempted as well, and may share its flush.
+        """
         call = call_for(message, self._detection.epoch)
         async with self._detection.alone(call.key):
             try:
-                found = await self._detection.judge(call)
+                found = await self._detection.judge(call, patient=patient)
             except HistoryError as error:
                 self.history_is_away = True
                 return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
@@ -143,12 +151,12 @@ class Judge:
                 self.fence()
                 return Ending(Waypoint.ROLLED_BACK, max(call.delivery_count, 1), str(error))
             try:
-                return await self._judged(call, found)
+                return await self._judged(call, found, decided)
             except FencedError as error:
                 self.fence()
                 return Ending(Waypoint.UNSETTLED, found.attempt, str(error))
 
-    async def _judged(self, call: Call, found: Found) -> Ending:
+    async def _judged(self, call: Call, found: Found, decided: Callable[[], None]) -> Ending:
         verdict, attempt, reason = found
         attempt = max(1, attempt - self._breaker.spared(call.message))
         if verdict in (Verdict.NEW, Verdict.REJECTED, None) and retrieval_fails(
@@ -165,12 +173,12 @@ class Judge:
                 return Ending(Waypoint.ROLLED_BACK, attempt, reason, retry_after_s=retry_after_s)
         match verdict:
             case Verdict.NEW:
-                return await self._attempt(call, attempt)
+                return await self._attempt(call, attempt, decided)
             case Verdict.DUPLICATE:
                 return Ending(Waypoint.DUPLICATE_DROPPED, attempt, reason)
         return Ending(Waypoint.IN_DOUBT, attempt, reason, IN_DOUBT)
 
-    async def _attempt(self, call: Call, attempt: int) -> Ending:
+    async def _attempt(self, call: Call, attempt: int, decided: Callable[[], None]) -> Ending:
         """Call the consumer once. What came of it is in the history before the message leaves its queue."""
         try:
             await self._confirm()
@@ -186,7 +194,11 @@ class Judge:
             with trio.CancelScope(shield=True), suppress(FencedError):
                 await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
             raise
-        await self._detection.record(call.key, answer.attempt, answer.reason)
+        is_processed = answer.attempt is Attempt.SUCCEEDED
+        if is_processed and self._detection.is_kept:
+            # Delivered once more it is a duplicate, whatever becomes of the transaction: nobody need wait for that.
+            decided()
+        await self._detection.record(call.key, answer.attempt, answer.reason, patient=is_processed)
         match answer.attempt:
             case Attempt.SUCCEEDED:
                 self._breaker.answered()

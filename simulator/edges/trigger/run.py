@@ -14,6 +14,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
+from simulator.base.collector import seldom_collected
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
 from simulator.client import Client, connect
@@ -28,7 +29,7 @@ from simulator.edges.trigger.callee import (
     HttpCallee,
     PythonCallee,
     endpoint,
-    http_client,
+    http_transport,
     url_of_http,
 )
 from simulator.edges.trigger.detection import Detection, scope_of
@@ -121,6 +122,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
         log = held.enter_context(LogFile(path))
         hook = await _hook(held, options, history, scope, node_log(log, owner).bind(queue=local))
+        held.enter_context(seldom_collected())
         ready = trio.Event()
         trigger = Trigger(
             partial(_connected, place, node, made),
@@ -222,9 +224,9 @@ async def _hook(
         return None
     url_of_http(options.hook)
     secrets = secrets_in(options.hook_secrets) if options.hook_secrets else ()
-    client = await held.enter_async_context(http_client(trusting(options.ca, None, None)))
+    transport = await held.enter_async_context(http_transport(trusting(options.ca, None, None)))
     scope = scope_of(queue)
-    return EndHook(Hooks(history, scope, client, log, secrets=secrets), options.hook, queue, scope)
+    return EndHook(Hooks(history, scope, transport, log, secrets=secrets), options.hook, queue, scope)
 
 
 def _named_at(place: Place, node: str, policy: Policy) -> Policy:

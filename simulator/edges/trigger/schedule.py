@@ -1,13 +1,14 @@
 """Which message a trigger attempts next, and when it leases another: in order within each group, groups side by side.
 
 A queue hands out its first message that nobody has leased. A message that was rolled back is the first again, so what
-stood behind it waits for it; if the queue then hands out another one, it is gone. No sockets, no clock: time is an
+stood behind it waits for it; if the queue then hands out another one, it is gone. What is decided and on its way out of
+the queue is waited for no more: the next of its group is leased by then. No sockets, no clock: time is an
 argument, and the owner of a schedule says what happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count
@@ -27,6 +28,8 @@ class _State(Enum):
     """Leased; it waits for its turn, or until it is due."""
     RUNNING = auto()
     """Leased, and being attempted."""
+    LEAVING = auto()
+    """Leased, and decided: it leaves the queue, and whatever comes of that it is not attempted again."""
     AWAY = auto()
     """Back in the queue, where it stays the first of its group."""
 
@@ -51,14 +54,21 @@ class Schedule(Generic[Message]):
 
     Args:
         parallel: how many are attempted at once, each of another group.
-        leases: how many are leased at once: those that are attempted, and those that wait behind one of their group.
-            With one, nothing is leased while a message that was rolled back is not yet due.
+        leases: how many are leased at once: those that are attempted or leave, and those that wait behind one of their
+            group, or for a place among those that are attempted.
+        ahead: how many of the latter, of groups of which none is attempted.
+        in_order: whether all are of one group. Then nothing is leased while a message that was rolled back is not yet
+            due.
     """
 
-    def __init__(self, parallel: int, leases: int = LEASE_LIMIT) -> None:
+    def __init__(
+        self, parallel: int, leases: int = LEASE_LIMIT, *, ahead: int = 0, in_order: bool = False
+    ) -> None:
         assert 1 <= parallel <= leases <= LEASE_LIMIT
         self._parallel = parallel
         self._limit = leases
+        self._ahead = ahead
+        self._in_order = in_order or leases == 1
         self._groups: dict[Hashable, list[_Entry[Message]]] = {}
         self._entries: dict[Message, _Entry[Message]] = {}
         self._places = count()
@@ -76,14 +86,23 @@ class Schedule(Generic[Message]):
         return (
             not self._asking
             and len(leased) < self._limit
-            and running + len(self._ready(now_s)) < self._parallel
+            and self._is_short(running, now_s)
             and sum(entry.size_bytes for entry in leased) < LEASED_LIMIT_BYTES
-            and not (self._limit == 1 and any(entry.due_s > now_s for entry in self._entries.values()))
+            and not (self._in_order and any(entry.due_s > now_s for entry in self._entries.values()))
         )
+
+    def _is_short(self, running: int, now_s: float) -> bool:
+        """Whether there are fewer that can be attempted than there are to be. In order, the next ones always can."""
+        return self._in_order or running + len(self._ready(now_s)) < self._parallel + self._ahead
+
+    @property
+    def running(self) -> int:
+        """How many are attempted now."""
+        return sum(entry.state is _State.RUNNING for entry in self._entries.values())
 
     def start(self, now_s: float) -> list[Message]:
         """The messages whose turn it is; they are attempted from now on."""
-        running = sum(entry.state is _State.RUNNING for entry in self._entries.values())
+        running = self.running
         if self._held_until_s is None:
             chosen = self._ready(now_s)[: self._parallel - running]
         else:
@@ -103,15 +122,21 @@ class Schedule(Generic[Message]):
 
     def _ready(self, now_s: float) -> list[_Entry[Message]]:
         """The first of each group if it is leased, waits and is due; in the order of the queue."""
-        first = (line[0] for line in self._groups.values())
-        ready = [entry for entry in first if entry.state is _State.HELD and entry.due_s <= now_s]
+        ready = [entry for entry in self._firsts() if entry.state is _State.HELD and entry.due_s <= now_s]
         return sorted(ready, key=lambda entry: entry.place)
+
+    def _firsts(self) -> Iterator[_Entry[Message]]:
+        """Of each group the one that is attempted, or else the first that does not leave."""
+        for line in self._groups.values():
+            staying = [entry for entry in line if entry.state is not _State.LEAVING]
+            running = (entry for entry in staying if entry.state is _State.RUNNING)
+            if staying:
+                yield next(running, staying[0])
 
     def _probe(self) -> _Entry[Message] | None:
         """Of a queue that is held, what is attempted next: the first of each group in turn, as one of them may be what
         fails."""
-        first = (line[0] for line in self._groups.values())
-        return min(first, key=lambda entry: (entry.probes, entry.place), default=None)
+        return min(self._firsts(), key=lambda entry: (entry.probes, entry.place), default=None)
 
     def _wants_probe(self, leased: list[_Entry[Message]]) -> bool:
         """Whether another message is to be asked for while the queue is held, and the pause is over."""
@@ -120,6 +145,8 @@ class Schedule(Generic[Message]):
             return False
         if probe is None or probe.state is _State.AWAY:
             return True
+        if self._in_order:
+            return False
         # All groups that are there have had their turn: another one may be behind them.
         return probe.probes > 0 and sum(entry.size_bytes for entry in leased) < LEASED_LIMIT_BYTES
 
@@ -166,6 +193,10 @@ class Schedule(Generic[Message]):
     def not_answered(self) -> None:
         """The connection broke first, or the question was taken back."""
         self._asking = False
+
+    def decided(self, message: Message) -> None:
+        """It is to leave the queue, and what becomes of that changes nothing for those behind it."""
+        self._entries[message].state = _State.LEAVING
 
     def given_back(self, message: Message, due_s: float = -inf) -> None:
         """Its lease is over and it may be in the queue: rolled back, or nobody knows.

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import trio
@@ -50,6 +51,8 @@ PAUSE_S: Final = 0.5
 """Before a node, or a history, that is gone is asked once more."""
 RESIGN_S: Final = 2.0
 """How long a trigger that ends takes to say so, at most."""
+AHEAD: Final = 3
+"""How many messages are leased beside the one that is attempted, in order: those that leave, and the next ones."""
 
 
 class _RollBackError(Exception):
@@ -114,6 +117,7 @@ class Trigger:
             self._log,
         )
         self._on_ready = on_ready
+        self._is_kept = detection.is_kept
         self._schedule = self._new_schedule()
         self._held: dict[MessageId, _Held] = {}
         self._asking = trio.CancelScope()
@@ -176,7 +180,11 @@ class Trigger:
         return Breaker(self._policy.breaker, self._policy.retries, 2 if self._policy.group_by else 1)
 
     def _new_schedule(self) -> Schedule[MessageId]:
-        return Schedule(self._policy.parallel, LEASE_LIMIT if self._policy.group_by else 1)
+        if self._policy.group_by:
+            return Schedule(self._policy.parallel, LEASE_LIMIT, ahead=self._policy.parallel)
+        # A message that is handed out ahead and comes back has been delivered once more. Where the delivery count alone
+        # tells what is new, that would make it one that may have been processed.
+        return Schedule(1, 1 + AHEAD if self._is_kept else 1, in_order=True)
 
     async def _keep_leading(self) -> None:
         try:
@@ -250,9 +258,11 @@ class Trigger:
                 message = taken[0]
                 held = await self._hold(message)
                 await held.turn.wait()
-                if held.is_void:
+                if held.is_void or not taken.is_held:
                     raise _RollBackError
-                ending = await self._judge.decide(message)
+                ending = await self._judge.decide(
+                    message, partial(self._decided, message.id), patient=self._schedule.running > 1
+                )
                 await self._heed_breaker(ending)
                 ending = await self._told(message, ending)
                 self._carry_out(ending, message, taken)
@@ -330,6 +340,10 @@ class Trigger:
             held.void()
         self._changed.set()
         return held
+
+    def _decided(self, message: MessageId) -> None:
+        self._schedule.decided(message)
+        self._changed.set()
 
     async def _heed_breaker(self, ending: Ending) -> None:
         """Hold the queue, or go on; and keep that for those who come after."""

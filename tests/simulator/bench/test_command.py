@@ -165,6 +165,16 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_is_measured(
     [
         ("pyspark", "analysis", "the analysis is left out: pyspark is not installed"),
         (
+            "uvicorn",
+            "edges",
+            "the edges are left out: uvicorn is not installed: pip install 'mqproto[bench]'",
+        ),
+        (
+            "simulator.bench.contenders",
+            "edges",
+            "the edges are left out: what they are compared with is not in the wheel: clone mqproto and run it there",
+        ),
+        (
             "simulator.bench.byhand",
             "codec",
             "the codec is left out: what it is compared with is not in the wheel",
@@ -197,6 +207,7 @@ def test_without_spark_the_analysis_alone_is_misuse(
     ("options", "name", "args"),
     [
         (["codec", "--rounds", "3"], "codec", (3,)),
+        (["edges", "--quick"], "edges", (True, 5)),
         (["chain", "-m", "7", "--window", "8", "--window", "9"], "chain", (7, [8, 9], 1_024, 5, None)),
         (["latency", "--rate", "50", "--seconds", "2", "--runs", "1"], "latency", ([50], 2.0, 1)),
         (["outage", "--kills", "3"], "outage", (3,)),

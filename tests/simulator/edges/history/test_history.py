@@ -464,9 +464,9 @@ async def test_who_is_patient_shares_the_transaction_of_the_next_one(
     transactions: list[list[str]] = []
     carry_out = Documents._transaction
 
-    def noted(self: Documents, calls: Sequence[Call], *engine: Engine) -> list[Answer]:
+    def noted(self: Documents, calls: Sequence[Call], **options: bool) -> list[Answer]:
         transactions.append([type(call).__name__ for call in calls])
-        return carry_out(self, calls, *engine)
+        return carry_out(self, calls, **options)
 
     monkeypatch.setattr(Documents, "_transaction", noted)
     async with open_history(history_url) as history:

@@ -84,6 +84,16 @@ async def test_an_attempt_has_the_delivery_count_or_the_number_that_history_and_
     assert (await later.judge(call(-1))).attempt == 6, "by the history alone"
 
 
+async def test_what_was_handed_out_ahead_of_its_turn_and_came_back_is_attempted_for_the_first_time(
+    history: DocumentHistory,
+) -> None:
+    """Else a trigger that is killed would use up attempts of messages for which nobody was called."""
+    detection = Detection("orders", "trigger", history)
+    assert (await detection.judge(call(3))).attempt == 1
+    await detection.record(call().key, Attempt.FAILED_FOR_NOW)
+    assert (await detection.judge(call(4))).attempt == 4
+
+
 async def test_without_history_attempts_are_remembered_while_the_message_is_in_the_queue() -> None:
     detection = Detection("orders", "trigger", enabled=False)
     assert [(await detection.judge(call(-1))).attempt for _ in range(3)] == [1, 2, 3]
@@ -106,7 +116,7 @@ async def test_what_the_history_could_not_be_told_it_hears_before_anything_else(
     detection = Detection("orders", "trigger", history)
     await detection.judge(call())
 
-    async def away(*arguments: object) -> None:
+    async def away(*arguments: object, **options: object) -> None:
         raise HistoryError("the database is away: start it")
 
     with monkeypatch.context() as broken:

@@ -24,7 +24,9 @@ class Desk:
         self.waiting = list(range(len(groups)))
         self.leased: list[int] = []
         self.running: list[int] = []
-        self.settled: list[int] = []
+        self.leaving: list[int] = []
+        self.decided: list[int] = []
+        """In the order in which that was."""
         self.attempts: Counter[int] = Counter()
         self.asking = False
         self.now_s = 0.0
@@ -37,7 +39,7 @@ class Desk:
             group = self.groups[number]
             assert group not in {self.groups[other] for other in self.running}, "one of a group at a time"
             earlier = [other for other in range(number) if self.groups[other] == group]
-            assert not any(self.open(other) for other in earlier), "the first of its group"
+            assert set(earlier) <= set(self.decided), "the first of its group"
             if self.held_until_s is not None:
                 assert self.now_s >= self.held_until_s, "nothing is tried before"
                 assert not self.running, "one at a time"
@@ -46,10 +48,6 @@ class Desk:
         if self.schedule.wants_lease(self.now_s):
             self.schedule.asked()
             self.asking = True
-
-    def open(self, number: int) -> bool:
-        """Whether it is still to be processed."""
-        return number in self.waiting or number in self.leased
 
     def answer(self) -> None:
         """The queue hands out its first message; if there is none, it says so after a second."""
@@ -73,11 +71,27 @@ class Desk:
             self.held_until_s = self.now_s + DELAY_S
             self.schedule.hold(self.held_until_s)
         if succeeds or self.attempts[number] == ATTEMPTS:
-            self.settled.append(number)
+            self.decide(number)
             self.schedule.settled(number)
         else:
             self.waiting = sorted([*self.waiting, number])
             self.schedule.given_back(number, self.now_s + DELAY_S)
+
+    def decide(self, number: int) -> None:
+        if number not in self.decided:
+            self.decided.append(number)
+
+    def let_leave(self, number: int) -> None:
+        """Its attempt has succeeded, and it is on its way out of the queue."""
+        self.running.remove(number)
+        self.leaving.append(number)
+        self.decide(number)
+        self.schedule.decided(number)
+
+    def leave(self, number: int) -> None:
+        self.leaving.remove(number)
+        self.leased.remove(number)
+        self.schedule.settled(number)
 
     def break_connection(self) -> None:
         """All leases are void; who attempts something has noticed."""
@@ -86,22 +100,27 @@ class Desk:
             self.schedule.not_answered()
         for number in self.leased:
             self.schedule.given_back(number)
-        self.waiting, self.leased, self.running = sorted(self.waiting + self.leased), [], []
+        self.waiting = sorted(self.waiting + self.leased)
+        self.leased, self.running, self.leaving = [], [], []
 
     def is_quiet(self) -> bool:
-        return not (self.running or self.asking)
+        return not (self.running or self.leaving or self.asking)
 
 
 @given(
     groups=st.lists(st.sampled_from("abcd"), max_size=30),
     parallel=st.integers(1, 3),
     lookahead=st.integers(0, 5),
+    ahead=st.integers(0, 3),
+    in_order=st.booleans(),
     data=st.data(),
 )
 def test_whatever_happens_groups_are_attempted_in_order_and_every_message_is_settled(
-    groups: list[str], parallel: int, lookahead: int, data: st.DataObject
+    groups: list[str], parallel: int, lookahead: int, ahead: int, in_order: bool, data: st.DataObject
 ) -> None:
-    desk = Desk(Schedule(parallel, parallel + lookahead), groups)
+    if in_order:
+        groups, parallel = ["a"] * len(groups), 1
+    desk = Desk(Schedule(parallel, parallel + lookahead, ahead=ahead, in_order=in_order), groups)
     storm = data.draw(st.integers(0, 60))
     while desk.waiting or desk.leased:
         desk.step()
@@ -112,7 +131,7 @@ def test_whatever_happens_groups_are_attempted_in_order_and_every_message_is_set
             assert due_s < inf, "something is to be done, and nobody would begin with it"
             desk.now_s = due_s
             continue
-        choices = [*desk.running, *["answer"] * desk.asking, *["break"] * (storm > 0)]
+        choices = [*desk.running, *desk.leaving, *["answer"] * desk.asking, *["break"] * (storm > 0)]
         storm -= 1
         choice = data.draw(st.sampled_from(choices))
         if choice == "answer":
@@ -122,10 +141,16 @@ def test_whatever_happens_groups_are_attempted_in_order_and_every_message_is_set
             desk.break_connection()
         else:
             assert isinstance(choice, int)
+            if choice in desk.leaving:
+                desk.leave(choice)
+                continue
+            if desk.held_until_s is None and data.draw(st.booleans()):
+                desk.let_leave(choice)
+                continue
             desk.end(choice, succeeds=storm < 0 or data.draw(st.booleans()), holds=data.draw(st.booleans()))
     for group in set(groups):
-        settled = [number for number in desk.settled if groups[number] == group]
-        assert settled == [number for number, one in enumerate(groups) if one == group]
+        decided = [number for number in desk.decided if groups[number] == group]
+        assert decided == [number for number, one in enumerate(groups) if one == group]
 
 
 def test_a_group_that_waits_does_not_hold_up_the_others() -> None:
@@ -165,6 +190,29 @@ def test_while_the_queue_is_held_each_group_is_tried_in_turn() -> None:
             desk.answer()
         desk.end(desk.running[0], succeeds=False)
     assert tried == [0, 2, 0]
+
+
+def test_in_order_the_next_one_is_leased_ahead_and_begins_when_the_one_before_is_decided() -> None:
+    schedule = Schedule[int](1, 3, in_order=True)
+    for number in range(3):
+        assert schedule.wants_lease(0)
+        schedule.asked()
+        schedule.leased(number, "")
+    assert not schedule.wants_lease(0)
+    assert schedule.start(0) == [0]
+    schedule.decided(0)
+    assert schedule.start(0) == [1]
+    # It did not leave: to the history it is processed, so it is attempted when there is nothing else to attempt.
+    schedule.given_back(0)
+    schedule.asked()
+    schedule.leased(0, "")
+    assert schedule.start(0) == []
+    schedule.settled(1)
+    assert schedule.start(0) == [0]
+    schedule.given_back(0, due_s=5)
+    assert schedule.start(0) == []
+    assert not schedule.wants_lease(4.9)
+    assert schedule.wants_lease(5)
 
 
 def test_one_at_a_time_leases_nothing_while_the_first_message_is_not_due() -> None:

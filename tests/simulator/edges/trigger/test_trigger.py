@@ -845,7 +845,7 @@ async def test_while_the_history_is_away_nobody_is_called_and_nothing_is_given_u
 ) -> None:
     """Reliable messaging, OSB Rules: when the functioning is restored, the message is delivered."""
 
-    async def away(*arguments: object) -> None:
+    async def away(*arguments: object, **options: object) -> None:
         raise HistoryError("the database is away: start it")
 
     says = Says()
