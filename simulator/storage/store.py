@@ -67,7 +67,7 @@ class Limits(NamedTuple):
 
     segment_bytes: int = 8 << 20
     segments: int = 16
-    memory_bytes: int = 48 << 20
+    memory_bytes: int = 40 << 20
     slice_messages: int = 128
     slice_bytes: int = 256 << 10
     reserve_bytes: int = 12 << 20
