@@ -207,6 +207,14 @@ async def test_each_call_is_one_request_whatever_is_answered(cue: Reply | None, 
     assert consumer.bodies == [b"one", b"one"]
 
 
+async def test_a_user_in_the_url_is_named_to_the_consumer() -> None:
+    consumer = HttpConsumer()
+    async with listening(consumer), endpoint(consumer.url.replace("//", "//ann:b%40d@")) as place:
+        await HttpCallee(place).call(CALL)
+    [seen] = consumer.seen
+    assert seen.headers["authorization"] == "Basic YW5uOmJAZA=="
+
+
 async def test_an_answer_that_never_ends_is_not_read_to_its_end() -> None:
     async def endless(stream: trio.SocketStream) -> None:
         async with stream:
