@@ -21,6 +21,7 @@ from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.rules.strangers import admission_of_stranger, why_unwelcome
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
+from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import (
     IncomingSequence,
     Verdict,
@@ -304,17 +305,20 @@ class Arrivals:
             order=goes_to_private(packet, flags, ORDER_QUEUE),
         )
         packet = passed_on(packet)
-        is_stored = recoverable or not queue.window.fits
-        joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
-        if not transactional:
-            self._outbound.put(queue, joining)
-        elif not self._outbound.pass_on(queue, joining, (head.source_queue_manager, head.message_id)):
+        name = head.source_queue_manager, head.message_id
+        earlier = queue.earlier_copy(name, packet) if transactional else None
+        if earlier == AS_IT_IS:
             self._waypoints.duplicate_dropped(packet)
             return
         self.forwarded_count += 1
-        if is_stored:
+        if recoverable or not queue.window.fits:
             self.stored_bytes += len(packet)
         self._waypoints.forwarded(packet, queue.name)
+        joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
+        if transactional:
+            self._outbound.pass_on(queue, joining, name, earlier)
+        else:
+            self._outbound.put(queue, joining)
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 

@@ -254,12 +254,10 @@ class Outbound:
         queue.join(message, self._writes)
         self._neighbours.wake(queue)
 
-    def pass_on(self, queue: OutgoingQueue, message: Joining, name: MessageName) -> bool:
-        """A transactional message of others joins a queue; False if it waits there as it is."""
-        if not queue.pass_on(message, name, self._writes):
-            return False
+    def pass_on(self, queue: OutgoingQueue, message: Joining, name: MessageName, earlier: int | None) -> None:
+        """A transactional message of others joins a queue, in the place of an earlier copy if one waits."""
+        queue.pass_on(message, name, earlier, self._writes)
         self._neighbours.wake(queue)
-        return True
 
     def has_way(self, queue: OutgoingQueue) -> bool:
         """Whether there is a next hop for it that may be called, or has called."""

@@ -17,6 +17,9 @@ KNOWN: Final = 16_384
 """Of how many messages of a queue it is known that they wait, those that leave first; some 250 bytes each. A resend
 sends the oldest again, so these are the ones that come."""
 
+AS_IT_IS: Final = 0
+"""In place of a position, which begin at 1: the message waits with the same bytes."""
+
 MessageName = tuple[Guid, int]
 """Source and MessageID."""
 

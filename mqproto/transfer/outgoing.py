@@ -15,7 +15,7 @@ from mqproto.base.moment import Moment
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.session import InFlight
-from mqproto.transfer.copies import Copies, MessageName
+from mqproto.transfer.copies import AS_IT_IS, Copies, MessageName
 from mqproto.turn.effects import (
     QueueKind,
     ReadPage,
@@ -215,18 +215,25 @@ class OutgoingQueue(Lane):
                     self.copies.is_back(message)
         return deadline_s
 
-    def pass_on(self, message: Joining, name: MessageName, writes: PendingWrites) -> bool:
-        """A transactional message of others joins; False if it has come again and waits here as it is.
+    def earlier_copy(self, name: MessageName, packet: bytes) -> int | None:
+        """Where a transactional message of others waits, which has come again; None if it does not.
 
-        If an earlier copy of it waits with other bytes, that one leaves. The bytes differ if the sender has withdrawn
-        the message before it: PreviousTxSequenceNumber is another. Then the new copy goes to the end, as the store
-        never uses a place twice; its destination holds what overtakes it.
+        AS_IT_IS if it has the same bytes. They differ if the sender has withdrawn the message before it:
+        PreviousTxSequenceNumber is another.
         """
         waiting = self.copies.waiting(name)
-        if waiting is not None:
-            if self.copies.is_same(waiting, message.packet):
-                return False
-            self.delete(waiting, writes)
+        if waiting is None or not self.copies.is_same(waiting, packet):
+            return waiting
+        return AS_IT_IS
+
+    def pass_on(
+        self, message: Joining, name: MessageName, earlier: int | None, writes: PendingWrites
+    ) -> None:
+        """A transactional message of others joins, and its earlier copy leaves, if there is one.
+
+        It goes to the end, as the store never uses a place twice; its destination holds what overtakes it.
+        """
+        if earlier is not None:
+            self.delete(earlier, writes)
         self.join(message, writes)
         self.copies.joined(name, self.last_position, message.packet)
-        return True

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqproto.queues.joining import Joining
 from mqproto.transfer import copies
+from mqproto.transfer.copies import AS_IT_IS
 from mqproto.wire.glance import identifier_of
 from tests.examples import a_transaction_header
 from tests.windows import Carrier, a_packet, body_of, header_of
@@ -26,9 +27,12 @@ class Intermediate(Carrier):
         )
         packet = a_packet(number, message_id=number, transaction=header)
         name = identifier_of(packet)
-        joins = self.queue.pass_on(Joining(packet, number, recoverable=True), name, self.writes)
+        earlier = self.queue.earlier_copy(name, packet)
+        if earlier == AS_IT_IS:
+            return False
+        self.queue.pass_on(Joining(packet, number, recoverable=True), name, earlier, self.writes)
         self.commit()
-        return joins
+        return True
 
     def stored_numbers(self) -> list[int]:
         return [header_of(row.packet).tx_sequence_number for row in self.store.messages.values()]

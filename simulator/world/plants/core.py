@@ -20,6 +20,7 @@ from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.session import Session, acknowledgment
 from mqproto.transfer import incoming
 from mqproto.transfer.acknowledgments import make_final_ack
+from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
@@ -527,12 +528,16 @@ def remember_less_than_a_window(sound: Any) -> Any:
     return lambda self, manager, window_size: sound(self, manager, 1)
 
 
-@plant(OutgoingQueue, "pass_on", "all_is_accounted_for", "nothing_is_retained", "what_was_lost_is_sent_again")
+@plant(
+    OutgoingQueue,
+    "earlier_copy",
+    "all_is_accounted_for",
+    "nothing_is_retained",
+    "what_was_lost_is_sent_again",
+)
 def drop_what_comes_after_the_first_has_left(sound: Any) -> Any:
     """An intermediate takes a copy that it has passed on for one that waits, and drops each resend."""
-    return lambda self, message, name, writes: (
-        name not in self.copies._places and sound(self, message, name, writes)
-    )
+    return lambda self, name, packet: AS_IT_IS if name in self.copies._places else sound(self, name, packet)
 
 
 @plant(acknowledgment, "ahead", "no_error_of_our_own", "nothing_is_retained")
