@@ -74,7 +74,9 @@ OF_HEADERS: Final[dict[str, Schema]] = {
     ),
     headers.RESPONSE_QUEUE: text(f"{ENCODED}+", "answers"),
     headers.ADMIN_QUEUE: text(f"{ENCODED}+", "destination%5Cprivate%24%5Cacks"),
-    headers.ACKNOWLEDGE: text(rf"{headers.NONE}|{_ASKED}(?: *, *{_ASKED})*", ", ".join(ACKNOWLEDGMENTS)),
+    headers.ACKNOWLEDGE: text(
+        rf"[ \t,]*(?:{headers.NONE}|{_ASKED}(?:[ \t]*,[ \t,]*{_ASKED})*)?[ \t,]*", ", ".join(ACKNOWLEDGMENTS)
+    ),
     headers.SENDER_ID: text(
         rf"[Ss]-1-(?:0|[1-9][0-9]{{0,9}}|0[xX][0-9A-Fa-f]{{12}})(?:-{UINT32}){{1,{SUB_AUTHORITY_LIMIT}}}",
         "S-1-5-21-3180219053-1037752630-3663111779-1000",
