@@ -30,7 +30,7 @@ from tests.simulator.running import until
 
 __all__ = ["desk", "file"]
 SCOPE: Final = r"trigger/desk\orders"
-STRIKES: Final = int(os.environ.get("MQPROTO_STANDBY_STRIKES", "0"))
+STRIKES: Final = int(os.environ.get("MQPROTO_STANDBY_STRIKES", "2"))
 QUICK: Final = (
     "--lease",
     "0.5",
@@ -151,7 +151,6 @@ def in_their_epoch(calls: list[Seen]) -> list[bytes]:
     return taken
 
 
-@pytest.mark.skipif(not STRIKES, reason="`make standby` runs it; the test above is its short form")
 @pytest.mark.parametrize("seed", [1])
 async def test_whoever_is_killed_or_stopped_each_message_is_called_once_in_order_or_is_in_doubt(
     desk: Client, file: Path, seed: int
