@@ -69,10 +69,7 @@ def with_hop_counted(packet: bytes) -> bytes:
     Raises:
         UsageError: RC is 29 already; look at `hop_count` first.
     """
-    bits = packet[_HOPS]
-    if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
-        raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
-    return b"".join((packet[:_HOPS], bytes((bits + 1,)), packet[_HOPS + 1 :]))
+    return b"".join((packet[:_HOPS], bytes((_one_hop_more(packet),)), packet[_HOPS + 1 :]))
 
 
 def passed_on(packet: bytes) -> bytes:
@@ -84,14 +81,19 @@ def passed_on(packet: bytes) -> bytes:
         UsageError: RC is 29 already; look at `hop_count` first.
     """
     flags, size = _head.unpack_from(packet)
-    bits = packet[_HOPS]
-    if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
-        raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
     passed = bytearray(packet)
     del passed[size:]
     _base_flags.pack_into(passed, _BASE_FLAGS, flags & ~_SESSION)
-    passed[_HOPS] = bits + 1
+    passed[_HOPS] = _one_hop_more(packet)
     return bytes(passed)
+
+
+def _one_hop_more(packet: bytes) -> int:
+    """The byte that RC is in, when it is one higher."""
+    bits = packet[_HOPS]
+    if bits & _HOP_MASK >= MAXIMUM_HOP_COUNT:
+        raise UsageError(f"hop_count is {MAXIMUM_HOP_COUNT} already, the most that [MS-MQMQ] 2.2.19.2 allows")
+    return bits + 1
 
 
 def with_previous_number(packet: bytes, number: int) -> bytes:
