@@ -56,6 +56,6 @@ def erase(
     for trouble in done.trouble:
         complain(f"not written anew: {trouble}")
     for name in done.left:
-        advice = "its gateway is busy: stop it for a moment" if is_journal(name) else "remove that file"
-        complain(f"{name} has it still: {advice}")
+        beside = "run its program once more, or, if nobody does, " if is_journal(name) else ""
+        complain(f"{name} has it still: {beside}remove that file")
     return DONE if done.is_whole else FINDING

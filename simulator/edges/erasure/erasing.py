@@ -1,10 +1,10 @@
 r"""Has the bodies of messages gone, and their trails kept.
 
-Bodies are in the stores of nodes, and for a moment in the journals of gateways. The document history has none: it has
-identifiers, times, outcomes and checksums, and keeps them. A message that is over may still lie in a store as a dead
-letter, as a trigger's copy, or in a journal: these are taken out of their queues. What has left a store is in its files
-until something else is written there, so every store is written anew, also those that the message has only passed
-through. One that is not over is refused: somebody was promised that it arrives.
+Bodies are in the stores of nodes. The document history has none: it has identifiers, times, outcomes and checksums,
+and keeps them. A message that is over may still lie in a store as a dead letter, as a trigger's copy, or in a
+journal: these are taken out of their queues. What has left a store is in its files until something else is written
+there, so every store is written anew, also those that the message has only passed through. One that is not over is
+refused: somebody was promised that it arrives.
 """
 
 from __future__ import annotations
@@ -112,16 +112,15 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
         if trouble := await _scrub(place, node):
             erased.trouble.append(f"{node}: {trouble}")
     sought = _pieces({body for one in meant for body in one.bodies})
-    for _ in range(PATIENCE):
-        erased.left = list(_files_with(place.directory, sought))
-        if not any(map(is_journal, erased.left)):
-            break
-        await trio.sleep(AGAIN_S)  # A gateway writes over what its journal has when it has a moment.
+    erased.left = list(_files_with(place.directory, sought))
     return erased
 
 
 def is_journal(name: str) -> bool:
-    """Whether a file is a gateway's journal, or its log."""
+    """Whether a file is the journal of a program that sends, or its log.
+
+    Once the program runs, its journal has what is under way alone; a gateway's has no bodies.
+    """
     return name.endswith((".journal", ".journal-wal"))
 
 
