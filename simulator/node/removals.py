@@ -81,11 +81,11 @@ class Removals:
 
 
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
-    """Which of what leaves its queue had failed. Nearly all has not, and is looked at once, for how it begins."""
+    """Which of what leaves its queue had failed. Nearly all has not, and does not have those bytes anywhere."""
     for departure in departures:
         is_letter = departure.queue in LETTERS
         for packet in departure.packets:
-            if not (is_letter or _is_copy(packet)):
+            if not is_letter and (COPY not in packet or not _is_copy(packet)):
                 continue
             message = ReceivedMessage(packet)
             original = message.id if is_letter else message.correlation
