@@ -44,6 +44,7 @@ from simulator.storage.tables import APPLICATION_ID, LAYOUT, keys_of
 from simulator.storage.witnesses.sqlitelog import log_path
 from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
+LAST_KEY: Final = 2**63 - 1
 FAILURES: Final = 20_000
 """After so many reads that fail, what is left of a table is given up."""
 NO_DAMAGE: Final = frozenset(
@@ -341,6 +342,9 @@ def _count(found: Salvage) -> None:
         if not logged.replaces(row.key):
             found.counts[row.key >> POSITION_BITS] += 1
     found.counts.update(row.key >> POSITION_BITS for row in logged.messages)
+    for queue, count in sorted(_without_a_queue(found).items()):
+        what = "1 message, which is" if count == 1 else f"{count:,} messages, which are"
+        found.findings.append(f"queue {queue} has {what} set aside, for its own row is lost")
     try:
         counted = found.db.execute("SELECT queue, message_count FROM queue").fetchall()
     except UNREADABLE:
@@ -353,6 +357,17 @@ def _count(found: Salvage) -> None:
             )
     for number in sorted(found.records):
         found.queues |= {queue.queue: queue for queue in found.records[number].queues}
+
+
+def _without_a_queue(found: Salvage) -> Counter[int]:
+    """How many messages the tables have, by the number of their queue, of queues that they do not have."""
+    failures, counts, first = [FAILURES], Counter[int](), 0
+    for last, after in [*map(keys_of, sorted(found.queues)), (LAST_KEY + 1, 0)]:
+        counts.update(
+            columns[0] >> POSITION_BITS for columns in _readable(found.db, first, last - 1, failures)
+        )
+        first = after + 1
+    return counts
 
 
 def _readable(

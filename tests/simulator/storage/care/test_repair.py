@@ -12,7 +12,15 @@ from typing import Final
 
 import pytest
 
-from mqproto.turn.effects import IncomingRow, OutgoingRow, QueueKind, QueueRow, Writes, message_key
+from mqproto.turn.effects import (
+    POSITION_BITS,
+    IncomingRow,
+    OutgoingRow,
+    QueueKind,
+    QueueRow,
+    Writes,
+    message_key,
+)
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import StoreError
 from simulator.cli.cli import run_command
@@ -178,6 +186,17 @@ def killed_after(folder: Path, *transactions: Writes) -> Path:
             for name, data in files_in(Path(first)).items():
                 (folder / name).write_bytes(data)
     return folder / "a.sqlite"
+
+
+def test_messages_whose_queue_is_hurt_are_counted_and_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with_messages(path, 3)
+    queue = one(1).key >> POSITION_BITS
+    change(path, f"UPDATE queue SET priority = priority + 1 WHERE queue = {queue}")
+    found = repair(SYSTEM_FILES, path, "today")
+    assert f"queue {queue} has 3 messages, which are set aside, for its own row is lost" in found.findings
+    with Store(path, NODE) as store:
+        assert queue not in {row.queue for row in store.load().queues}
 
 
 @pytest.mark.parametrize("queues", [[], [QueueRow(HELD, QueueKind.LOCAL, "of another store")]])
