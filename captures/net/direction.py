@@ -45,6 +45,7 @@ class Chunk(NamedTuple):
     missing_bytes: how many bytes right before these the capture lacks.
     frame: the number of the frame that the bytes stood in.
     offset: of that frame's record in the file.
+    ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
     """
 
     time_ns: int
@@ -52,6 +53,7 @@ class Chunk(NamedTuple):
     missing_bytes: int = 0
     frame: int = 0
     offset: int = 0
+    ahead: bool = False
 
 
 STREAM_COUNTS: Final = (
