@@ -104,12 +104,15 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
     )
 
 
-def from_segments(segments: Segments, data: Data, first_number: int, rows: Integers) -> Chunks:
+def from_segments(
+    segments: Segments, data: Data, first_number: int, rows: Integers, *, ahead: bool = False
+) -> Chunks:
     """The payload of segments that came in order, each a chunk.
 
     Args:
         first_number: the number of the range's first frame.
         rows: those of `segments`, in the order in which their bytes shall lie.
+        ahead: whether all of it is.
     """
     number = first_number + segments.frame[rows]
     size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)
@@ -122,7 +125,7 @@ def from_segments(segments: Segments, data: Data, first_number: int, rows: Integ
         time_ns=segments.time_ns[rows],
         offset=segments.offset[rows],
         missing=np.zeros(len(rows), dtype=np.int64),
-        ahead=np.zeros(len(rows), dtype=np.bool_),
+        ahead=np.full(len(rows), ahead),
         size=size,
         source=source,
         at=at,
