@@ -49,12 +49,15 @@ class SeenPacket:
         data: the whole packet, its SessionHeader included. Of bytes that begin no packet, up to the first 16.
         missing_bytes: how many bytes right before it the capture lacks.
         skipped_bytes: how many bytes right before it belong to no packet that could be read.
+        ahead: its sender may have had bytes of the other side that the capture has not shown before it: nothing can be
+            judged by it of what the other side had done by then.
         framed: False where `data` begins no packet, so that nobody can say where the next one begins.
     """
 
     __slots__ = (
         "_fault",
         "_packet",
+        "ahead",
         "began_ns",
         "connection",
         "data",
@@ -88,6 +91,7 @@ class SeenPacket:
         position: int = 0,
         missing_bytes: int = 0,
         skipped_bytes: int = 0,
+        ahead: bool = False,
         fault: WireFormatError | None = None,
     ) -> None:
         self.number = 0
@@ -104,6 +108,7 @@ class SeenPacket:
         self.position = position
         self.missing_bytes = missing_bytes
         self.skipped_bytes = skipped_bytes
+        self.ahead = ahead
         self.framed = fault is None
         self._packet: Packet | Ping | None = None
         self._fault = fault
@@ -319,6 +324,7 @@ def _seen(stream: Stream, framed: Framed) -> SeenPacket:
         position=framed.began.position,
         missing_bytes=framed.missing_bytes,
         skipped_bytes=framed.skipped_bytes,
+        ahead=framed.ended.ahead,
         fault=framed.fault,
     )
 

@@ -50,6 +50,7 @@ class PacketRow:
         connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
         position: of its first byte in what its sender sent on the connection.
         missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
+        ahead: whether its sender may have had bytes of the other side that the capture has not shown before it.
     Between whom it crossed:
         source, destination: names by the topology, else address:port.
         source_address, source_port, destination_address, destination_port.
@@ -94,6 +95,7 @@ class PacketRow:
     position: int
     missing_bytes: int
     skipped_bytes: int
+    ahead: bool
     source: str
     destination: str
     source_address: str
@@ -194,6 +196,7 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
         position=seen.position,
         missing_bytes=seen.missing_bytes,
         skipped_bytes=seen.skipped_bytes,
+        ahead=seen.ahead,
         source=sight.source,
         destination=sight.destination,
         source_address=seen.source.host,

@@ -1,7 +1,7 @@
-"""TCP reassembly: from segments to the bytes that each side sent.  [RFC 9293] 3.4, 3.10.7.4
+"""TCP reassembly: from segments to the bytes that each side sent, in causal order.  [RFC 9293] 3.4, 3.10.7.4
 
-A `Connection` has a `Direction` for each side at each interface that saw it. `Reassembler` takes a capture of any size,
-and keeps a bounded part of it.
+A `Connection` has a `View` for each interface that saw it, and that a `Sender` for each side. `Reassembler` takes a
+capture of any size, and keeps a bounded part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from captures.files.frame import Frame, Interface
-from captures.net.direction import Arrival, Direction, Held, Stream
+from captures.net.causality import View
+from captures.net.direction import Arrival, Stream
+from captures.net.recent import Held
+from captures.net.sender import Sender
 from captures.net.tcp import ACK, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
@@ -87,58 +90,53 @@ class Connection:
         first: the segment that it begins with. Only the answer to a SYN says by itself that its sender did not open
             the connection; else the port does.
         held: what all connections that are read together hold.
+        assumed: whether it had a past that is not known, as captures.net.sender has it.
     """
 
-    def __init__(self, number: int, first: Segment, held: Held | None = None) -> None:
+    def __init__(
+        self, number: int, first: Segment, held: Held | None = None, *, assumed: bool = False
+    ) -> None:
         answers = first.flags & SYN and first.flags & ACK
         serves = not first.flags & SYN and first.source.port == MSMQ_PORT != first.destination.port
         ends = (first.source, first.destination)
         self.number = number
         self.ends = ends[::-1] if answers or serves else ends
         self._held = held or Held()
-        self._directions: dict[tuple[int, Endpoint], Direction] = {}
+        self._assumed = assumed
+        self._views: dict[int, View] = {}
 
     def is_over_for(self, interface: int, segment: Segment) -> bool:
         """Whether a segment begins another connection between the same ends."""
-        direction = self._directions.get((interface, segment.source))
-        if direction is None:
-            # At another interface it begins once more, with the number that it had at the first.
-            others = [one for (_, source), one in self._directions.items() if source == segment.source]
-            return any(one.begins_anew(segment) for one in others)
-        return direction.begins_anew(segment)
+        # At another interface it begins once more, with the number that it had at the first.
+        views = [self._views[interface]] if interface in self._views else self._views.values()
+        return any(view.pair(segment.source)[0].begins_anew(segment) for view in views)
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """What one segment lets be read."""
-        direction, answer = self.directions(frame.interface, segment.source, segment.destination)
-        direction.take(segment, frame)
-        arrivals = direction.arrivals()
-        if segment.flags & ACK:
-            answer.acknowledged(segment.acknowledgment_number, frame.time_ns)
-            arrivals += answer.arrivals()
-        return arrivals
+        return self.view(frame.interface).feed(segment, frame)
 
-    def directions(
-        self, interface: Interface, source: Endpoint, destination: Endpoint
-    ) -> tuple[Direction, Direction]:
-        """The direction from `source`, and the other one. Both begin with the first segment of either."""
+    def view(self, interface: Interface) -> View:
+        """What one interface saw of it; new, if that was nothing."""
         number = interface.number
-        if (number, source) not in self._directions:
-            for one, other in (self.ends, self.ends[::-1]):
-                stream = Stream(self.number, one, other, interface)
-                self._directions[number, one] = Direction(stream, self._held)
-        return self._directions[number, source], self._directions[number, destination]
+        if number not in self._views:
+            one, other = (
+                Sender(Stream(self.number, *ends, interface), self._held, assumed=self._assumed)
+                for ends in (self.ends, self.ends[::-1])
+            )
+            self._views[number] = View(one, other)
+        return self._views[number]
 
-    def direction(self, interface: int, source: Endpoint) -> Direction | None:
-        """The direction from `source`, if an interface has seen anything of either."""
-        return self._directions.get((interface, source))
+    def known_view(self, interface: int) -> View | None:
+        """The same, if it saw anything."""
+        return self._views.get(interface)
 
     def settle(self) -> list[Arrival]:
-        """It is over: what waits for earlier bytes waits no longer, and its streams end."""
-        return [arrival for direction in self._directions.values() for arrival in direction.settle()]
+        """It is over: nothing waits any longer, and its streams end."""
+        return [arrival for view in self._views.values() for arrival in view.settle()]
 
     def let_go(self) -> list[Arrival]:
         """Hold nothing more."""
-        return [arrival for direction in self._directions.values() for arrival in direction.let_go()]
+        return [arrival for view in self._views.values() for arrival in view.let_go()]
 
     def is_continued_by(self, later: Connection) -> bool:
         """Whether `later`, which knew nothing of this one, has read what this one would have read in its place.
@@ -147,34 +145,56 @@ class Connection:
         alone knows was asked for.
         """
         return all(
-            key in self._directions and self._directions[key].is_continued_by(direction)
-            for key, direction in later._directions.items()
+            number in self._views
+            and all(ours.is_continued_by(theirs) for ours, theirs in self._views[number].beside(view))
+            for number, view in later._views.items()
         )
 
     def go_on_as(self, later: Connection) -> Iterator[tuple[Stream, Stream]]:
         """Stand where `later` does, which continues this one. Its streams are yielded, each behind our own."""
-        for key, direction in later._directions.items():
-            self._directions[key].go_on_as(direction)
-            yield self._directions[key].stream, direction.stream
+        for number, view in later._views.items():
+            for ours, theirs in self._views[number].beside(view):
+                ours.go_on_as(theirs)
+                yield ours.stream, theirs.stream
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether nothing was assumed that a reader would not know who had seen nothing before."""
+        return all(sender.stands_alone for sender in self._senders)
+
+    def know(self) -> None:
+        """All that was assumed is so."""
+        self._assumed = False
+        for sender in self._senders:
+            sender.know()
 
     @property
     def streams(self) -> list[Stream]:
         """Two for each interface that saw it."""
-        return [direction.stream for direction in self._directions.values()]
+        return [sender.stream for sender in self._senders]
+
+    @property
+    def ahead(self) -> list[Stream]:
+        """The streams of which all goes out ahead, as nothing is seen of the other side."""
+        return [stream for view in self._views.values() for stream in view.ahead]
 
     @property
     def waits(self) -> bool:
-        """Whether bytes wait for those before them."""
-        return any(direction.waits for direction in self._directions.values())
+        """Whether bytes wait for others."""
+        return any(view.waits for view in self._views.values())
 
     def forget(self) -> None:
         """Keep nothing to compare repetitions with."""
-        for direction in self._directions.values():
-            direction.forget()
+        for sender in self._senders:
+            sender.forget()
 
     def take_reached_back(self) -> bool:
         """Whether, since the last call, bytes were repeated of which some may have been read before our time."""
-        reached_back = any(direction.reached_back for direction in self._directions.values())
-        for direction in self._directions.values():
-            direction.reached_back = False
+        reached_back = any(sender.reached_back for sender in self._senders)
+        for sender in self._senders:
+            sender.reached_back = False
         return reached_back
+
+    @property
+    def _senders(self) -> list[Sender]:
+        return [sender for view in self._views.values() for sender in view.senders]

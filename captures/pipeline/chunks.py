@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from captures.net.direction import Chunk
 from captures.pipeline.octets import Octets, gathered
@@ -31,7 +32,7 @@ class Chunks:
     """Chunks of streams, a row each. Those of a stream stand together, in order.
 
     readable, order: as of a Piece.
-    frame, time_ns, offset, missing: as of a captures.net.direction.Chunk.
+    frame, time_ns, offset, missing, ahead: as of a captures.net.direction.Chunk.
     start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
     """
 
@@ -41,6 +42,7 @@ class Chunks:
     time_ns: Integers
     offset: Integers
     missing: Integers
+    ahead: npt.NDArray[np.bool_]
     size: Integers
     source: Octets
     at: Integers
@@ -81,6 +83,7 @@ class Chunks:
             int(self.missing[row]),
             int(self.frame[row]),
             int(self.offset[row]),
+            bool(self.ahead[row]),
         )
         return Piece(int(self.readable[row]), int(self.order[row]), chunk)
 
@@ -89,22 +92,27 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
     """Chunks that were read one by one."""
     columns = np.array(
         [
-            (readable, order, frame, time_ns, offset, missing, len(data))
-            for readable, order, (time_ns, data, missing, frame, offset) in pieces
+            (readable, order, frame, time_ns, offset, missing, ahead, len(data))
+            for readable, order, (time_ns, data, missing, frame, offset, ahead) in pieces
         ],
         dtype=np.int64,
-    ).reshape(-1, 7)
-    readable, order, frame, time_ns, offset, missing, size = columns.T
+    ).reshape(-1, 8)
+    readable, order, frame, time_ns, offset, missing, ahead, size = columns.T
     data = np.frombuffer(b"".join(piece.chunk.data for piece in pieces), dtype=np.uint8)
-    return Chunks(readable, order, frame, time_ns, offset, missing, size, data, starts_of(size))
+    return Chunks(
+        readable, order, frame, time_ns, offset, missing, ahead.astype(np.bool_), size, data, starts_of(size)
+    )
 
 
-def from_segments(segments: Segments, data: Data, first_number: int, rows: Integers) -> Chunks:
+def from_segments(
+    segments: Segments, data: Data, first_number: int, rows: Integers, *, ahead: bool = False
+) -> Chunks:
     """The payload of segments that came in order, each a chunk.
 
     Args:
         first_number: the number of the range's first frame.
         rows: those of `segments`, in the order in which their bytes shall lie.
+        ahead: whether all of it is.
     """
     number = first_number + segments.frame[rows]
     size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)
@@ -117,6 +125,7 @@ def from_segments(segments: Segments, data: Data, first_number: int, rows: Integ
         time_ns=segments.time_ns[rows],
         offset=segments.offset[rows],
         missing=np.zeros(len(rows), dtype=np.int64),
+        ahead=np.full(len(rows), ahead),
         size=size,
         source=source,
         at=at,
@@ -136,6 +145,7 @@ def joined(parts: Iterable[Chunks]) -> Chunks:
         time_ns=np.concatenate([part.time_ns for part in some]),
         offset=np.concatenate([part.offset for part in some]),
         missing=np.concatenate([part.missing for part in some]),
+        ahead=np.concatenate([part.ahead for part in some]),
         size=size,
         source=np.concatenate([part.data for part in some]),
         at=starts_of(size),

@@ -70,6 +70,7 @@ class Packets:
     began_ns: Integers
     missing: Integers
     skipped: Integers
+    ahead: npt.NDArray[np.bool_]
     readable: Integers
     order: Integers
     data: Octets
@@ -227,6 +228,7 @@ class _Cutter:
             began_ns=chunks.time_ns[first][by],
             missing=missing[by],
             skipped=skipped[by],
+            ahead=chunks.ahead[last][by],
             readable=readable[by],
             order=order[by],
             data=data,

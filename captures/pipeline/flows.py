@@ -1,7 +1,8 @@
 """The packets of a range of a capture, and what has to be proved of them where it meets the range before it.
 
 A range knows nothing of those before it. So it is read under an assumption: that every connection comes in with nothing
-waiting, that each side goes on with the byte that is due, and that a packet begins where one seems to. A
+waiting, that each side goes on with the byte that is due, that all has come which is acknowledged of a side before its
+first segment, and that a packet begins where one seems to. A
 `PairSummary` carries what was assumed, the bytes before the first packet, and how each connection stands at the end;
 captures.pipeline.seams proves it, or has the pair read again from what is known by then.
 
@@ -153,10 +154,10 @@ def read_flows(segments: Segments, data: Data, first_number: int) -> Flows:
         reads: list[ConnectionRead] = []
         summaries.append(PairSummary(*outline, reads))
         if smooth.is_smooth[pair]:
-            reads.append(ConnectionRead(Connection(outline[1].number, outline[1].segment)))
+            reads.append(ConnectionRead(Connection(outline[1].number, outline[1].segment, assumed=True)))
             by_pair[pair] = reads[0]
             continue
-        for epoch in reassemble(part, pairs.rows_of(pair), None):
+        for epoch in reassemble(part, pairs.rows_of(pair), None, assumed=True):
             reads.append(ConnectionRead(epoch.connection))
             for stream, chunks in epoch.chunks().items():
                 is_open = len(reads) == 1 and not stream.from_start

@@ -46,6 +46,7 @@ CORRECTIONS: Final = pa.schema(
         ("position", pa.int64()),
         ("missing_bytes", pa.int64()),
         ("skipped_bytes", pa.int64()),
+        ("ahead", pa.bool_()),
     ]
 )
 """What becomes of a stream's rows in a range: whether they stand, and as in captures.pipeline.seams.Correction."""
@@ -127,7 +128,9 @@ class _Joiner:
         self._bucket = bucket
         self._stack = stack
         self._again: dict[int, RangeSegments] = {}
-        self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int]]] = defaultdict(list)
+        self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int, bool]]] = defaultdict(
+            list
+        )
         self._packets: defaultdict[int, list[Packets]] = defaultdict(list)
         self._joined = Joined()
         self._closed: list[StreamCount] = []
@@ -147,7 +150,7 @@ class _Joiner:
         seam = stitcher.take(place, pair.summary)
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)
-            self._corrections[place] += [(stream, False, 0, 0, 0, 0) for stream in pair.summary.places]
+            self._corrections[place] += [(stream, False, 0, 0, 0, 0, False) for stream in pair.summary.places]
         self._add(place, seam, self._joined.totals, self._closed)
 
     def finish(self) -> Joined:
@@ -182,10 +185,8 @@ class _Joiner:
         return joined
 
     def _add(self, place: int, seam: Seam, totals: Totals, closed: list[StreamCount]) -> None:
-        for stream, (connection, position, missing_bytes, skipped_bytes) in seam.corrections.items():
-            self._corrections[place].append(
-                (stream, True, connection, position, missing_bytes, skipped_bytes)
-            )
+        for stream, correction in seam.corrections.items():
+            self._corrections[place].append((stream, True, *correction))
         for packets in seam.packets:
             self._count(place, len(packets), int(packets.framed.sum()))
             self._packets[place].append(packets)

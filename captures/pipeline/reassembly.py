@@ -1,13 +1,13 @@
 """The segments of a range, put in order: the chunks of each stream.
 
-Pairs of ends whose segments simply follow one another are taken all at once (`Smooth`). All others go through
-captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where many segments in a row
-bring just what is due, they are taken at once as well.
+Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
+All others go through captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where
+many segments in a row bring just what is due, and wait for nothing, they are taken at once as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from captures.files.frame import Frame
-from captures.net.direction import Arrival, Direction, Ending, Stream
+from captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Ending, Stream
+from captures.net.sender import Lag, Sender
 from captures.net.streams import Connection
-from captures.net.tcp import FIN, RST, SYN, Segment
+from captures.net.tcp import ACK, FIN, RST, SYN, Segment
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, from_segments, joined
 from captures.pipeline.records import Data, Integers
 from captures.pipeline.segments import Segments
@@ -75,12 +76,15 @@ class Epoch:
         }
 
 
-def reassemble(part: RangeSegments, rows: Integers, connection: Connection | None) -> list[Epoch]:
+def reassemble(
+    part: RangeSegments, rows: Integers, connection: Connection | None, *, assumed: bool = False
+) -> list[Epoch]:
     """The connections of one pair, and their chunks.
 
     Args:
         rows: the pair's.
         connection: what is known of it before these segments.
+        assumed: if that is nothing, whether there may have been something, as captures.net.sender has it.
     """
     segments, data, first_number = part
     epochs = [] if connection is None else [Epoch(connection)]
@@ -116,7 +120,7 @@ def reassemble(part: RangeSegments, rows: Integers, connection: Connection | Non
         if not epochs or epochs[-1].connection.is_over_for(place, segment):
             if epochs:
                 epochs[-1].settle(number)
-            epochs.append(Epoch(Connection(number, segment)))
+            epochs.append(Epoch(Connection(number, segment, assumed=assumed and not epochs)))
         frame = Frame(time_ns, b"", interface=interfaces[place], number=number, offset=offset)
         epochs[-1].add_arrivals(epochs[-1].connection.feed(frame, segment), number, 0)
         at += 1
@@ -124,7 +128,10 @@ def reassemble(part: RangeSegments, rows: Integers, connection: Connection | Non
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
-    """For each row the first from it on that does not simply follow the one before it in its direction."""
+    """For each row the first from it on that does not simply follow the one before it in its direction.
+
+    Nor does one that acknowledges more than the other direction has come to, as far as these rows tell that.
+    """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
     follows = flags & (SYN | FIN | RST) == 0
     direction = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.source[rows]
@@ -134,30 +141,125 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
     same = direction[by[1:]] == direction[by[:-1]]
     due[1:] = np.where(same, (sequence[by[:-1]] + size[by[:-1]]) % 2**32, -1)
     follows[by] &= sequence[by] == due
+    back = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.destination[rows]
+    for one in np.unique(direction).tolist():
+        # Where this direction stands at each row of the other one, which is none before its first row.
+        own = np.flatnonzero(direction == one)
+        others = np.flatnonzero((back == one) & (size > 0) & (flags & ACK != 0))
+        before = np.searchsorted(own, others) - 1
+        others, before = others[before >= 0], own[before[before >= 0]]
+        taken = size[before] + (flags[before] & (SYN | FIN) != 0)
+        follows[others] &= distance(segments.acknowledgment[rows[others]], sequence[before] + taken) <= 0
     places = np.where(follows, len(rows), np.arange(len(rows)))
     ends: Integers = np.minimum.accumulate(places[::-1])[::-1]
     return ends
 
 
 def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
-    """Take segments that follow one another, if they follow what has come; nothing waits."""
+    """Take segments that follow one another, if they follow what has come, and need no more; nothing waits."""
     segments, data, first_number = part
     interface, source = segments.interface[rows], segments.source[rows]
-    taken: list[tuple[Direction, Integers]] = []
-    for key in np.unique(interface.astype(np.int64) * len(segments.ends) + source).tolist():
-        number, place = divmod(key, len(segments.ends))
-        direction = epoch.connection.direction(number, segments.ends[place])
-        some = rows[(interface == number) & (source == place)]
-        some = some[segments.size[some] > 0]
-        if direction is None or not direction.goes_on(int(segments.sequence[some[0]]) if len(some) else None):
+    sides: list[_Side] = []
+    for number in np.unique(interface).tolist():
+        view = epoch.connection.known_view(number)
+        if view is None:
             return False
+        one, other = (
+            _Side(
+                sender,
+                segments,
+                rows,
+                (interface == number) & (source == segments.ends.index(sender.stream.source)),
+            )
+            for sender in view.senders
+        )
+        if not one.goes_on_beside(other) or not other.goes_on_beside(one):
+            return False
+        sides += one, other
+    for side in sides:
+        side.acknowledge()
+    for side in sides:
+        some = rows[side.filled]
         if len(some):
-            taken.append((direction, some))
-    for direction, some in taken:
-        sizes = segments.size[some].tolist()
-        direction.take_more(sizes, partial(_payload_at, part, some))
-        epoch.add_run(direction.stream, from_segments(segments, data, first_number, some))
+            side.sender.take_more(segments.size[some].tolist(), partial(_payload_at, part, some))
+            epoch.add_run(
+                side.sender.stream, from_segments(segments, data, first_number, some, ahead=side.is_ahead)
+            )
     return True
+
+
+class _Side:
+    """The segments that one side has in a run.
+
+    filled: the places in the run of those with payload.
+    is_ahead: whether all that they bring is ahead.
+    """
+
+    def __init__(
+        self, sender: Sender, segments: Segments, rows: Integers, mask: npt.NDArray[np.bool_]
+    ) -> None:
+        self.sender = sender
+        self.is_ahead = False
+        self._opposite = self
+        self._said: tuple[int, ...] = ()
+        self._needed: int | None = None
+        size = segments.size[rows]
+        self._places = np.flatnonzero(mask)
+        self.filled = np.flatnonzero(mask & (size > 0))
+        self._first = int(segments.sequence[rows[self.filled[0]]]) if len(self.filled) else None
+        self._number = segments.acknowledgment[rows]
+        self._is_known = segments.flags[rows] & ACK != 0
+        self._moved = np.cumsum(np.where(mask, size, 0))
+
+    def goes_on_beside(self, opposite: _Side) -> bool:
+        """Whether what it brings is due, and needs nothing that the other side lacks."""
+        self._opposite = opposite
+        theirs = opposite.sender
+        if not len(self._places):
+            return True
+        if self.sender.absent or not self.sender.goes_on(self._first) or self.sender is theirs:
+            return False
+        saying = self._places[self._is_known[self._places]]
+        if not len(saying):
+            return True
+        self.is_ahead = theirs.absent
+        start = theirs.read_to
+        if start is None:
+            # Nothing was seen of it: all that is said has to be what was said before.
+            start = int(self._number[saying[0]])
+        said = distance(self._number[saying], start + opposite._moved[saying])
+        if (np.abs(said) > JUMP_LIMIT_BYTES).any():
+            return False
+        self._said = (
+            int(self._number[saying[0]]),
+            (start + int((said + opposite._moved[saying]).max())) % 2**32,
+        )
+        needing = self.filled[self._is_known[self.filled]]
+        needs = distance(self._number[needing], start + opposite._moved[needing])
+        if len(needing) and not theirs.absent:
+            if theirs.read_to is not None:
+                if (needs > 0).any():
+                    return False
+            elif theirs.lag((start + int(needs.max())) % 2**32) is not Lag.NONE:
+                return False
+        before = needing < opposite.filled[0] if len(opposite.filled) else slice(None)
+        if len(needs[before]):
+            self._needed = (start + int(needs[before].max())) % 2**32
+        return True
+
+    def acknowledge(self) -> None:
+        """Tell the other side what was said of it; neither has taken its bytes yet."""
+        theirs = self._opposite.sender
+        for number in self._said:
+            theirs.acknowledged(number, first=False)
+        if self._needed is not None:
+            theirs.note_needed(self._needed)
+
+
+def distance(numbers: Integers, references: Integers) -> Integers:
+    """How far sequence numbers lie behind others, as captures.net.direction.signed."""
+    behind: Integers = (numbers - references + 2**31) % 2**32 - 2**31
+    return behind
 
 
 def _payload_at(part: RangeSegments, rows: Integers, place: int) -> bytes:
@@ -174,24 +276,140 @@ class Pairs:
         keys, self.pair = np.unique(low * len(segments.ends) + high, return_inverse=True)
         self.count = len(keys)
         self.direction = 2 * self.pair + (source > destination)
-        self._by_pair = np.argsort(self.pair, kind="stable")
-        self._edges = np.searchsorted(self.pair[self._by_pair], np.arange(self.count + 1))
+        self.by_pair = np.argsort(self.pair, kind="stable")
+        self._edges = np.searchsorted(self.pair[self.by_pair], np.arange(self.count + 1))
+
+    @property
+    def first_places(self) -> Integers:
+        """Where in `by_pair` each pair begins."""
+        return self._edges[:-1]
 
     def rows_of(self, pair: int) -> Integers:
         """Those of one pair, in the order of the capture."""
-        return self._by_pair[self._edges[pair] : self._edges[pair + 1]]
+        return self.by_pair[self._edges[pair] : self._edges[pair + 1]]
 
     @property
     def edge_rows(self) -> npt.NDArray[np.int64]:
         """The first and the last of each pair."""
-        return np.stack([self._by_pair[self._edges[:-1]], self._by_pair[self._edges[1:] - 1]], axis=1)
+        return np.stack([self.by_pair[self._edges[:-1]], self.by_pair[self._edges[1:] - 1]], axis=1)
+
+
+class _Said:
+    """What each direction says of the other one, where segments simply follow one another.
+
+    Rows are in the order of directions, each of which is a `place`.
+
+    Args:
+        by: the rows. firsts: which of them begin a direction. place: of each row.
+        start: of each direction, the number of its first byte. from_start: whether it begins with a SYN.
+
+    Attributes:
+        is_odd: of each row, whether its payload acknowledges more than the other direction has come to; or a number
+            that is far away; or it answers a SYN that is not there.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        by: Integers,
+        firsts: Integers,
+        place: Integers,
+        start: Integers,
+        from_start: npt.NDArray[np.bool_],
+    ) -> None:
+        segments = pairs.segments
+        direction = pairs.direction[by]
+        flags, number, filled = segments.flags[by], segments.acknowledgment[by], segments.size[by] > 0
+        says = flags & ACK != 0
+        places = np.full(2 * pairs.count, -1, dtype=np.int64)
+        places[direction[firsts]] = np.arange(len(firsts))
+        opposite = places[direction[firsts] ^ 1]
+        is_there = opposite >= 0
+        size, end = _come_to(pairs)
+        size, end = size[by], end[by]
+
+        # The number to count from: where the other direction begins, or what was said first if there is none.
+        first_said = _first(says, firsts)
+        self._has_said = first_said < len(by)
+        said_first = number[np.minimum(first_said, len(by) - 1)]
+        self._reference = np.where(is_there, start[opposite], said_first)
+        there = is_there[place]
+        furthest = distance(number, self._reference[place] + np.where(there, end, 0))
+        self.is_odd = says & (np.abs(furthest) > JUMP_LIMIT_BYTES)
+        self.is_odd |= says & filled & there & (furthest > 0)
+        opens = np.where(is_there, from_start[opposite], False)
+        first_row = by[firsts]
+        begins = np.where(is_there, first_row[opposite], len(by))
+        unseen = by < begins[place]
+        self.is_odd |= says & (flags & SYN != 0) & (unseen | ~opens[place])
+
+        said = np.where(there, end, 0) + furthest
+        self._acknowledged = _furthest(said, says, firsts)
+        self._unseen = _furthest(said, says & filled & unseen, firsts)
+        self._bare = _furthest(said, says & filled & (unseen | (size == 0)), firsts)
+        self._base = np.where(
+            self._has_said & (by[np.minimum(first_said, len(by) - 1)] < begins), said_first, -1
+        )
+
+    def heard(self) -> Iterator[tuple[int | None, int | None, int | None, int | None]]:
+        """By place, what captures.net.sender.Sender.hear takes of the other direction."""
+        for base, reference, *furthest in zip(
+            self._base.tolist(),
+            self._reference.tolist(),
+            self._acknowledged.tolist(),
+            self._unseen.tolist(),
+            self._bare.tolist(),
+            strict=True,
+        ):
+            acknowledged, unseen, bare = (None if one == _NEVER else reference + one for one in furthest)
+            yield (
+                None if base < 0 else base,
+                acknowledged,
+                None if unseen is None else unseen % 2**32,
+                None if bare is None else bare % 2**32,
+            )
+
+
+_NEVER: Final = -(1 << 62)
+
+
+def _come_to(pairs: Pairs) -> tuple[Integers, Integers]:
+    """Of each segment, how many bytes the other direction has had by then; and how many numbers, with its FIN."""
+    segments, by = pairs.segments, pairs.by_pair
+    size, is_high = segments.size[by], pairs.direction[by] & 1 != 0
+    numbers = size + (segments.flags[by] & FIN != 0)
+    starts = pairs.first_places
+    pair = pairs.pair[by]
+    come = []
+    for amount in (size, numbers):
+        low, high = (np.cumsum(np.where(side, amount, 0)) for side in (~is_high, is_high))
+        # None of a pair's first segment is of the other direction.
+        other = np.where(is_high, low, high)
+        before_low, before_high = ((np.concatenate([[0], each[:-1]]))[starts][pair] for each in (low, high))
+        row = np.empty(len(by), dtype=np.int64)
+        row[by] = other - np.where(is_high, before_low, before_high)
+        come.append(row)
+    return come[0], come[1]
+
+
+def _first(mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
+    """The first place of each group where the mask is true; the length where there is none."""
+    places = np.where(mask, np.arange(len(mask)), len(mask))
+    return np.minimum.reduceat(places, firsts) if len(mask) else places
+
+
+def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
+    """The largest value of each group where the mask is true; _NEVER where there is none."""
+    values = np.where(mask, values, _NEVER)
+    return np.maximum.reduceat(values, firsts) if len(mask) else values
 
 
 class Smooth:
     """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
 
     A SYN is the first of its direction, and a FIN stands where the bytes end that came before it. RST and bare
-    acknowledgments may stand anywhere: they say nothing of the bytes.
+    acknowledgments may stand anywhere: they say nothing of the bytes. No payload acknowledges more than the other
+    direction has come to. Before the first segment of that, it is taken to have come to where this begins.
     """
 
     def __init__(self, pairs: Pairs) -> None:
@@ -215,7 +433,6 @@ class Smooth:
         edges = pairs.edge_rows
         odd |= segments.interface[by] != segments.interface[edges[:, 0]][pair]
         odd |= segments.source[by] == segments.destination[by]
-        self.is_smooth = np.bincount(pair, odd, pairs.count) == 0
 
         # Where an index repeats, the last value stays.
         self._finish = np.full(len(firsts), -1, dtype=np.int64)
@@ -227,6 +444,9 @@ class Smooth:
         self._from_start = syn[firsts]
         self._first_row = by[firsts]
         self._size = np.bincount(place, size, len(firsts)).astype(np.int64)
+        self._said = _Said(pairs, by, firsts, place, start, self._from_start)
+        odd |= self._said.is_odd
+        self.is_smooth = np.bincount(pair, odd, pairs.count) == 0
         taken = (size > 0) & self.is_smooth[pair]
         self._count = np.bincount(place, taken, len(firsts)).astype(np.int64)
         self.payload_rows = by[taken]
@@ -247,20 +467,19 @@ class Smooth:
             self._from_start.tolist(),
             self._finish.tolist(),
             self._last_flags.tolist(),
+            self._said.heard(),
             strict=True,
         )
-        for row, start, size_bytes, count, from_start, finish, flags in columns:
+        for row, start, size_bytes, count, from_start, finish, flags, heard in columns:
             pair = int(self._pairs.pair[row])
             if pair not in connections:
                 continue
-            direction, _ = connections[pair].directions(
-                segments.interfaces[int(segments.interface[row])],
-                segments.ends[segments.source[row]],
-                segments.ends[segments.destination[row]],
-            )
+            view = connections[pair].view(segments.interfaces[int(segments.interface[row])])
+            sender, other = view.pair(segments.ends[segments.source[row]])
             # A segment with both counts as reset, as it does where they are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
-            direction.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
+            sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
+            other.hear(*heard)
             if count:
-                taken.append((pair, direction.stream, count))
+                taken.append((pair, sender.stream, count))
         return taken

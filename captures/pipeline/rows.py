@@ -26,6 +26,7 @@ _SEEN: Final = (
     ("position", pa.int64()),
     ("missing_bytes", pa.int64()),
     ("skipped_bytes", pa.int64()),
+    ("ahead", pa.bool_()),
     ("source_address", pa.string()),
     ("source_port", pa.int32()),
     ("destination_address", pa.string()),
@@ -108,6 +109,7 @@ def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterato
             "position": packets.position[rows],
             "missing_bytes": packets.missing[rows],
             "skipped_bytes": packets.skipped[rows],
+            "ahead": packets.ahead[rows],
         }
         columns |= {name: values[index] for name, values in codes.items()}
         yield _batch(columns, hosts, said)
@@ -139,6 +141,7 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
         "position": [0] * len(pings),
         "missing_bytes": [0] * len(pings),
         "skipped_bytes": [0] * len(pings),
+        "ahead": [False] * len(pings),
     }
     return _batch(columns | codes, hosts, said)
 

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from captures.framing import Framing, StreamCount
-from captures.net.direction import COMPARED_BYTES, Stream
+from captures.net.direction import Stream
+from captures.net.recent import COMPARED_BYTES
 from captures.net.streams import Connection, Ends
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut
@@ -40,12 +41,14 @@ class Correction(NamedTuple):
         connections have those of captures.packets.SeenPacket.
     position: to be added.
     missing_bytes, skipped_bytes: to be added to its first packet's in the range.
+    ahead: whether all are ahead, as of captures.packets.SeenPacket.
     """
 
     connection: int
     position: int
     missing_bytes: int
     skipped_bytes: int
+    ahead: bool = False
 
 
 @dataclass(slots=True)
@@ -154,16 +157,21 @@ class Stitcher:
             self._close(state, summary.first.number, seam)
             state = None
         earliest = reads[0].connection
+        ahead: list[Stream] = []
         if state is None:
+            if not earliest.stands_alone:
+                return None
+            earliest.know()
             state = PairState(earliest, {})
             pairs = [(stream, stream) for stream in earliest.streams]
         elif len(reads) == 1 and state.connection.is_continued_by(earliest):
+            ahead = state.connection.ahead
             pairs = list(state.connection.go_on_as(earliest))
         else:
             return None
         for ours, theirs in pairs:
             read = reads[0].streams.get(theirs)
-            if read is not None and not _join(state, ours, read, seam):
+            if read is not None and not _join(state, ours, read, seam, ahead=ours in ahead):
                 return None
 
         for later in reads[1:]:
@@ -226,8 +234,12 @@ class Stitcher:
         seam.closed += state.close()
 
 
-def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> bool:
-    """Whether a stream goes on as a range read it. Then its framing stands where the range left it."""
+def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam, *, ahead: bool) -> bool:
+    """Whether a stream goes on as a range read it. Then its framing stands where the range left it.
+
+    Args:
+        ahead: whether all of it is.
+    """
     framing, lead = state.framing(stream), read.lead
     if framing.lost and not lead.inside:
         framing.miss(lead.missing_bytes)
@@ -235,7 +247,9 @@ def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> boo
     elif lead.pieces is None:
         return False
     elif lead.pieces:
-        seam.packets += _cut(state, {stream: from_pieces(lead.pieces)})
+        chunks = from_pieces(lead.pieces)
+        chunks.ahead[:] |= ahead
+        seam.packets += _cut(state, {stream: chunks})
     if read.framing is None:
         return True
 
@@ -250,7 +264,7 @@ def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam) -> boo
     if had_any and not read.is_steady:
         return False
     seam.corrections[read.place] = Correction(
-        stream.connection, framing.position, framing.missing_bytes, framing.skipped_bytes
+        stream.connection, framing.position, framing.missing_bytes, framing.skipped_bytes, ahead
     )
     framing.go_on_as(read.framing, read.packet_count > 0)
     return True

@@ -133,9 +133,9 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
         name: np.zeros(size, dtype=np.int64) for name in ("position", "missing_bytes", "skipped_bytes")
     }
     connection = np.full(size, -1, dtype=np.int64)
-    stands = np.zeros(size, dtype=np.bool_)
+    stands, ahead = np.zeros((2, size), dtype=np.bool_)
     stands[NO_STREAM] = True
-    stands[rows] = known["stands"].to_numpy()
+    stands[rows], ahead[rows] = known["stands"].to_numpy(), known["ahead"].to_numpy()
     connection[rows] = _numbers(known, "connection")
     for name, column in put.items():
         column[rows] = _numbers(known, name)
@@ -149,6 +149,8 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
         changed[name] = _numbers(table, name) + np.where(is_first, put[name][stream], 0)
     for name, column in changed.items():
         table = _with(table, name, pa.array(column))
+    if ahead.any():
+        table = _with(table, "ahead", pa.array(table["ahead"].to_numpy() | ahead[stream]))
     known_connection = pa.array(connection[stream], mask=stream == NO_STREAM)
     table = _with(table, "connection", known_connection)
     return table if stands.all() else table.filter(pa.array(stands[stream]))

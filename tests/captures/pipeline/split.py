@@ -197,6 +197,7 @@ def _rows(
             "began_ns": int(packets.began_ns[row]),
             "missing_bytes": int(packets.missing[row]) + is_first * correction.missing_bytes,
             "skipped_bytes": int(packets.skipped[row]) + is_first * correction.skipped_bytes,
+            "ahead": bool(packets.ahead[row]) or correction.ahead,
         }
         rows.append(((int(packets.readable[row]), int(packets.order[row]), start), values))
     return rows
@@ -205,6 +206,7 @@ def _rows(
 NAMES = (
     *("number", "data", "source", "destination", "interface", "connection", "position", "framed"),
     *("frame", "first_frame", "file_offset", "time_ns", "began_ns", "missing_bytes", "skipped_bytes"),
+    "ahead",
 )
 
 

@@ -22,7 +22,13 @@ PIECES = st.lists(
         Piece,
         st.integers(1, 99),
         st.integers(-3, 3),
-        st.builds(Chunk, st.integers(0, 2**62), st.binary(min_size=1, max_size=9), *[st.integers(0, 9)] * 3),
+        st.builds(
+            Chunk,
+            st.integers(0, 2**62),
+            st.binary(min_size=1, max_size=9),
+            *[st.integers(0, 9)] * 3,
+            st.booleans(),
+        ),
     ),
     max_size=6,
 )

@@ -36,7 +36,7 @@ def stories(draw: st.DrawFn) -> Told:
     cuts = draw(st.sets(st.integers(1, len(data)), max_size=6)) | draw(st.sampled_from([set(), borders]))
     gaps = st.sampled_from([0, 0, 0, 0, 1, 40, 120])
     chunks = [
-        Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number)
+        Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number, draw(st.booleans()))
         for number, (start, end) in enumerate(itertools.pairwise(sorted({0, len(data), *cuts})), 1)
     ]
     stream = Stream(0, CLIENT, draw(st.sampled_from([SERVER, ELSEWHERE])))
@@ -52,7 +52,7 @@ def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
             bool(packets.framed[row]),
             (int(packets.first_frame[row]), int(packets.began_ns[row]), int(packets.offset[row])),
             (int(packets.frame[row]), int(packets.time_ns[row])),
-            (int(packets.missing[row]), int(packets.skipped[row])),
+            (int(packets.missing[row]), int(packets.skipped[row]), bool(packets.ahead[row])),
         )
         for row in range(len(packets))
         if packets.stream[row] == place
@@ -68,7 +68,7 @@ def row_of(framed: Framed) -> tuple[object, ...]:
         framed.fault is None,
         (began.frame, began.time_ns, began.offset),
         (ended.frame, ended.time_ns),
-        (framed.missing_bytes, framed.skipped_bytes),
+        (framed.missing_bytes, framed.skipped_bytes, ended.ahead),
     )
 
 

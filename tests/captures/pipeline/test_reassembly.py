@@ -69,10 +69,11 @@ def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
         number = part.first_number + int(part.segments.frame[first])
         segment = segment_in(frames[number - 1], IpReader())
         assert segment is not None
-        found[pair] = Connection(number, segment)
+        found[pair] = Connection(number, segment, assumed=True)
     chunk_counts = {(pair, str(stream)): count for pair, stream, count in smooth.fill(found)}
     for pair, connection in found.items():
-        [epoch] = reassemble(part, pairs.rows_of(pair), None)
+        [epoch] = reassemble(part, pairs.rows_of(pair), None, assumed=True)
+        assert connection.stands_alone == epoch.connection.stands_alone
         for ours, theirs in zip(connection.streams, epoch.connection.streams, strict=True):
             assert told(ours) == told(theirs)
         counts = {(pair, str(stream)): len(chunks) for stream, chunks in epoch.chunks().items()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from captures import spoil
 from captures.files.frame import Frame
 from captures.files.pcap import read_capture
-from captures.net import direction
+from captures.net import causality, direction, recent
 from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import Endpoint
 from captures.pipeline import cutting, flows, reassembly, seams
@@ -41,7 +41,11 @@ def small_limits() -> Iterator[None]:
     """All limits so low that a few packets exceed them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direction, "EARLY_LIMIT_BYTES", 400)
-        patch.setattr(direction, "COMPARED_BYTES", 200)
+        patch.setattr(direction, "LATER_COUNT", 1)
+        patch.setattr(causality, "PATIENCE_COUNT", 2)
+        patch.setattr(causality, "WAITING_LIMIT_BYTES", 500)
+        patch.setattr(causality, "WAITING_LIMIT_COUNT", 2)
+        patch.setattr(recent, "COMPARED_BYTES", 200)
         patch.setattr(seams, "COMPARED_BYTES", 200)
         patch.setattr(direction, "PIECE_LIMIT_COUNT", 4)
         patch.setattr(flows, "LEAD_LIMIT_BYTES", 100)
@@ -229,4 +233,4 @@ def test_what_is_handed_on_is_small() -> None:
     frames = said(*cut_up(user_message(1_000) * 2_000, 1_460))
     for part in ranges(frames, range(0, len(frames), 300)):
         [summary] = read_flows(*part).summaries
-        assert len(pickle.dumps(summary)) < 5_000
+        assert len(pickle.dumps(summary)) < 6_000

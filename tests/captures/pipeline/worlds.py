@@ -91,7 +91,12 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
         longest = max(map(len, talks))
         line = [talk[place] for place in range(longest) for talk in talks if place < len(talk)]
     line = line[draw(st.sampled_from([0, 0, 1, 4])) :]
+    if draw(st.integers(0, 5)) == 0:
+        # From here on one side is not in the capture.
+        silent, since = draw(st.sampled_from([1801, 40_001])), draw(st.integers(0, len(line)))
+        line = line[:since] + [frame for frame in line[since:] if _segment(frame).source.port != silent]
     time_ns = 0
+    resent: list[Segment] = []
     frames: list[Frame] = []
     both = draw(st.integers(0, 3)) == 0
     for frame in line:
@@ -100,7 +105,20 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
         for _ in range(both):
             frames.append(Frame(time_ns, frame, interface=PLACES[1]))
         match draw(
-            st.sampled_from([*["kept"] * 12, "lost", "late", "twice", "changed", "before", "alive", "far"])
+            st.sampled_from(
+                [
+                    *["kept"] * 14,
+                    "lost",
+                    "late",
+                    "late",
+                    "twice",
+                    "changed",
+                    "before",
+                    "alive",
+                    "far",
+                    "resent",
+                ]
+            )
         ):
             case "lost":
                 seen = []
@@ -115,11 +133,20 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
             case "before":
                 earlier = frames[draw(st.integers(0, len(frames) - 1))].data if frames else frame
                 seen = [frame, draw(st.sampled_from([earlier, earlier[:-1] + b"?"]))]
+            case "resent":
+                # The first copy was not caught; the second acknowledges all that had come by then.
+                resent.append(_segment(frame))
+                seen = []
             case "alive" | "far" as kind:
                 seen = [frame, _odd(frame, kind)]
             case _:
                 pass
         frames += [Frame(time_ns, one, interface=PLACES[0]) for one in seen]
+        segment = _segment(frame)
+        for original in [one for one in resent if seen and one[:2] == segment[:2]]:
+            resent.remove(original)
+            copy = original._replace(acknowledgment_number=segment.acknowledgment_number)
+            frames.append(Frame(time_ns, encode_frame(copy, 0), interface=PLACES[0]))
     return numbered(frames)
 
 
@@ -130,11 +157,16 @@ def some_worlds() -> st.SearchStrategy[list[Frame]]:
 
 def _odd(frame: bytes, kind: str) -> bytes:
     """A keep-alive of the sender of a frame, or something from far beyond its window."""
-    segment = segment_in(Frame(0, frame), IpReader())
-    assert segment is not None
+    segment = _segment(frame)
     if kind == "alive":
         return _encoded(segment, segment.sequence_number + len(segment.payload) - 1, ACK, b"\0")
     return _encoded(segment, segment.sequence_number + (1 << 29), ACK | RST, segment.payload)
+
+
+def _segment(frame: bytes) -> Segment:
+    segment = segment_in(Frame(0, frame), IpReader())
+    assert segment is not None
+    return segment
 
 
 def _encoded(segment: Segment, number: int, flags: int, payload: bytes) -> bytes:
