@@ -112,7 +112,8 @@ class SequenceView:
 
     sequence: None where the capture has no message of it, or nobody can say which it is.
     opened: the gap that it shows. filled: those of which nothing is missing any more.
-    counts: whether it is an OrderAck that was the newest when it was first seen, and rightly made.
+    counts: whether it is an OrderAck that was the newest when it was first seen, or a positive FinalAck, and rightly
+        made: either says that all up to its number have come.
     ended: the packets of the messages that an acknowledgment is about; of an OrderAck those that it newly covers.
     """
 
@@ -264,7 +265,11 @@ class SequenceChecker:
         return view
 
     def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
-        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1"""
+        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1
+
+        A positive one says of those before it what an OrderAck would, as nothing is received out of turn. A negative
+        one tells of its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+        """
         packet, identifier, number = ack.number, ack.identifier, ack.sequence_number
         sequence = self._sequences.get((about[0], identifier.time_stamp, identifier.ordinal))
         if sequence is None:
@@ -279,6 +284,7 @@ class SequenceChecker:
             view.findings = _accusation(sequence, ack, "foreign-ack", foreign)
             return view
         known = sequence.packets.get(number)
+        view.counts = ack.positive and not sequence.ambiguous and (known is None or known[1] == about[1])
         if known is not None and known[1] == about[1]:
             view.ended = Acknowledged([known[0]])
         elif sequence.ambiguous:

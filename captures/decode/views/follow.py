@@ -19,6 +19,7 @@ from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
     Guid,
+    MessageClass,
     OrderAckBody,
     UserMessage,
     guid_from_text,
@@ -49,6 +50,7 @@ class History:
     crossings: the packets that carried it, and by which hop.
     arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
     order_acked_ns: when an OrderAck for it first reached its source.
+    covered_ns: when the positive FinalAck of a later number of its sequence first did, which says that this came too.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
 
@@ -61,6 +63,7 @@ class History:
     crossings: dict[int, tuple[NodeKey, NodeKey]] = field(default_factory=dict)
     arrived_ns: int | None = None
     order_acked_ns: int | None = None
+    covered_ns: int | None = None
     ended: str = ""
     ended_ns: int | None = None
 
@@ -75,6 +78,8 @@ class History:
             parts.append(f"last seen on its way to {last.destination}")
         if self.order_acked_ns is not None:
             parts.append(f"OrderAck back after {_seconds(self.order_acked_ns - began_ns)}")
+        elif self.covered_ns is not None:
+            parts.append(f"FinalAck of a later number back after {_seconds(self.covered_ns - began_ns)}")
         elif self.sequence is not None and self.ended_ns is None:
             parts.append("no OrderAck came back")
         if self.ended_ns is not None:
@@ -101,6 +106,7 @@ class History:
             "events": [event._asdict() for event in self.events],
             "arrived_ns": self.arrived_ns,
             "order_acked_ns": self.order_acked_ns,
+            "covered_ns": self.covered_ns,
             "ended": self.ended or None,
             "ended_ns": self.ended_ns,
             "verdict": self.verdict(),
@@ -204,6 +210,15 @@ class Follower:
                     history.order_acked_ns = sight.seen.time_ns
                 continue
             if isinstance(body, FinalAckBody):
+                if _passes(body, message, history):
+                    _add(
+                        history,
+                        sight,
+                        f"FinalAck of number {body.tx_sequence_number}: all before it came too",
+                    )
+                    if reached == history.origin:
+                        history.covered_ns = sight.seen.time_ns
+                    continue
                 about, what = (body.source_guid, body.message_id), "FinalAck"
             else:
                 correlated = message_identifier.decode(message.properties.correlation_id)
@@ -240,6 +255,23 @@ def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
         and body.tx_sequence_number >= number
         and address in (origin, NULL_GUID)
         and history.order_acked_ns is None
+    )
+
+
+def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
+    """Whether a positive FinalAck is for a later message of its sequence, and tells something new of this one.
+
+    It says of those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+    """
+    if history.sequence is None or history.order_acked_ns is not None or history.covered_ns is not None:
+        return False
+    (origin, identifier), number = history.sequence
+    return (
+        message.properties.message_class == MessageClass.ACK_RECEIVE
+        and body.source_guid == origin
+        and body.tx_sequence_id == identifier
+        and body.tx_sequence_number > number
+        and history.towards in (message.user.source_queue_manager, NULL_GUID)
     )
 
 

@@ -97,6 +97,9 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
         for text, acknowledgment in _acknowledgments(row):
             seen = places.acknowledgment(*acknowledgment)
             steps.append(Step(acknowledgment[-1], Sentence(text), _place(seen)))
+        if row["covered_ns"] is not None:
+            text = "a FinalAck of a later message of its sequence said that this one came too"
+            steps.append(Step(row["covered_ns"], Sentence(text)))
         steps.sort(key=lambda step: step.time_ns)
         yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns), steps)
 

@@ -24,6 +24,7 @@ from captures.pipeline.stages.grouping import (
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS, SCHEMAS, TOLD
 from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, integers, joined, mapped_texts
 from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
+from captures.pipeline.stages.sequence_schema import COVERED
 from captures.pipeline.stages.straight import (
     NULL_TEXT,
     Straight,
@@ -79,11 +80,13 @@ class _Said(NamedTuple):
 
     order_acked_ns: when an OrderAck for it was first seen, at its source if it was seen there.
     at_source: whether it was.
+    covered_ns: when a positive FinalAck of a later message of its sequence was seen.
     final, administration: FinalAcks and administration acknowledgments, one of each class.
     """
 
     order_acked_ns: int | None
     at_source: bool | None
+    covered_ns: int | None
     final: list[tuple[int, Event]]
     administration: list[tuple[int, Event]]
 
@@ -166,6 +169,7 @@ class HistoryStage:
             "latency_ns": pa.array(arrived_ns - first_ns),
             "order_acked_ns": pa.array(np.where(not_home, acked_ns, home_ns), mask=not_acked),
             "order_ack_at_source": pa.array(~not_home, mask=not_acked),
+            "covered_ns": pa.nulls(count, INTEGER),
             "final_class": pa.nulls(count, TEXT),
             "final_ns": pa.nulls(count, INTEGER),
             "administration": pa.ListArray.from_arrays(nothing, pa.array([], TEXT)),
@@ -217,6 +221,7 @@ class HistoryStage:
                 None if arrived_ns is None else arrived_ns - first_ns,
                 said.order_acked_ns,
                 said.at_source,
+                said.covered_ns,
                 said.final[0][1].class_name if said.final else None,
                 said.final[0][0] if said.final else None,
                 [event.class_name for _, event in said.administration],
@@ -259,9 +264,10 @@ class HistoryStage:
         home = [each for each in order_acks if each[1].to_key == first.source_manager]
         order_acked_ns = (home or order_acks)[0][0] if order_acks else None
         at_source = bool(home) if order_acks else None
+        covered_ns = next((time_ns for time_ns, event in timed if event.kind == COVERED), None)
         final = _once(each for each in timed if each[1].kind == FINAL_ACK)
         administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
-        return _Said(order_acked_ns, at_source, final, administration)
+        return _Said(order_acked_ns, at_source, covered_ns, final, administration)
 
     def _outcome(self, hops: list[_Hop], said: _Said, *, arrived: bool) -> Outcome:
         answers = said.final + said.administration
@@ -269,7 +275,7 @@ class HistoryStage:
             refusals = [event.message_class for _, event in answers if event.message_class & NEGATIVE]
             if refusals:
                 return Outcome.EXPIRED if EXPIRED.intersection(refusals) else Outcome.REFUSED
-        if answers or said.order_acked_ns is not None:
+        if answers or said.order_acked_ns is not None or said.covered_ns is not None:
             return Outcome.CONFIRMED if arrived else Outcome.ACKNOWLEDGED
         if arrived:
             return Outcome.REACHED

@@ -56,6 +56,7 @@ HISTORIES: Final = pa.schema(
         ("latency_ns", INTEGER),
         ("order_acked_ns", INTEGER),
         ("order_ack_at_source", FLAG),
+        ("covered_ns", INTEGER),
         ("final_class", TEXT),
         ("final_ns", INTEGER),
         ("administration", TEXTS),
@@ -73,6 +74,8 @@ HISTORIES: Final = pa.schema(
     resends: copies beyond the first, over all hops.
     arrived_ns: when it first crossed to its destination; latency_ns: since it was first seen.
     order_acked_ns: when an OrderAck for it was first seen, at its source if captures show that: order_ack_at_source.
+    covered_ns: when the positive FinalAck of a later message of its sequence was seen, which says that this one came
+        too; where no OrderAck says so.
     final_class, final_ns: of the first FinalAck for it. administration: the classes of administration acknowledgments.
     outcome: one of `histories.Outcome`. whereabouts: the queue manager that has it, or the hop that it is on.
     complete: false of a message with more packets than are looked at.
@@ -92,6 +95,7 @@ TOLD: Final = {
         "latency_ns",
         "order_acked_ns",
         "order_ack_at_source",
+        "covered_ns",
         "final_class",
         "final_ns",
         "administration",

@@ -80,6 +80,7 @@ class SequenceCount:
     """What a sequence had.
 
     place: row_id, file, frame and file_offset of its first packet.
+    final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
     """
@@ -93,6 +94,8 @@ class SequenceCount:
     positive: int = 0
     negative: int = 0
     last_final: MessageKey | None = None
+    final_number: int = 0
+    final_row: Row = ()
     unseen: Unconfirmed = field(default_factory=Unconfirmed)
     returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)

@@ -11,6 +11,10 @@ import pyarrow as pa
 
 from captures.pipeline.stages.schema import FLAG, INTEGER, SHORT, TEXT
 
+COVERED: Final = "Covered"
+"""The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says of
+those before it what an OrderAck would.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+"""
 SEQUENCES: Final = pa.schema(
     [
         ("series", TEXT),
@@ -120,4 +124,7 @@ CONFIRMATIONS: Final = pa.schema(
         ("to_key", TEXT),
     ]
 )
-"""An OrderAck for one message: rows to be put beside those of `subjects.keyed`, with their columns."""
+"""An OrderAck for one message, or what is as good: rows to be put beside those of `subjects.keyed`, with their columns.
+
+    kind: OrderAck, or COVERED.
+"""

@@ -50,6 +50,7 @@ from captures.pipeline.stages.schema import BEGUN, ENDINGS, FINDINGS
 from captures.pipeline.stages.sequence_counts import SequenceCount
 from captures.pipeline.stages.sequence_schema import (
     CONFIRMATIONS,
+    COVERED,
     GAPS,
     ORDER_ACKS,
     SEQUENCE_HOPS,
@@ -155,7 +156,7 @@ class SequenceStage:
             self._add_message(series, place, interface, queue, fact, view)
         elif about is not None:
             view = checker.take_final_ack(fact, message_of(about))
-            self._add_final_ack(series, fact, view)
+            self._add_final_ack(series, place[0], interface, time_ns, fact, view)
         else:
             view = checker.take_order_ack(fact)
             self._add_order_ack(series, place[0], interface, time_ns, fact, view)
@@ -316,14 +317,28 @@ class SequenceStage:
             )
         )
 
-    def _add_final_ack(self, series: str, ack: Acknowledgment, view: SequenceView) -> None:
+    def _add_final_ack(
+        self,
+        series: str,
+        row_id: int,
+        interface: int,
+        time_ns: int,
+        ack: Acknowledgment,
+        view: SequenceView,
+    ) -> None:
         if view.sequence is None:
             return
         count = self._counts.get((series, view.sequence))
-        if count is not None and view.ended is not None and count.last_final != ack.key:
+        if count is None:
+            return
+        if view.ended is not None and count.last_final != ack.key:
             count.last_final = ack.key
             count.positive += ack.positive
             count.negative += not ack.positive
+        if view.counts and ack.sequence_number > count.final_number:
+            count.final_number = ack.sequence_number
+            origin, hop = guid_text(view.sequence.origin), map(key_text, ack.hop)
+            count.final_row = (series, row_id, ack.number, interface, time_ns, COVERED, origin, True, *hop)
 
     def _count(
         self, series: str, sequence: Sequence, place: Row, queue: str | None, time_ns: int
@@ -342,6 +357,10 @@ class SequenceStage:
     def _close(self, series: str, count: SequenceCount) -> None:
         """Nothing more is to come of a sequence."""
         sequence = count.sequence
+        # What an OrderAck has confirmed by now needs no FinalAck to say so.
+        covered = [message_id for _, message_id, _ in count.unseen.through(count.final_number - 1)]
+        if covered:
+            self._confirmed.append((count.final_row, covered))
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])
         every = BoundedRanges(NUMBER_LIMIT)
         for (hop, interface), crossed in count.hops.items():

@@ -85,15 +85,21 @@ def ordered(number: int, own_id: int = 100, source: str = "c", **changes: Any) -
     return encode_packet(order_ack(source=guid(source), message_id=own_id, body=body, **arguments))
 
 
-def final(number: int, own_id: int = 200, **changes: Any) -> bytes:
+def final(
+    number: int,
+    own_id: int = 200,
+    source: str = "c",
+    message_class: MessageClass = MessageClass.ACK_RECEIVE,
+    **changes: Any,
+) -> bytes:
     """c's FinalAck for message `number`."""
     body = replace(FinalAckBody(SEQUENCE, number, number - 1, guid("a"), number), **changes)
     arguments: dict[str, Any] = {"destination_manager": guid("a"), "destination": 4, "sent_time_s": 0}
     return encode_packet(
         final_ack(
-            source=guid("c"),
+            source=guid(source),
             message_id=own_id,
-            message_class=MessageClass.ACK_RECEIVE,
+            message_class=message_class,
             body=body,
             **arguments,
         )

@@ -7,7 +7,8 @@ import pytest
 from captures.decode.row import identifier_text
 from captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.base.errors import UsageError
-from tests.captures.decode.scene import Scene, express, guid, transactional
+from mqproto.wire import MessageClass
+from tests.captures.decode.scene import Scene, express, final, guid, transactional
 from tests.captures.decode.story import followed, story
 
 FIRST = f"{identifier_text(guid('a'), 1)}"
@@ -36,6 +37,21 @@ def test_the_end_is_what_the_final_ack_says() -> None:
     shown = json.loads(json.dumps(history.as_json()))
     assert (shown["ended"], shown["sequence_number"]) == ("ACK_RECEIVE", 2)
     assert [event["packet"] for event in shown["events"]] == [11, 12, 18, 19, 19, 20, 21, 22]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_a_final_ack_of_a_later_number_says_that_it_came() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in (1, 2):
+        wire.send("a", transactional(number))
+    wire.send("c", final(2, message_class=MessageClass.NACK_Q_EXCEED_QUOTA))
+    [history] = followed("1", scene).histories.values()
+    assert history.verdict().endswith("; no OrderAck came back")
+    wire.send("c", final(2, own_id=201))
+    [history] = followed("1", scene).histories.values()
+    assert history.verdict().endswith("; FinalAck of a later number back after 3.000 ms")
+    assert history.events[-1].text == "FinalAck of number 2: all before it came too"
 
 
 @pytest.mark.parametrize("target", [FIRST, FIRST.lower(), "{" + FIRST.replace("\\", "}\\"), "1", "order 1"])

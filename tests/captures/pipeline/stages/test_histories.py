@@ -98,6 +98,32 @@ def test_a_message_whose_destination_says_that_it_has_it_though_it_was_not_seen_
     assert (row["outcome"], row["arrived_ns"]) == (Outcome.ACKNOWLEDGED, None)
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_a_positive_final_ack_says_of_those_before_it_what_an_order_ack_would() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in (1, 2, 3, 4):
+        wire.send("a", transactional(number))
+    wire.send("c", ordered(1))
+    wire.send("c", final(3))
+    found = histories(scene)
+    assert [row["outcome"] for row in found] == [*[Outcome.CONFIRMED] * 3, Outcome.REACHED]
+    said_ns = scene.now_ns
+    assert [row["covered_ns"] for row in found] == [None, said_ns, None, None]
+    assert [row["final_class"] for row in found] == [None, None, "ACK_RECEIVE", None]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_a_final_ack_of_a_refusal_or_by_somebody_else_says_nothing_of_those_before_it() -> None:
+    scene = Scene()
+    wire, other = scene.wire("a", "c"), scene.wire("a", "b")
+    for number in (1, 2):
+        wire.send("a", transactional(number))
+    wire.send("c", final(2, message_class=MessageClass.NACK_Q_EXCEED_QUOTA))
+    other.send("b", final(2, own_id=300, source="b"))
+    assert [row["outcome"] for row in histories(scene)] == [Outcome.REACHED, Outcome.REFUSED]
+
+
 @pytest.mark.parametrize(
     ("message_class", "outcome"),
     [
