@@ -1,13 +1,10 @@
-"""Captures made worse: what is lost is gone, what stays is what it was, and one seed does one thing."""
+"""The command: every kind of damage by its option, into one file or several."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from captures.files.frame import Frame, Interface
 from captures.files.pcap import read_capture
@@ -15,21 +12,11 @@ from captures.files.pcapng import PcapngWriter
 from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import Endpoint
 from captures.packets import read_packets
-from captures.spoil import HEADERS, delayed, lost, main, repeated, shortened
+from captures.spoil import HEADERS, main
 from mqproto.wire import encode_packet
+from tests.captures.spoil.test_frames import some_frames
 from tests.captures.whole import streams
 from tests.examples import a_user_message
-
-shares = st.sampled_from([0, 1, 30, 100])
-seeds = st.integers(0, 5)
-
-
-def some_frames(count: int = 40) -> list[Frame]:
-    return [Frame(number * 1_000, bytes([number]) * (20 + number)) for number in range(count)]
-
-
-def bare(frames: list[Frame]) -> list[bytes]:
-    return [frame.data for frame in frames]
 
 
 @pytest.fixture
@@ -44,44 +31,6 @@ def whole(tmp_path: Path) -> Path:
         for number, data in enumerate(frames + talk.finish(Side.CLIENT)):
             writer.write(Frame(1_700_000_000_000_000_000 + number * 1_000_000, data))
     return path
-
-
-@given(shares, seeds)
-def test_of_what_is_lost_nothing_is_left_and_the_rest_is_as_it_was(percent: int, seed: int) -> None:
-    frames = some_frames()
-    left = list(lost(frames, percent, seed))
-    assert left == [frame for frame in frames if frame in left]
-    if percent in (0, 100):
-        assert len(left) == 40 - 40 * percent // 100
-    assert left == list(lost(frames, percent, seed))
-
-
-@given(shares, seeds)
-def test_what_is_delayed_comes_all_the_same_and_time_never_goes_back(percent: int, seed: int) -> None:
-    frames = some_frames()
-    late = list(delayed(frames, percent, seed))
-    assert Counter(bare(late)) == Counter(bare(frames))
-    assert [frame.time_ns for frame in late] == sorted(frame.time_ns for frame in late)
-    if percent == 0:
-        assert late == frames
-
-
-@given(shares, seeds)
-def test_what_is_repeated_comes_a_second_time_behind_the_first(percent: int, seed: int) -> None:
-    frames = some_frames()
-    more = list(repeated(frames, percent, seed))
-    assert [frame for frame in more if not frame.comment] == frames
-    assert [frame.time_ns for frame in more] == sorted(frame.time_ns for frame in more)
-    if percent == 100:
-        assert Counter(bare(more)) == Counter(bare(frames) * 2)
-
-
-def test_a_snapshot_length_cuts_frames_and_says_how_much() -> None:
-    short = list(shortened(some_frames(), 30))
-    assert [len(frame.data) + frame.missing_bytes for frame in short] == [
-        len(data) for data in bare(some_frames())
-    ]
-    assert max(len(frame.data) for frame in short) == 30
 
 
 @pytest.mark.parametrize("suffix", ["pcap", "pcapng"])
@@ -125,3 +74,33 @@ def test_a_file_that_is_no_capture_or_is_not_there_is_one_line(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
     assert all(line.startswith("spoil: ") for line in said)
+
+
+def test_two_halves_of_a_tap_come_as_two_files_with_clocks_of_their_own(whole: Path) -> None:
+    worse = whole.with_name("worse.pcapng")
+    assert main([str(whole), str(worse), "--tap", "--apart", "--offset", "2.5"]) == 0
+    one, other = (list(read_capture(worse.with_name(f"worse-{number}.pcapng"))) for number in (1, 2))
+    frames = list(read_capture(whole))
+    assert sorted(frame.data for frame in one + other) == sorted(frame.data for frame in frames)
+    times = {frame.data: frame.time_ns for frame in frames}
+    assert {frame.time_ns - times[frame.data] for frame in one} == {0}
+    assert {frame.time_ns - times[frame.data] for frame in other} == {2_500_000_000}
+
+
+def test_a_capture_at_each_host_has_every_frame_twice(whole: Path) -> None:
+    worse = whole.with_name("worse.pcapng")
+    assert main([str(whole), str(worse), "--hosts", "--drift", "100"]) == 0
+    seen = list(read_capture(worse))
+    for name in ("host 0", "host 1"):
+        assert [frame.data for frame in seen if frame.interface.name == name] == [
+            frame.data for frame in read_capture(whole)
+        ]
+
+
+def test_offloaded_segments_are_the_same_streams(whole: Path) -> None:
+    worse = whole.with_name("worse.pcapng")
+    assert main([str(whole), str(worse), "--coalesce", "50", "--segment", "100", "--late-syn", "100"]) == 0
+    assert max(len(frame.data) for frame in read_capture(worse)) == 154
+    assert sum(stream.data_bytes for stream in streams(worse)) >= sum(
+        stream.data_bytes for stream in streams(whole)
+    )

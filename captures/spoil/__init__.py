@@ -1,0 +1,42 @@
+"""Captures made worse on purpose, as sniffers and networks make them: for tests of readers of captures.
+
+    python -m captures.spoil whole.pcapng worse.pcapng --seed 7 --lose 5 --delay 10
+
+Each function takes frames and gives frames, one at a time. Shares are in percent; one seed spoils one capture in one
+way, on each machine and each Python. What is done to a frame stands in its comment, unless it is gone.
+"""
+
+from captures.spoil.command import main
+from captures.spoil.frames import (
+    HEADERS,
+    cut,
+    delayed,
+    dice,
+    lost,
+    relinked,
+    repeated,
+    shortened,
+    swapped,
+)
+from captures.spoil.points import at_hosts, halved, skewed
+from captures.spoil.segments import coalesced, late_syns, placed, segmented
+
+__all__ = [
+    "HEADERS",
+    "at_hosts",
+    "coalesced",
+    "cut",
+    "delayed",
+    "dice",
+    "halved",
+    "late_syns",
+    "lost",
+    "main",
+    "placed",
+    "relinked",
+    "repeated",
+    "segmented",
+    "shortened",
+    "skewed",
+    "swapped",
+]

@@ -1,0 +1,7 @@
+"""python -m captures.spoil"""
+
+import sys
+
+from captures.spoil.command import main
+
+sys.exit(main())

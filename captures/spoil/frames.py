@@ -1,0 +1,137 @@
+"""Frames that sniffers lose, see late, see twice, or cut; and the same frames on another link layer."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from captures.files.frame import ETHERNET, Frame, Interface
+from captures.net.links import IPV4, LINUX_COOKED, LINUX_COOKED_2, NULL, ip_start
+
+RAW_IP: Final = 101
+VLAN_TAG: Final = struct.pack("!HH", 0x8100, 42)
+HEADERS: Final[dict[str, tuple[int, bytes]]] = {
+    "vlan": (ETHERNET, bytes(12) + VLAN_TAG + struct.pack("!H", IPV4)),
+    "vlan-in-vlan": (
+        ETHERNET,
+        bytes(12) + struct.pack("!HH", 0x88A8, 7) + VLAN_TAG + struct.pack("!H", IPV4),
+    ),
+    "cooked": (LINUX_COOKED, struct.pack("!HHH8sH", 0, 772, 6, bytes(8), IPV4)),
+    "cooked-2": (LINUX_COOKED_2, struct.pack("!HHIHBB8s", IPV4, 0, 1, 772, 0, 6, bytes(8))),
+    "loopback": (NULL, struct.pack("<I", 2)),
+    "raw": (RAW_IP, b""),
+}
+"""By name: the link type, and what stands before the IP packet."""
+
+FURTHEST: Final = 8
+"""How many frames a late one lets pass, at most."""
+
+
+def dice(seed: int, subject: str) -> random.Random:
+    """The dice of one kind of damage, so that more of the one leaves the others as they were."""
+    return random.Random(f"{seed}/{subject}")
+
+
+def lost(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
+    """Some frames were never seen."""
+    chance = dice(seed, "lose")
+    return (frame for frame in frames if chance.random() * 100 >= percent)
+
+
+def repeated(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
+    """Some frames come once more, up to eight frames later: sent again, or caught twice."""
+    chance = dice(seed, "repeat")
+    waiting = _Waiting()
+    for place, frame in enumerate(frames):
+        yield frame
+        yield from waiting.due(place, frame.time_ns)
+        if chance.random() * 100 < percent:
+            waiting.add(place + chance.randrange(1, FURTHEST), noted(frame, "once more"))
+    yield from waiting.rest()
+
+
+def delayed(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
+    """Some frames are overtaken by up to eight that came after them."""
+    chance = dice(seed, "delay")
+    waiting = _Waiting()
+    for place, frame in enumerate(frames):
+        if chance.random() * 100 < percent:
+            waiting.add(place + chance.randrange(1, FURTHEST), noted(frame, "late"))
+        else:
+            yield frame
+        yield from waiting.due(place, frame.time_ns)
+    yield from waiting.rest()
+
+
+def swapped(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
+    """Some frames have changed places with the next one, as where a card hands them over in several queues.
+
+    Each has the time of the place where it stands, so that times do not go back.
+    """
+    chance = dice(seed, "swap")
+    stream = iter(frames)
+    for frame in stream:
+        following = next(stream, None) if chance.random() * 100 < percent else None
+        if following is None:
+            yield frame
+            continue
+        yield noted(following, "swapped")._replace(time_ns=frame.time_ns)
+        yield noted(frame, "swapped")._replace(time_ns=following.time_ns)
+
+
+def cut(frames: Iterable[Frame], start: int = 0, end: int = 0) -> Iterator[Frame]:
+    """The sniffer began late, or stopped early: so many frames are not seen at either end."""
+    waiting: deque[Frame] = deque()
+    for frame in islice(frames, start, None):
+        waiting.append(frame)
+        if len(waiting) > end:
+            yield waiting.popleft()
+
+
+def shortened(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
+    """No frame has more bytes than this: a snapshot length."""
+    for frame in frames:
+        missing_bytes = max(0, len(frame.data) - size_bytes)
+        yield frame._replace(data=frame.data[:size_bytes], missing_bytes=frame.missing_bytes + missing_bytes)
+
+
+def relinked(frames: Iterable[Frame], link: str) -> Iterator[Frame]:
+    """The IP packets in frames of another link layer, one of HEADERS; frames that hold none are left out."""
+    link_type, header = HEADERS[link]
+    for frame in frames:
+        start = ip_start(frame.link_type, frame.data)
+        if start is not None:
+            interface = Interface(frame.interface.number, link_type, link)
+            yield frame._replace(data=header + frame.data[start:], interface=interface)
+
+
+def noted(frame: Frame, comment: str) -> Frame:
+    """A frame that says what was done to it."""
+    return frame._replace(comment=f"{frame.comment}; {comment}" if frame.comment else comment)
+
+
+class _Waiting:
+    """Frames that are seen later than they should; then they have the time of when they are seen."""
+
+    def __init__(self) -> None:
+        self._frames: list[tuple[int, Frame]] = []
+        self._time_ns = 0
+
+    def add(self, until: int, frame: Frame) -> None:
+        """A frame waits until `until` frames have come."""
+        self._frames.append((until, frame))
+
+    def due(self, place: int, time_ns: int) -> list[Frame]:
+        """Those whose place has come."""
+        self._time_ns = max(self._time_ns, time_ns)
+        ready = [frame for until, frame in self._frames if until <= place]
+        self._frames = [entry for entry in self._frames if entry[0] > place]
+        return [frame._replace(time_ns=self._time_ns) for frame in ready]
+
+    def rest(self) -> list[Frame]:
+        """Nothing more comes for the others to wait for."""
+        return [frame._replace(time_ns=self._time_ns) for _, frame in self._frames]

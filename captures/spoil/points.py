@@ -1,0 +1,77 @@
+"""Where frames are caught, and by which clock: two halves of a TAP, a sniffer at each host, clocks that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from captures.files.frame import Frame, Interface
+from captures.net.ip import IPV4_HEADER, IPV6_HEADER
+from captures.net.links import ip_start
+
+WAYS: Final = ("one way", "the other way")
+MILLION: Final = 1_000_000
+
+
+def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """A full-duplex TAP: what goes one way between two hosts is caught at one interface, the rest at another.
+
+    Of two hosts the one with the lower address is at the first interface; on one host the port decides. What is no IP
+    is caught at the first.
+    """
+    for frame in frames:
+        ends = _ends(frame)
+        way = int(ends is not None and ends[0] > ends[1])
+        yield frame._replace(interface=_interface(frame, 2 * frame.interface.number + way, WAYS[way]))
+
+
+def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """A sniffer at each host: every frame is caught where it leaves, and once more where it arrives.
+
+    Hosts have their numbers in the order in which they are first seen. What is no IP is not caught.
+    """
+    numbers: dict[bytes, int] = {}
+    for frame in frames:
+        ends = _ends(frame)
+        if ends is None:
+            continue
+        for address in dict.fromkeys(address for address, _ in ends):
+            number = numbers.setdefault(address, len(numbers))
+            yield frame._replace(interface=_interface(frame, number, f"host {number}"))
+
+
+def skewed(
+    frames: Iterable[Frame], offset_ns: int, drift_ppm: float = 0, interfaces: Collection[int] | None = None
+) -> Iterator[Frame]:
+    """A clock is ahead by `offset_ns`, and gains `drift_ppm` microseconds every second from its first frame on.
+
+    Args:
+        interfaces: whose clock that is, by their numbers; None for all.
+    """
+    first_ns: int | None = None
+    for frame in frames:
+        if interfaces is not None and frame.interface.number not in interfaces:
+            yield frame
+            continue
+        first_ns = frame.time_ns if first_ns is None else first_ns
+        gained_ns = round((frame.time_ns - first_ns) * drift_ppm / MILLION)
+        yield frame._replace(time_ns=frame.time_ns + offset_ns + gained_ns)
+
+
+def _interface(frame: Frame, number: int, name: str) -> Interface:
+    return Interface(number, frame.interface.link_type, name)
+
+
+def _ends(frame: Frame) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]] | None:
+    """Source and destination of an IP packet: each an address, and a port where it has one."""
+    data, ip = frame.data, ip_start(frame.link_type, frame.data)
+    if ip is None:
+        return None
+    version = data[ip] >> 4
+    if version == 4 and len(data) >= ip + IPV4_HEADER.size:
+        source, destination, at = data[ip + 12 : ip + 16], data[ip + 16 : ip + 20], ip + (data[ip] & 0x0F) * 4
+    elif version == 6 and len(data) >= ip + IPV6_HEADER.size:
+        source, destination, at = data[ip + 8 : ip + 24], data[ip + 24 : ip + 40], ip + IPV6_HEADER.size
+    else:
+        return None
+    return (source, data[at : at + 2]), (destination, data[at + 2 : at + 4])
