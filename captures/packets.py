@@ -21,6 +21,7 @@ from captures.net.links import ip_start, is_known
 from captures.net.streams import Reassembler
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from captures.points import PointCounter
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import Packet, Ping, decode_packet, decode_ping
 
@@ -242,10 +243,14 @@ class PacketReader:
     comes until a segment begins with one again. Nothing searches for `LIOR` inside segments.
 
     A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
+
+    Attributes:
+        totals, points: what was read, all together and by where it was caught; whole once everything has been.
     """
 
     def __init__(self, frames: Iterable[Frame]) -> None:
         self.totals = Totals()
+        self.points = PointCounter()
         self._frames = frames
         self._ip = IpReader()
         self._reassembler = Reassembler()
@@ -261,6 +266,7 @@ class PacketReader:
             damage = error
         for packet in self._packets_in(self._reassembler.finish()):
             yield self._counted(packet)
+        self.points.finish()
         self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
         if damage is not None:
             raise damage
@@ -274,6 +280,7 @@ class PacketReader:
         totals = self.totals
         totals.frames += 1
         totals.cut_frames += frame.missing_bytes > 0
+        self.points.frame(frame)
         if frame.time_ns:
             totals.first_ns = min(totals.first_ns or frame.time_ns, frame.time_ns)
             totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
@@ -307,6 +314,7 @@ class PacketReader:
         totals.connections = self._reassembler.connection_count
         totals.given_up_connections = self._reassembler.given_up_count
         totals.add_stream(seen)
+        self.points.stream(seen)
 
 
 def _seen(stream: Stream, framed: Framed) -> SeenPacket:

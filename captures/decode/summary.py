@@ -11,7 +11,10 @@ from typing import Any, Final
 from captures.decode.findings import CODES, Finding, Severity
 from captures.decode.names import Names
 from captures.decode.sight import Kind, Sight
+from captures.decode.views import quality
+from captures.decode.views.words import counted
 from captures.packets import Totals
+from captures.points import Points
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000
@@ -109,10 +112,11 @@ class Summary:
         count.size_bytes += size_bytes
         count.last_ns = time_ns
 
-    def as_json(self, totals: Totals) -> dict[str, Any]:
+    def as_json(self, totals: Totals, points: Points) -> dict[str, Any]:
         """Everything, for programs."""
         return {
             **accounts_as_json(totals),
+            "points": [quality.as_json(point) for point in points.found.values()],
             "packets": totals.packets,
             "first_ns": self.first_ns,
             "last_ns": self.last_ns if self.first_ns is not None else None,
@@ -144,11 +148,14 @@ class Summary:
             "faults": self.fault_count,
         }
 
-    def lines(self, totals: Totals) -> Iterator[str]:
-        """Everything, for people."""
+    def lines(self, totals: Totals, points: Points) -> Iterator[str]:
+        """Everything, for people: first what the capture lacks, as all else is said under that condition."""
         yield from self._times()
         yield from accounts(totals)
         yield ""
+        if points.found:
+            yield from quality.lines([*points.found.values()])
+            yield ""
         yield from self._tables()
         yield from self._findings()
 
@@ -198,11 +205,6 @@ class Summary:
             yield "nothing was found to be wrong"
         for (severity, code), count in sorted(self.findings.items()):
             yield f"{severity:<5} {code:<20} {count:>8,}  {CODES[code]}"
-
-
-def counted(count: int, what: str) -> str:
-    """`1 packet`, `2 packets`."""
-    return f"{count:,} {what}" + ("s" if count != 1 else "")
 
 
 def accounts_as_json(totals: Totals) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _watch(
 
 def _batch(result: Result, counts: dict[str, int]) -> str:
     """What came of one batch, and what the tables have now."""
-    from captures.decode.summary import counted
+    from captures.decode.views.words import counted
 
     new = sum(series.new for series in result.series)
     parts = [
@@ -189,7 +189,8 @@ def _status(result: Result) -> int:
 
 def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
     from captures.decode.findings import CODES
-    from captures.decode.summary import accounts, counted
+    from captures.decode.summary import accounts
+    from captures.decode.views.words import counted
     from captures.packets import Totals
 
     if result.series:

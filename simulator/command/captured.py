@@ -30,7 +30,7 @@ from captures.decode import (
 )
 from captures.decode.names import QueueKey
 from captures.decode.selection import kinds_named, moment_named, sequence_named
-from captures.decode.summary import counted
+from captures.decode.views.words import counted
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
 from captures.packets import PacketReader
@@ -325,11 +325,12 @@ def _summary(reading: _Reading, options: Options) -> int:
     for sight in reading.chosen():
         summary.add(sight)
     summary.add_findings(reading.last_findings())
+    points = reading.reader.points.points
     if reading.reader.totals.frames or reading.damage is None:
         if options.as_json:
-            print_json(summary.as_json(reading.reader.totals))
+            print_json(summary.as_json(reading.reader.totals, points))
         else:
-            print("\n".join(summary.lines(reading.reader.totals)))
+            print("\n".join(summary.lines(reading.reader.totals, points)))
     reading.findings[Severity.FAULT] = summary.fault_count
     return reading.status()
 

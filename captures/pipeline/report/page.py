@@ -14,7 +14,6 @@ from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote
 
-from captures.decode.summary import counted
 from captures.pipeline.report.embedded import embedded
 from captures.pipeline.report.facts import Example, Facts, Found, Hop, Place
 from captures.pipeline.report.figures import hops_figure, latency_figure, sequences_figure, traffic_figure
@@ -24,6 +23,7 @@ from captures.pipeline.report.messages import KEPT, STUCK
 from captures.pipeline.report.routemap import drawn_hops, map_figure
 from captures.pipeline.report.words import (
     about,
+    counted,
     decode_command,
     duration,
     escaped,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from captures.decode.summary import counted
 from captures.pipeline.report.facts import Facts, Story
 from captures.pipeline.report.spread import Spread
 from captures.pipeline.report.words import (
     about,
+    counted,
     decode_command,
     duration,
     frame_filter,

@@ -8,21 +8,28 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from captures.decode.names import printable
-from captures.decode.summary import counted
+from captures.decode.views.words import counted, duration, share, short
 from captures.pipeline.report.facts import Sentence, Sequences
+
+__all__ = [
+    "about",
+    "counted",
+    "decode_command",
+    "duration",
+    "escaped",
+    "frame_filter",
+    "gaps_text",
+    "harmless",
+    "rate",
+    "sentence",
+    "share",
+    "size",
+    "when",
+]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TEXT_LIMIT: Final = 300
 """A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""
-_UNITS: Final = (
-    (1, "ns"),
-    (10**3, "µs"),
-    (10**6, "ms"),
-    (10**9, "s"),
-    (60 * 10**9, "min"),
-    (3_600 * 10**9, "h"),
-)
-DAY_NS: Final = 86_400 * 10**9
 
 
 def harmless(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
@@ -36,18 +43,6 @@ def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
     return html.escape(harmless(text, limit), quote=True)
 
 
-def duration(nanoseconds: int | None) -> str:
-    """In the largest unit of which there is at least one: `4.2 ms`, `17 s`, `3.5 days`."""
-    if nanoseconds is None:
-        return "–"
-    if nanoseconds < 0:
-        return f"−{duration(-nanoseconds)}"
-    if nanoseconds >= 2 * DAY_NS:
-        return f"{_short(nanoseconds / DAY_NS)} days"
-    size, unit = next((each for each in reversed(_UNITS) if nanoseconds >= each[0]), _UNITS[0])
-    return f"{_short(nanoseconds / size)} {unit}"
-
-
 def sentence(said: Sentence) -> str:
     """Words with a duration between them, as a terminal may show them."""
     took = "" if said.ns is None else f" {duration(said.ns)}"
@@ -58,10 +53,6 @@ def about(nanoseconds: int) -> str:
     """The same in two digits, for what was read off a `Spread`."""
     digits = len(str(abs(nanoseconds)))
     return duration(round(nanoseconds, 2 - digits) if digits > 2 else nanoseconds)
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def when(time_ns: int | None) -> str:
@@ -77,7 +68,7 @@ def size(size_bytes: int) -> str:
     """`512 bytes`, `4.2 MB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size_bytes >= factor:
-            return f"{_short(size_bytes / factor)} {unit}"
+            return f"{short(size_bytes / factor)} {unit}"
     return f"{size_bytes} bytes"
 
 
@@ -93,16 +84,6 @@ def rate(count: int, span_ns: int) -> str:
         if each_s >= 0.01
         else f"{each_s * 3600:.2g}/h"
     )
-
-
-def share(part: int, whole: int) -> str:
-    """`12 %`, and never 0 or 100 where it is not all or nothing."""
-    if not whole:
-        return "–"
-    percent = 100 * part / whole
-    if 0 < percent < 1:
-        return "< 1 %"
-    return "> 99 %" if 99 < percent < 100 else f"{percent:.0f} %"
 
 
 def gaps_text(sequences: Sequences) -> str:

@@ -8,6 +8,7 @@ import pytest
 from captures.decode import Analyst, Kind, Summary
 from captures.decode import summary as module
 from captures.packets import Totals
+from captures.points import Points
 from tests.captures.decode.scene import Scene, express
 from tests.captures.decode.story import KNOWN, pinged, story
 
@@ -40,7 +41,7 @@ def test_it_reads_well_and_is_json() -> None:
     totals = Totals(
         frames=40, segment_frames=37, other_frames=Counter({"UDP": 3}), missing_bytes=9, gap_count=1
     )
-    text = "\n".join(summary.lines(totals))
+    text = "\n".join(summary.lines(totals, Points()))
     for words in (
         "40 frames = 37 TCP segments + 0 Pings + 3 other traffic",
         "  3 UDP",
@@ -51,16 +52,16 @@ def test_it_reads_well_and_is_json() -> None:
         "note  resend",
     ):
         assert words in text
-    shown = json.loads(json.dumps(summary.as_json(totals)))
+    shown = json.loads(json.dumps(summary.as_json(totals, Points())))
     assert (shown["faults"], shown["frames"], shown["kinds"]["OrderAck"]["packets"]) == (1, 40, 2)
     assert shown["connections"][0]["client"] == "a"
 
 
 def test_a_capture_without_packets_has_a_summary() -> None:
-    text = "\n".join(counted(Scene()).lines(Totals()))
+    text = "\n".join(counted(Scene()).lines(Totals(), Points()))
     assert text.startswith("no packets")
     assert "nothing was found to be wrong" in text
-    assert counted(Scene()).as_json(Totals())["last_ns"] is None
+    assert counted(Scene()).as_json(Totals(), Points())["last_ns"] is None
 
 
 def test_what_is_counted_by_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +74,6 @@ def test_what_is_counted_by_itself_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert len(summary.connections) == len(summary.queues) == 4
     assert summary.connections[-2].packets == 15
     assert summary.queues[module.OTHERS].packets == 3
-    text = "\n".join(summary.lines(Totals()))
+    text = "\n".join(summary.lines(Totals(), Points()))
     assert "... and 2 connections more" in text
     assert "... and 2 queues more" in text

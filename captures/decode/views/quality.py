@@ -1,0 +1,173 @@
+"""What a capture lacks, at each capture point, and what cannot be said because of it, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Any, Final, NamedTuple
+
+from captures.decode.names import printable
+from captures.decode.views.words import counted, duration, share
+from captures.points import Clock, Point
+
+WIDTH: Final = 120
+INDENT: Final = " " * 13
+NOTHING: Final = "nothing is known to be lacking"
+
+
+class Lack(NamedTuple):
+    """One thing that a capture point lacks.
+
+    what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `clock`.
+    fact: what was counted. so: what cannot be said because of it.
+    """
+
+    what: str
+    fact: str
+    so: str
+
+
+def lacks(point: Point) -> Iterator[Lack]:
+    """All that a capture point lacks; nothing if nothing is known to be lacking."""
+    connections = counted(point.connections, "connection")
+    if point.missing_bytes or point.unread_bytes:
+        yield _loss(point, connections)
+    if point.cut_frames:
+        kept = f" after {point.snaplen:,} bytes at most" if point.snaplen else ""
+        yield Lack(
+            "snaplen",
+            f"{point.cut_frames:,} of {_frames(point)} are cut off{kept}",
+            "What was cut off is not known: bodies, and headers behind the cut. A snaplen of 0 would keep all",
+        )
+    if point.one_sided:
+        yield _one_side(point, connections)
+    if point.headless:
+        yield Lack(
+            "late start",
+            f"{point.headless:,} of {connections}: the first packets are missing, as the capture began later or missed "
+            "them",
+            "What was said before is not known: neither which queue managers these connections join, unless others "
+            "tell, nor what was acknowledged",
+        )
+    if point.untimed_frames:
+        yield Lack(
+            "no time",
+            f"{point.untimed_frames:,} of {_frames(point)} have no time",
+            "How long anything with a packet in them took is not known",
+        )
+    if point.clock is not None or point.compared:
+        yield from _clock(point.name, point.clock)
+
+
+def _frames(point: Point) -> str:
+    return counted(point.frames, "frame") + (" of its files" if point.by_file else "")
+
+
+def _loss(point: Point, connections: str) -> Lack:
+    facts = []
+    if point.missing_bytes:
+        part = share(point.missing_bytes, point.data_bytes + point.missing_bytes)
+        facts.append(
+            f"{counted(point.missing_bytes, 'byte')} missing in {counted(point.gaps, 'gap')}, on {point.lossy:,} of "
+            f"{connections}: {part} of what is known to have been sent"
+        )
+    if point.unread_bytes:
+        facts.append(
+            f"{counted(point.unread_bytes, 'byte')} of packets that could not be read, as a part of each is missing"
+        )
+    return Lack(
+        "loss",
+        "; ".join(facts),
+        "What was in them is not known: a message or an acknowledgment that is not seen here may have crossed",
+    )
+
+
+def _one_side(point: Point, connections: str) -> Lack:
+    fact = f"{point.one_sided:,} of {connections}: bytes of one direction only"
+    if point.halves == point.one_sided:
+        return Lack(
+            "one side",
+            f"{fact}; another point has the other direction of each",
+            "Only both points together tell all",
+        )
+    if point.halves:
+        fact += f"; of {point.halves:,} another point has the other direction"
+    so = "What the other end sent is not known: a message that has no acknowledgment here may have had one"
+    return Lack("one side", fact, so)
+
+
+def _clock(name: str, clock: Clock | None) -> Iterator[Lack]:
+    """That all others are compared with one clock makes it right by definition."""
+    if clock is None:
+        yield Lack(
+            "clock",
+            "no packet was seen at this point and at another",
+            "How far its clock is from others is not known: times of this point and of others cannot be compared",
+        )
+    elif clock.reference != name:
+        yield _compared(clock)
+
+
+def _compared(clock: Clock) -> Lack:
+    off = f"{'behind' if clock.offset_ns < 0 else 'ahead of'} {printable(clock.reference)} by "
+    took = duration(abs(clock.offset_ns))
+    drift = "" if clock.drift_ppb is None else f", and gains {clock.drift_ppb / 1000:.3g} µs in each second"
+    packets = counted(clock.packets, "packet")
+    if clock.uncertainty_ns is None:
+        return Lack(
+            "clock",
+            f"{off}about {took}{drift}, by {packets} of one direction that both points saw",
+            "How long these were on their way is not known: a delay from one point to the other says only by how much "
+            "it was longer than the shortest",
+        )
+    within = duration(clock.uncertainty_ns)
+    return Lack(
+        "clock",
+        f"{off}{took}{drift}, within {within}, by {packets} that both points saw",
+        f"Delays from one point to the other that are below {within} cannot be told, nor the order of what came so "
+        "close together",
+    )
+
+
+def lines(points: list[Point]) -> Iterator[str]:
+    """What is known of the quality of a capture, for a terminal."""
+    for point in points:
+        found = list(lacks(point))
+        end = "" if found else f"; {NOTHING}"
+        yield f"{printable(point.name)}: {_frames(point)}, {counted(point.connections, 'connection')}{end}"
+        for each in found:
+            yield from wrap(each.fact, WIDTH, initial_indent=f"  {each.what:<10} ", subsequent_indent=INDENT)
+            yield from wrap(each.so, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+
+
+def as_json(point: Point) -> dict[str, Any]:
+    """The same for programs."""
+    clock = point.clock
+    return {
+        "point": point.name,
+        "frames": point.frames,
+        "cut_frames": point.cut_frames,
+        "snaplen": point.snaplen or None,
+        "untimed_frames": point.untimed_frames,
+        "frames_by_file": point.by_file,
+        "connections": point.connections,
+        "lossy": point.lossy,
+        "headless": point.headless,
+        "one_sided": point.one_sided,
+        "halves": point.halves,
+        "open": point.open,
+        "data_bytes": point.data_bytes,
+        "missing_bytes": point.missing_bytes,
+        "gaps": point.gaps,
+        "unread_bytes": point.unread_bytes,
+        "clock": None
+        if clock is None
+        else {
+            "reference": clock.reference,
+            "offset_ns": clock.offset_ns,
+            "uncertainty_ns": clock.uncertainty_ns,
+            "drift_ppb": clock.drift_ppb,
+            "packets": clock.packets,
+        },
+        "lacks": [each._asdict() for each in lacks(point)],
+    }

@@ -1,0 +1,47 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_UNITS: Final = (
+    (1, "ns"),
+    (10**3, "µs"),
+    (10**6, "ms"),
+    (10**9, "s"),
+    (60 * 10**9, "min"),
+    (3_600 * 10**9, "h"),
+)
+DAY_NS: Final = 86_400 * 10**9
+
+
+def counted(count: int, what: str) -> str:
+    """`1 packet`, `2 packets`."""
+    return f"{count:,} {what}" + ("s" if count != 1 else "")
+
+
+def duration(nanoseconds: int | None) -> str:
+    """In the largest unit of which there is at least one: `4.2 ms`, `17 s`, `3.5 days`."""
+    if nanoseconds is None:
+        return "–"
+    if nanoseconds < 0:
+        return f"−{duration(-nanoseconds)}"
+    if nanoseconds >= 2 * DAY_NS:
+        return f"{short(nanoseconds / DAY_NS)} days"
+    size, unit = next((each for each in reversed(_UNITS) if nanoseconds >= each[0]), _UNITS[0])
+    return f"{short(nanoseconds / size)} {unit}"
+
+
+def share(part: int, whole: int) -> str:
+    """`12 %`, and never 0 or 100 where it is not all or nothing."""
+    if not whole:
+        return "–"
+    percent = 100 * part / whole
+    if 0 < percent < 1:
+        return "< 1 %"
+    return "> 99 %" if 99 < percent < 100 else f"{percent:.0f} %"
+
+
+def short(value: float) -> str:
+    """Three digits, or more where there are more before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,187 @@
+"""What each capture point shows, and what it lacks: counted while its frames and streams go by.
+
+A capture point is an interface of a capture. Each count here is a fact about the capture; what cannot be said because
+of it stands in `captures.decode.views.quality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from captures.files.frame import Frame, Interface
+from captures.framing import StreamCount
+
+POINTS_LIMIT: Final = 256
+"""As many are told apart: more than anybody has, but not than somebody can write into a file."""
+OTHERS: Final = "all other interfaces"
+
+
+@dataclass(slots=True)
+class Clock:
+    """How far the clock of a capture point is ahead of that of another.
+
+    reference: the other one; the point itself where all others are compared with it.
+    uncertainty_ns: how far from that it may be; None where packets of one direction only were seen at both.
+    drift_ppb: by how much more it goes, in billionths; None where nobody knows.
+    packets: how many both saw.
+    """
+
+    reference: str
+    offset_ns: int
+    uncertainty_ns: int | None
+    packets: int
+    drift_ppb: int | None = None
+
+
+@dataclass(slots=True)
+class Point:
+    """One capture point. Connections are those of MSMQ.
+
+    cut_frames: of which the capture left out a part. snaplen: as much as it kept of the largest of them; 0 if it is
+        not known.
+    connections: of which it has a byte, or lacks one. lossy: of these, those with bytes missing.
+    headless: those whose beginning it does not have, in a direction of which it has bytes, or lacks some.
+    one_sided: those with bytes of one direction only. halves: those of them whose other direction another point has.
+    open: those that were not seen to end.
+    missing_bytes, gaps: that were sent and are not in the capture. unread_bytes: that are, of packets of which a part
+        is not.
+    by_file: whether frames are counted by file, with those of other points in it.
+    compared: whether there is another point whose clock could be compared.
+    """
+
+    name: str
+    frames: int = 0
+    cut_frames: int = 0
+    snaplen: int = 0
+    untimed_frames: int = 0
+    connections: int = 0
+    lossy: int = 0
+    headless: int = 0
+    one_sided: int = 0
+    halves: int = 0
+    open: int = 0
+    data_bytes: int = 0
+    missing_bytes: int = 0
+    gaps: int = 0
+    unread_bytes: int = 0
+    by_file: bool = False
+    compared: bool = False
+    clock: Clock | None = None
+
+
+@dataclass(slots=True)
+class Side:
+    """One direction of a connection at one point.
+
+    client: whether it comes from the end that the connection's other sides take for its client: two sides of one
+        connection with the same flag are the same direction.
+    """
+
+    point: str
+    client: bool
+    data_bytes: int
+    missing_bytes: int
+    gaps: int
+    unread_bytes: int
+    from_start: bool
+    is_open: bool
+
+
+@dataclass(slots=True)
+class Points:
+    """All capture points, by what they are known by."""
+
+    found: dict[str, Point] = field(default_factory=dict)
+
+    def of(self, name: str) -> Point:
+        """One of them, which may be a new one; beyond the limit, that which stands for all others."""
+        point = self.found.get(name)
+        if point is None:
+            if len(self.found) >= POINTS_LIMIT:
+                name = OTHERS
+                if name in self.found:
+                    return self.found[name]
+            point = self.found[name] = Point(name)
+        return point
+
+    def connection(self, sides: Sequence[Side]) -> None:
+        """Count a connection of MSMQ: all that any point saw of it."""
+        seen = [side for side in sides if side.data_bytes or side.missing_bytes]
+        everywhere = {side.client for side in seen if side.data_bytes}
+        for name in dict.fromkeys(side.point for side in seen):
+            point = self.of(name)
+            here = [side for side in seen if side.point == name]
+            directions = {side.client for side in here if side.data_bytes}
+            begun = {side.client for side in sides if side.point == name and side.from_start}
+            point.connections += 1
+            point.lossy += any(side.missing_bytes for side in here)
+            point.headless += any(not side.from_start for side in here)
+            # Where both sides were seen to begin, one of them had nothing to say.
+            is_one_sided = len(directions) == 1 and len(begun) < 2
+            point.one_sided += is_one_sided
+            point.halves += is_one_sided and len(everywhere) == 2
+            point.open += any(side.is_open for side in here)
+            for side in here:
+                point.data_bytes += side.data_bytes
+                point.missing_bytes += side.missing_bytes
+                point.gaps += side.gaps
+                point.unread_bytes += side.unread_bytes
+
+
+class PointCounter:
+    """Points of one capture, as it is read."""
+
+    def __init__(self) -> None:
+        self.points = Points()
+        self._numbered: dict[int, Point] = {}
+        self._connection = -1
+        self._streams: list[StreamCount] = []
+
+    def frame(self, frame: Frame) -> None:
+        """Count a frame."""
+        point = self._numbered.get(frame.interface.number)
+        if point is None:
+            point = self._numbered[frame.interface.number] = self.points.of(point_name(frame.interface))
+        point.frames += 1
+        if frame.missing_bytes:
+            point.cut_frames += 1
+            point.snaplen = max(point.snaplen, len(frame.data))
+        if not frame.time_ns:
+            point.untimed_frames += 1
+
+    def stream(self, seen: StreamCount) -> None:
+        """Count a stream that has ended. Those of one connection come one after the other."""
+        if seen.stream.connection != self._connection:
+            self.finish()
+            self._connection = seen.stream.connection
+        self._streams.append(seen)
+
+    def finish(self) -> None:
+        """Nothing more will come of the connection that came last."""
+        if any(seen.is_msmq for seen in self._streams):
+            first = self._streams[0].stream.source
+            self.points.connection(
+                [_side(seen, client=seen.stream.source == first) for seen in self._streams]
+            )
+        self._streams.clear()
+
+
+def point_name(interface: Interface) -> str:
+    """What a capture point of a file is called: `interface 1 (eth0)`."""
+    return f"interface {interface.number}" + (f" ({interface.name})" if interface.name else "")
+
+
+def _side(seen: StreamCount, *, client: bool) -> Side:
+    stream = seen.stream
+    return Side(
+        point_name(stream.interface),
+        client,
+        stream.data_bytes,
+        stream.missing_bytes,
+        stream.gap_count,
+        seen.headless_bytes + seen.cut_bytes,
+        stream.from_start,
+        stream.ending.value == "open",
+    )

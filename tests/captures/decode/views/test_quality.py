@@ -1,0 +1,112 @@
+"""What a capture lacks, in words: each lack with what cannot be said because of it, and nothing where nothing lacks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captures.decode.views.quality import NOTHING, as_json, lacks, lines
+from captures.files.pcap import read_capture
+from captures.packets import PacketReader
+from captures.points import Clock, Point
+from tests.conformance import ROOT
+
+SAMPLES = ROOT / "captures" / "samples"
+LACKING: list[tuple[dict[str, Any], str, str, str]] = [
+    (
+        {"missing_bytes": 50, "gaps": 1, "lossy": 1, "data_bytes": 150},
+        "loss",
+        "50 bytes missing in 1 gap, on 1 of 4 connections: 25 % of what is known to have been sent",
+        "may have crossed",
+    ),
+    ({"unread_bytes": 9}, "loss", "9 bytes of packets that could not be read", "not known"),
+    (
+        {"cut_frames": 3, "snaplen": 96},
+        "snaplen",
+        "3 of 10 frames are cut off after 96 bytes at most",
+        "bodies",
+    ),
+    ({"cut_frames": 3, "by_file": True}, "snaplen", "3 of 10 frames of its files are cut off", "bodies"),
+    (
+        {"one_sided": 2},
+        "one side",
+        "2 of 4 connections: bytes of one direction only",
+        "may have had one",
+    ),
+    (
+        {"one_sided": 2, "halves": 2},
+        "one side",
+        "another point has the other direction of each",
+        "both points together",
+    ),
+    (
+        {"headless": 1},
+        "late start",
+        "1 of 4 connections: the first packets are missing",
+        "which queue managers",
+    ),
+    ({"untimed_frames": 1}, "no time", "1 of 10 frames have no time", "How long"),
+    ({"compared": True}, "clock", "no packet was seen at this point and at another", "cannot be compared"),
+    (
+        {"clock": Clock("b", -2_000_000, 1_500_000, 7, 12_000)},
+        "clock",
+        "behind b by 2 ms, and gains 12 µs in each second, within 1.5 ms, by 7 packets that both points saw",
+        "below 1.5 ms cannot be told",
+    ),
+    (
+        {"clock": Clock("b", 2_000_000, None, 1)},
+        "clock",
+        "ahead of b by about 2 ms, by 1 packet of one direction that both points saw",
+        "longer than the shortest",
+    ),
+]
+
+
+@pytest.mark.parametrize(("counts", "what", "fact", "so"), LACKING, ids=lambda value: str(value)[:20])
+def test_what_lacks_is_said_with_what_cannot_be_known(
+    counts: dict[str, Any], what: str, fact: str, so: str
+) -> None:
+    point = Point("a", frames=10, connections=4, **counts)
+    [found] = lacks(point)
+    assert found.what == what
+    assert fact in found.fact
+    assert so in found.so
+    assert as_json(point)["lacks"] == [found._asdict()]
+    assert NOTHING not in "\n".join(lines([point]))
+
+
+def test_the_clock_that_others_are_compared_with_lacks_nothing() -> None:
+    assert not [*lacks(Point("a", clock=Clock("a", 0, 0, 9)))]
+
+
+def test_names_of_strangers_stay_text() -> None:
+    hostile = "eth0\x1b[31m\u202e\n"
+    for line in lines([Point(hostile, cut_frames=1, clock=Clock(hostile, 1, 1, 1))]):
+        assert line.isprintable()
+
+
+def points_of(path: Path) -> list[Point]:
+    """What a capture has at each of its points."""
+    reader = PacketReader(read_capture(path))
+    for _ in reader:
+        pass
+    found = [*reader.points.points.found.values()]
+    assert sum(point.frames for point in found) == reader.totals.frames
+    assert sum(point.missing_bytes for point in found) == reader.totals.missing_bytes
+    return found
+
+
+def test_of_a_capture_that_has_everything_nothing_is_said_to_lack() -> None:
+    [point] = points_of(SAMPLES / "three-hop.pcapng")
+    assert not [*lacks(point)]
+    assert point.connections == 2
+    assert next(lines([point])).endswith(f", 2 connections; {NOTHING}")
+
+
+def test_of_a_capture_that_lost_frames_and_began_late_both_are_said() -> None:
+    [point] = points_of(SAMPLES / "loss-and-reordering.pcapng")
+    assert {each.what for each in lacks(point)} == {"loss", "late start"}
+    json.dumps(as_json(point))
