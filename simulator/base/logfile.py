@@ -21,10 +21,17 @@ STDERR: Final = 2
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: the file is for its owner alone, also if it was there and was not."""
+    """An opener for `open`: the file is for its owner alone, also if it was there and was not. A device is as it is:
+    root would take /dev/null away from all others."""
     file = os.open(path, flags, PRIVATE)
-    os.fchmod(file, PRIVATE)
+    if is_regular(file):
+        os.fchmod(file, PRIVATE)
     return file
+
+
+def is_regular(file: int) -> bool:
+    """Whether it is a file on a disk, and no device."""
+    return stat.S_ISREG(os.fstat(file).st_mode)
 
 
 def appended(path: Path) -> BinaryIO:
@@ -55,7 +62,7 @@ class LogFile(io.TextIOBase):
         self._torn = b""
         """What ends a line of which a part was written."""
         self._file = self._open()
-        self._rotates = stat.S_ISREG(os.fstat(self._file).st_mode)
+        self._rotates = is_regular(self._file)
 
     def write(self, text: str) -> int:
         """One line or several, with their ends."""
