@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from logging.handlers import RotatingFileHandler
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,10 +21,17 @@ STDERR: Final = 2
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: the file is for its owner alone, also if it was there and was not."""
+    """An opener for `open`: the file is for its owner alone, also if it was there and was not. A device is as it is:
+    root would take /dev/null away from all others."""
     file = os.open(path, flags, PRIVATE)
-    os.fchmod(file, PRIVATE)
+    if is_regular(file):
+        os.fchmod(file, PRIVATE)
     return file
+
+
+def is_regular(file: int) -> bool:
+    """Whether it is a file on a disk, and no device."""
+    return stat.S_ISREG(os.fstat(file).st_mode)
 
 
 def appended(path: Path) -> BinaryIO:
@@ -42,18 +49,67 @@ class LogFile(io.TextIOBase):
     """Whole lines go in. If the standard error output is this file, too, it moves along when that rotates.
 
     A line that cannot be written, as on a full disk, ends nobody: it is counted, and told of when there is room.
+    Each line is one write to the file: the handler of `logging` takes five times as long, for a record and two looks at
+    the file before each.
     """
 
-    _handler: _Rotating | None = None
+    _file: int | None = None
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._handler = _Rotating(path, limit_bytes)
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._lost = 0
+        self._torn = b""
+        """What ends a line of which a part was written."""
+        self._file = self._open()
+        self._rotates = is_regular(self._file)
 
     def write(self, text: str) -> int:
         """One line or several, with their ends."""
-        assert self._handler is not None
-        self._handler.emit(logging.makeLogRecord({"msg": text.removesuffix("\n")}))
+        lost = self._lost
+        told = {"event": "lines-lost", "level": "warning", "count": lost}
+        lines = f"{json.dumps(told)}\n{text}" if lost else text
+        try:
+            self._append(self._torn + lines.encode("utf-8", "backslashreplace"))
+        except OSError:
+            self._lost += 1
+        else:
+            self._lost -= lost
         return len(text)
+
+    def _append(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = self._open()
+        if self._rotates:
+            size_bytes = os.lseek(self._file, 0, os.SEEK_END)  # Others may write to it as well.
+            if size_bytes and size_bytes + len(data) > self._limit_bytes:
+                self._rotate()
+        written_bytes = 0
+        try:
+            while written_bytes < len(data):
+                written_bytes += os.write(self._file, data[written_bytes:])
+        finally:
+            if written_bytes:
+                self._torn = b"" if written_bytes == len(data) else b"\n"
+
+    def _rotate(self) -> None:
+        """Begin a new file, and keep those before it."""
+        names = [self._path, *(Path(f"{self._path}.{number}") for number in range(1, OLDER + 1))]
+        for older, newer in pairwise(reversed(names)):
+            with suppress(FileNotFoundError):
+                newer.replace(older)
+        file, self._file = self._file, None
+        assert file is not None
+        try:
+            moves_along = os.path.sameopenfile(file, STDERR)
+        finally:
+            os.close(file)
+        self._file = self._open()
+        if moves_along:
+            os.dup2(self._file, STDERR)
+
+    def _open(self) -> int:
+        return private(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def sync(self) -> None:
         """Have on disk what was written.
@@ -61,13 +117,14 @@ class LogFile(io.TextIOBase):
         Raises:
             OSError: it is not.
         """
-        if self._handler is not None and self._handler.stream is not None:
-            os.fsync(self._handler.stream.fileno())
+        if self._file is not None:
+            os.fsync(self._file)
 
     def close(self) -> None:
         """Nothing more comes. One whose file could not be had is closed as well when it goes."""
-        if self._handler is not None:
-            self._handler.close()
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
         super().close()
 
 
@@ -89,36 +146,3 @@ def open_log(path: Path | None) -> Iterator[LogFile | None]:
         ) from None
     with file:
         yield file
-
-
-class _Rotating(RotatingFileHandler):
-    def __init__(self, path: Path, limit_bytes: int) -> None:
-        self._lost = 0
-        super().__init__(path, maxBytes=limit_bytes, backupCount=OLDER, encoding="utf-8")
-
-    def _open(self) -> io.TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=private)
-
-    def doRollover(self) -> None:  # noqa: N802
-        moves_along = self.stream is not None and os.path.sameopenfile(self.stream.fileno(), STDERR)
-        super().doRollover()
-        if moves_along and self.stream is not None:
-            os.dup2(self.stream.fileno(), STDERR)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lost = self._lost
-        if lost:
-            line = json.dumps({"event": "lines-lost", "level": "warning", "count": lost})
-            super().emit(logging.makeLogRecord({"msg": line}))
-            if self._lost > lost:
-                return  # It is counted above, and stands for this line as well.
-            self._lost = 0
-        super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        self._lost += 1
-        # Half a line may be in its buffer, and would come out with the next.
-        with suppress(OSError):
-            if self.stream is not None:
-                self.stream.close()
-        self.stream = None

@@ -8,7 +8,7 @@ import re
 import resource
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,9 @@ from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from simulator.edges.history.history import open_history
+from simulator.edges.httpclient import HttpClient
 from simulator.edges.httpserver import DOORWAY, Limits, Server
-from simulator.edges.trigger.callee import http_transport, url_of_http
+from simulator.edges.trigger.callee import url_of_http
 from simulator.edges.trigger.hooks import AllowedHosts, Hooks
 from simulator.edges.trigger.signing import secrets_in
 from simulator.topology import Topology, places
@@ -124,8 +125,8 @@ async def run_gateway(
         fullness = Fullness()
         on_end = None
         if policy.callbacks:
-            transport = await held.enter_async_context(http_transport())
-            hooks = Hooks(history, owner, transport, lines, policy.callbacks.check, secrets)
+            client = held.enter_context(closing(HttpClient()))
+            hooks = Hooks(history, owner, client, lines, policy.callbacks.check, secrets)
             on_end = Callbacks(history, hooks).ended
             nursery.start_soon(hooks.run)
         confirmations = Confirmations(f"{options.name}-confirmations", history, lines, fullness, on_end)

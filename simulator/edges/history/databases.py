@@ -20,8 +20,8 @@ from simulator.edges.history.errors import SQLITE_ADVICE, HistoryError
 BUSY_S: Final = 10
 """How long another program may hold us up, and a server may take over a statement."""
 CONNECT_S: Final = 5
-AT_ONCE: Final = "at_once"
-"""Of an SQLite engine's options: do not wait for other programs."""
+BEGIN: Final = "BEGIN IMMEDIATE"
+"""As a writer from the start: a reader that becomes one may find that it comes too late."""
 APPLICATION_ID: Final = int.from_bytes(b"mqdh")
 """Says in an SQLite file whose it is."""
 PRAGMAS: Final = (
@@ -139,11 +139,22 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(db: Connection) -> None:
-        """As a writer from the start: a reader that becomes one may find that it comes too late."""
-        driver = db.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        wait_ms = 0 if db.get_execution_options().get(AT_ONCE) else round(1_000 * BUSY_S)
-        driver.execute(f"PRAGMA busy_timeout = {wait_ms}").close()
-        db.exec_driver_sql("BEGIN IMMEDIATE")
+        """Unless a transaction has begun already, which this one joins (sqlitefile.py)."""
+        driver = driver_of(db)
+        if not driver.in_transaction:
+            wait_at_most(driver, BUSY_S)
+            db.exec_driver_sql(BEGIN)
 
     return engine
+
+
+def driver_of(db: Connection) -> sqlite3.Connection:
+    """The connection of the sqlite3 module that is behind one."""
+    driver = db.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
+def wait_at_most(driver: sqlite3.Connection, wait_s: float) -> None:
+    """How long another program may hold it up."""
+    driver.execute(f"PRAGMA busy_timeout = {round(1_000 * wait_s)}").close()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -35,11 +35,12 @@ from sqlalchemy.exc import DBAPIError
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.edge.exactlyonce import Entry
 from simulator.base.storeerrors import primary_code
-from simulator.edges.history.databases import APPLICATION_ID, AT_ONCE, BUSY_S, engine_for, name_of, parsed
+from simulator.edges.history.databases import APPLICATION_ID, BUSY_S, engine_for, name_of, parsed
 from simulator.edges.history.errors import HistoryError, explained
 from simulator.edges.history.forgetting import forget, same_scope
 from simulator.edges.history.leaders import Election, FencedError, Leader, everyone, fenced, held
 from simulator.edges.history.outbox import Hook, Outbox, Posting, Tell, expire, posted
+from simulator.edges.history.sqlitefile import SqliteFile
 from simulator.edges.history.tables import KEEP_S, LAYOUT, NEW, STARTED, documents, layouts, metadata, migrate
 
 EXPIRE_EVERY_S: Final = 10.0
@@ -166,9 +167,7 @@ class Documents:
         self._change = change_statement(
             sqlite.insert(documents) if self.is_here else postgresql.insert(documents)
         )
-        self._plain = _Plain(self._change) if self.is_here else None
-        self._db: Connection | None = None
-        """Of a file, what is kept open."""
+        self._file = SqliteFile(self._engine, self._change) if self.is_here else None
         try:
             with explained(self.name):
                 self._set_up()
@@ -247,26 +246,14 @@ class Documents:
         # do no harm when they are carried out again: by its ticket each knows what it did itself.
         return self._transaction(calls)
 
-    @contextmanager
-    def _begun(self, *, at_once: bool) -> Iterator[Connection]:
-        """A transaction. A file stays open from one to the next, as to give it back takes as long as to write a row."""
-        if not self.is_here:
-            with self._engine.begin() as db:
-                yield db
-            return
-        if self._db is None:
-            self._db = self._engine.connect()
-        try:
-            with self._db.execution_options(**{AT_ONCE: at_once}).begin():
-                yield self._db
-        except BaseException:
-            self._hang_up()
-            raise
+    def _begun(self, *, at_once: bool) -> AbstractContextManager[Connection]:
+        if self._file is None:
+            return self._engine.begin()
+        return self._file.transaction(0.0 if at_once else BUSY_S)
 
     def _hang_up(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            db.close()
+        if self._file is not None:
+            self._file.hang_up()
 
     def _transaction(self, calls: Sequence[Call], *, at_once: bool = False) -> list[Answer]:
         self._expire(at_once=at_once)
@@ -300,7 +287,7 @@ class Documents:
         """Carry out changes of different documents. Those that were begun have their answer."""
         now_s = self._clock()
         rows = [_row(call, now_s) for call in calls]
-        changed = db.execute(self._change, rows) if self._plain is None else self._plain.run(db, rows)
+        changed = db.execute(self._change, rows) if self._file is None else self._file.change(rows)
         attempts = {(scope, key): count for scope, key, count in changed}
         return {
             call: Record(Entry.ABSENT, "", attempts[call.scope, call.key] - 1, b"")
@@ -392,28 +379,6 @@ class Documents:
         if self._chosen_s is not None:
             db.execute(update(layouts).values(keep_s=self._chosen_s))
         self.keep_s, self.since_s = db.execute(select(layouts.c.keep_s, layouts.c.since_s)).one()
-
-
-class _Plain:
-    """The statement for SQLite's driver itself, a row at a time, which takes a third of the time: with a server what
-    counts is how often it is asked, here it is the layers between."""
-
-    def __init__(self, statement: Insert) -> None:
-        compiled = statement.compile(dialect=sqlite.dialect())
-        self._sql = str(compiled)
-        self._names = list(compiled.positiontup or ())
-        self._constants = compiled.params
-
-    def run(self, db: Connection, rows: Iterable[dict[str, object]]) -> Iterator[tuple[str, str, int]]:
-        """Change these rows; what the statement returns."""
-        driver = db.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        try:
-            for row in rows:
-                known = self._constants | row
-                yield from driver.execute(self._sql, [known[name] for name in self._names]).fetchall()
-        except sqlite3.Error as error:
-            raise DBAPIError(self._sql, None, error) from error
 
 
 def change_statement(insertion: Insertion) -> Insert:

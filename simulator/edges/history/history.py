@@ -106,6 +106,8 @@ class DocumentHistory:
         self._due_s = inf
         """When somebody waits who has waited long enough for company."""
         self._work = trio.Event()
+        self._pause = trio.CancelScope()
+        """Until there is work. Whoever is patient wakes nobody, and makes it shorter."""
         self._is_closed = False
         self._unanswered = _Tickets()
         """Of those who began a document, by scope, key and owner, and did not hear whether they did."""
@@ -290,7 +292,10 @@ class DocumentHistory:
         asked = _Asked(call)
         self._waiting.append(asked)
         self._due_s = min(self._due_s, trio.current_time() + (COMPANY_S if patient else 0))
-        self._work.set()
+        if patient:
+            self._pause.deadline = min(self._pause.deadline, self._due_s)
+        else:
+            self._work.set()
         try:
             await asked.answered.wait()
         except trio.Cancelled:
@@ -311,7 +316,7 @@ class DocumentHistory:
             while self._waiting or not self._is_closed:
                 if not self._is_closed and (not self._waiting or trio.current_time() < self._due_s):
                     self._work = trio.Event()
-                    with trio.move_on_at(self._due_s):
+                    with trio.CancelScope(deadline=self._due_s) as self._pause:
                         await self._work.wait()
                     continue
                 batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_LIMIT))]
@@ -320,11 +325,11 @@ class DocumentHistory:
                 answers = self._documents.carry_out_at_once(calls)
                 if answers is None:
                     answers = await trio.to_thread.run_sync(self._documents.carry_out, calls, limiter=limiter)
-                else:
-                    await trio.lowlevel.checkpoint()
                 for asked, answer in zip(batch, answers, strict=True):
                     asked.answer = answer
                     asked.answered.set()
+                if self._waiting:
+                    await trio.lowlevel.checkpoint()  # Else it waits anyway.
             await trio.to_thread.run_sync(self._documents.close, limiter=limiter)
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ its own clock, and takes over what it has seen stand still for long enough, if i
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -20,6 +19,7 @@ from sqlalchemy import Connection, and_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from mqproto.base.errors import MqprotoError
+from simulator.edges.history.databases import driver_of
 from simulator.edges.history.tables import leaders
 
 
@@ -114,13 +114,10 @@ def fenced(db: Connection, calls: Iterable[tuple[str, int]]) -> dict[tuple[str, 
         return {}
     if db.dialect.name == "sqlite":
         # Once for each transaction; nobody else writes meanwhile. To SQLAlchemy it would be a tenth of what that takes.
-        driver = db.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
         scopes = [scope for scope, _ in asked]
         marks = ", ".join("?" * len(scopes))
-        rows = driver.execute(
-            f"SELECT scope, epoch FROM {leaders.name} WHERE scope IN ({marks})", scopes
-        ).fetchall()
+        sql = f"SELECT scope, epoch FROM {leaders.name} WHERE scope IN ({marks})"
+        rows = driver_of(db).execute(sql, scopes).fetchall()
         return {call: _fenced(*call) for call in asked - set(rows)}
     found = (
         select(leaders.c.scope, leaders.c.epoch)

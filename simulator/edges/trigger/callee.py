@@ -27,9 +27,8 @@ import json
 import re
 import ssl
 import time
-from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -45,12 +44,18 @@ from simulator.client import ReceivedMessage
 from simulator.command.talk import message_as_json
 from simulator.edges.forwarding import ENCODING
 from simulator.edges.headers import MessageOptions, headers_of
+from simulator.edges.httpclient import (
+    ANSWER_LIMIT_BYTES,
+    HttpClient,
+    HttpError,
+    NotConnected,
+    Response,
+    basic,
+)
 from simulator.edges.trigger.access import Access
 from simulator.edges.trigger.signing import signed
 from simulator.node.tls.wire import explained
 
-ANSWER_LIMIT_BYTES: Final = 65_536
-"""How much of an answer's body is read."""
 REASON_LIMIT: Final = 300
 """Characters of what an answer says that are kept."""
 RETRY_AFTER_LIMIT_S: Final = 3_600.0
@@ -205,36 +210,21 @@ def one_line(text: str) -> str:
 # HTTP
 
 
-ALWAYS: Final = httpx.Headers(
-    {
-        "User-Agent": "mqproto",
-        "Accept": f"application/json, {PROBLEM_JSON}",
-        "Accept-Encoding": "identity",
-        "Connection": "keep-alive",
-    }
-)
-"""Headers, unless a message or an operator says otherwise."""
-
-
-class Response(NamedTuple):
-    """An answer that came to its end.
-
-    body: None if it has more than ANSWER_LIMIT_BYTES.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes | None
+ALWAYS: Final = {
+    "user-agent": ("User-Agent", "mqproto"),
+    "accept": ("Accept", f"application/json, {PROBLEM_JSON}"),
+    "accept-encoding": ("Accept-Encoding", "identity"),
+    "connection": ("Connection", "keep-alive"),
+}
+"""Headers by their names in small letters, unless a message or an operator says otherwise."""
 
 
 class Endpoint:
     """An HTTP endpoint that messages are posted to; `endpoint` makes it."""
 
-    def __init__(
-        self, url: httpx.URL, transport: httpx.AsyncHTTPTransport, access: Access, *, as_json: bool = False
-    ) -> None:
+    def __init__(self, url: httpx.URL, client: HttpClient, access: Access, *, as_json: bool = False) -> None:
         self._url = url
-        self._transport = transport
+        self._client = client
         self._access = access
         self._as_json = as_json
 
@@ -242,7 +232,7 @@ class Endpoint:
         """Post it once; nothing is repeated.
 
         Raises:
-            httpx.TransportError: no connection, or no answer that can be read.
+            HttpError: no connection, or no answer that can be read.
         """
         content = call.body
         headers = {
@@ -256,38 +246,18 @@ class Endpoint:
             headers["Content-Type"] = "application/json"
             headers.pop(ENCODING, None)
         headers |= signed(self._access.secrets, call.key, int(time.time()), content)
-        return await posted(self._transport, self._url, content, headers)
+        return await posted(self._client, self._url, content, headers)
 
 
-async def posted(
-    transport: httpx.AsyncHTTPTransport, url: httpx.URL, content: bytes, headers: Mapping[str, str]
-) -> Response:
+async def posted(client: HttpClient, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
     """What a URL answers. Redirections are not followed, cookies are not kept, and what the environment says of proxies
-    is not asked: it is httpx's transport alone, as its client looks at all of these with each message.
+    is not asked.
 
     Raises:
-        httpx.TransportError: no connection, or no answer that can be read.
+        HttpError: no connection, or no answer that can be read.
     """
-    said = ALWAYS.copy()
-    if url.userinfo:
-        said["Authorization"] = f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"
-    said.update(headers)
-    request = httpx.Request("POST", url, content=content, headers=said)
-    response = await transport.handle_async_request(request)
-    try:
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        body = bytearray()
-        # Leaving the loop leaves generators of httpx behind; a cancellation ends all of them.
-        with trio.CancelScope() as enough:
-            async for chunk in response.stream:
-                body += chunk
-                if len(body) > ANSWER_LIMIT_BYTES:
-                    enough.cancel()
-        whole = None if len(body) > ANSWER_LIMIT_BYTES else bytes(body)
-        return Response(response.status_code, response.headers, whole)
-    finally:
-        with trio.CancelScope(shield=True):
-            await response.aclose()
+    said = ALWAYS | {name.lower(): (name, value) for name, value in (basic(url) | dict(headers)).items()}
+    return await client.post(url, content, dict(said.values()))
 
 
 @asynccontextmanager
@@ -305,8 +275,8 @@ async def endpoint(
     """
     parsed = url_of_http(url)
     access = access or Access()
-    async with http_transport(access.trusted) as transport:
-        yield Endpoint(parsed, transport, access, as_json=as_json)
+    with closing(HttpClient(access.trusted)) as client:
+        yield Endpoint(parsed, client, access, as_json=as_json)
 
 
 def url_of_http(url: str) -> httpx.URL:
@@ -324,14 +294,6 @@ def url_of_http(url: str) -> httpx.URL:
     return parsed
 
 
-def http_transport(trusted: ssl.SSLContext | None = None) -> httpx.AsyncHTTPTransport:
-    """What posts, as `posted` has it."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    return httpx.AsyncHTTPTransport(
-        verify=trusted or httpx.create_ssl_context(), limits=limits, trust_env=False
-    )
-
-
 class HttpCallee:
     """A consumer behind HTTP.
 
@@ -347,8 +309,8 @@ class HttpCallee:
         """Post it."""
         try:
             response = await self._endpoint.post(call)
-        except httpx.TransportError as error:
-            is_unseen = isinstance(error, httpx.ConnectError)
+        except HttpError as error:
+            is_unseen = isinstance(error, NotConnected)
             return system_error(
                 in_words(error), cause=NOT_THERE if is_unseen else BROKEN, is_unseen=is_unseen
             )
@@ -425,14 +387,14 @@ def retry_after_s(value: str) -> float:
     return min(max(seconds, 0.0), RETRY_AFTER_LIMIT_S)
 
 
-def in_words(error: httpx.TransportError) -> str:
+def in_words(error: HttpError) -> str:
     """What went wrong with a connection."""
-    what = NOT_THERE if isinstance(error, httpx.ConnectError) else BROKEN
-    return f"{what} ({str(error) or _of_tls(error) or type(error).__name__})"
+    what = NOT_THERE if isinstance(error, NotConnected) else BROKEN
+    return f"{what} ({_of_tls(error) or str(error) or type(error.__cause__ or error).__name__})"
 
 
 def _of_tls(error: BaseException) -> str:
-    """What TLS said, if that is behind it: httpx says nothing of it."""
+    """What TLS said, if that is behind it."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

@@ -25,6 +25,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 from simulator.edges.history.history import DocumentHistory, HistoryError, Hook
+from simulator.edges.httpclient import HttpClient, HttpError
 from simulator.edges.trigger.callee import (
     Answer,
     Call,
@@ -153,7 +154,7 @@ class Hooks:
         self,
         history: DocumentHistory,
         sender: str,
-        transport: httpx.AsyncHTTPTransport,
+        client: HttpClient,
         log: FilteringBoundLogger,
         may_tell: Callable[[str], None] = lambda url: None,
         secrets: tuple[bytes, ...] = (),
@@ -161,7 +162,7 @@ class Hooks:
     ) -> None:
         self.sender = sender
         self._history = history
-        self._transport = transport
+        self._client = client
         self._log = log
         self._may_tell = may_tell
         self._secrets = secrets
@@ -225,8 +226,8 @@ class Hooks:
         headers |= signed(self._secrets, hook.id, int(time.time()), hook.body)
         with trio.move_on_after(TIMEOUT_S):
             try:
-                return meaning(await posted(self._transport, httpx.URL(hook.url), hook.body, headers))
-            except httpx.TransportError as error:
+                return meaning(await posted(self._client, httpx.URL(hook.url), hook.body, headers))
+            except HttpError as error:
                 return system_error(in_words(error))
         return system_error(f"no answer within {TIMEOUT_S:g} s")
 

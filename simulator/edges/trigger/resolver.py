@@ -13,10 +13,10 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-import httpx
 import trio
 
 from mqproto.edge.exactlyonce import Verdict
+from simulator.edges.httpclient import HttpError
 from simulator.edges.trigger.callee import (
     SPARE_THREADS,
     TEMPORARY,
@@ -66,7 +66,7 @@ class HttpResolver:
         """Post it."""
         try:
             status, headers, body = await self._endpoint.post(call)
-        except httpx.TransportError as error:
+        except HttpError as error:
             return Resolution(None, f"the resolver: {in_words(error)}")
         if status >= 500 or status in TEMPORARY:
             return Resolution(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.httpclient import HttpClient
 from simulator.edges.trigger.access import Access, is_same_origin, own_headers, trusting
 from simulator.edges.trigger.callee import (
     Callee,
@@ -29,7 +30,6 @@ from simulator.edges.trigger.callee import (
     HttpCallee,
     PythonCallee,
     endpoint,
-    http_transport,
     url_of_http,
 )
 from simulator.edges.trigger.detection import Detection, scope_of
@@ -224,9 +224,9 @@ async def _hook(
         return None
     url_of_http(options.hook)
     secrets = secrets_in(options.hook_secrets) if options.hook_secrets else ()
-    transport = await held.enter_async_context(http_transport(trusting(options.ca, None, None)))
+    client = held.enter_context(closing(HttpClient(trusting(options.ca, None, None))))
     scope = scope_of(queue)
-    return EndHook(Hooks(history, scope, transport, log, secrets=secrets), options.hook, queue, scope)
+    return EndHook(Hooks(history, scope, client, log, secrets=secrets), options.hook, queue, scope)
 
 
 def _named_at(place: Place, node: str, policy: Policy) -> Policy:

@@ -56,6 +56,21 @@ def test_a_log_is_for_its_owner_alone_whatever_it_was_before(tmp_path: Path, uma
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
 
 
+def test_a_device_is_no_file_of_ours() -> None:
+    """It is written to; it does not rotate, and others may do what they could before."""
+    ours, theirs = os.openpty()
+    try:
+        before = os.fstat(theirs).st_mode
+        with LogFile(Path(os.ttyname(theirs)), limit_bytes=10) as file:
+            file.write("a line of more than ten bytes\n")
+            file.write("x\n")
+        assert os.read(ours, 100).endswith(b"bytes\r\nx\r\n")
+        assert os.fstat(theirs).st_mode == before
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 def test_what_the_process_says_on_stderr_goes_to_the_newest_file(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     with path.open("ab") as file:

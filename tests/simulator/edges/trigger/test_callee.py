@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
+from simulator.edges.httpclient import ANSWER_LIMIT_BYTES, Response
 from simulator.edges.trigger.callee import (
-    ANSWER_LIMIT_BYTES,
     REASON_LIMIT,
     RETRY_AFTER_LIMIT_S,
     SPARE_THREADS,
@@ -28,7 +28,6 @@ from simulator.edges.trigger.callee import (
     Call,
     HttpCallee,
     PythonCallee,
-    Response,
     endpoint,
     meaning,
     one_line,

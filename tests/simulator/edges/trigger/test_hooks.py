@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import pytest
 import trio
@@ -13,7 +13,7 @@ from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
 from simulator.client import Client
 from simulator.edges.history.history import DocumentHistory, Hook, open_history
-from simulator.edges.trigger.callee import http_transport
+from simulator.edges.httpclient import HttpClient
 from simulator.edges.trigger.detection import scope_of
 from simulator.edges.trigger.hooks import AllowedHosts, EndHook, Hooks
 from simulator.edges.trigger.policy import Policy, Retries
@@ -41,8 +41,8 @@ async def telling(
     history: DocumentHistory, log: Log, may_tell: Callable[[str], None] = lambda url: None, attempts: int = 9
 ) -> AsyncIterator[Hooks]:
     retries = Retries(interval_s=0.01, limit_s=0.02, attempts=attempts)
-    async with http_transport() as transport:
-        yield Hooks(history, "desk", transport, node_log(log, "desk"), may_tell, SECRETS, retries)
+    with closing(HttpClient()) as client:
+        yield Hooks(history, "desk", client, node_log(log, "desk"), may_tell, SECRETS, retries)
 
 
 async def test_each_end_is_told_until_it_is_heard_and_under_one_name(

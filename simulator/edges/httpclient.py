@@ -1,0 +1,249 @@
+"""HTTP/1.1 to a few servers, over connections that stay open. h11 has the protocol, trio the sockets.
+
+httpx and httpcore were here before. They have what is not wanted: redirections, cookies, proxies, unpacking, HTTP/2, a
+pool for thousands of servers. For that a POST on loopback passed some 1,400 function calls, eight cancel scopes and six
+turns of trio's loop, which was the larger half of what a delivery cost a trigger; it passes some 350 here.
+
+    nothing is repeated      a request that was sent may have been carried out
+    one at a time            of each connection; those that wait are used again for KEPT_S, unless the other end has
+                             closed it or said something that nobody asked for
+    an early answer          is read even if the rest of the body is not taken any more
+"""
+
+from __future__ import annotations
+
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import h11
+import httpx
+import trio
+
+from simulator.edges.tcpstream import READ_BYTES, TcpStream
+
+ANSWER_LIMIT_BYTES: Final = 65_536
+"""How much of an answer's body is read."""
+HEAD_LIMIT_BYTES: Final = 102_400
+TOGETHER_BYTES: Final = 65_536
+"""A body up to this size goes in one write with its head."""
+KEPT_S: Final = 5.0
+KEPT: Final = 64
+"""How many connections to one server wait at once, and how long."""
+CLOSED: Final = "the other end closed it without an answer"
+PORTS: Final = {"http": 80, "https": 443}
+ALPN: Final = ("http/1.1",)
+
+
+class HttpError(Exception):
+    """There is no answer; the text says why, and may be empty."""
+
+
+class NotConnected(HttpError):  # noqa: N818
+    """Nobody has seen the request."""
+
+
+class Broken(HttpError):  # noqa: N818
+    """Somebody may have seen it."""
+
+
+class Fields(Mapping[str, str]):
+    """Headers of an answer, by names however they are written; the first of a name counts."""
+
+    def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        wanted = name.lower().encode("latin-1", "replace")
+        for found, value in self._fields:
+            if found == wanted:
+                return value.decode("latin-1")
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name.decode("latin-1") for name, _ in self._fields))
+
+    def __len__(self) -> int:
+        return len({name for name, _ in self._fields})
+
+
+class Response(NamedTuple):
+    """An answer that came to its end.
+
+    body: None if it has more than ANSWER_LIMIT_BYTES.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+
+
+class HttpClient:
+    """Posts; close it at the end.
+
+    Args:
+        trusted: certificates are checked by it; None for those that httpx trusts.
+    """
+
+    def __init__(self, trusted: ssl.SSLContext | None = None) -> None:
+        self._trusted = trusted
+        self._kept: dict[tuple[str, str, int], list[_Connection]] = {}
+
+    async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
+        """What a URL answers.
+
+        Args:
+            headers: those of its own apart (Host, Content-Length, Connection), in ASCII.
+
+        Raises:
+            HttpError: it does not.
+        """
+        place = url.scheme, url.host, url.port or PORTS[url.scheme]
+        kept = self._kept.setdefault(place, [])
+        connection = self._waiting(kept) or await self._connected(place)
+        is_good = False
+        try:
+            response = await connection.post(url, content, headers)
+            is_good = connection.may_go_on()
+        finally:
+            if is_good and len(kept) < KEPT:
+                connection.kept_until_s = trio.current_time() + KEPT_S
+                kept.append(connection)
+            else:
+                connection.close()
+        return response
+
+    def close(self) -> None:
+        """Close the connections that wait."""
+        for kept in self._kept.values():
+            for connection in kept:
+                connection.close()
+        self._kept.clear()
+
+    def _waiting(self, kept: list[_Connection]) -> _Connection | None:
+        """The connection that was used last, if it can be used again. Those that cannot are closed."""
+        now_s = trio.current_time()
+        while kept and kept[0].kept_until_s < now_s:
+            kept.pop(0).close()
+        while kept:
+            connection = kept.pop()
+            if connection.is_quiet:
+                return connection
+            connection.close()
+        return None
+
+    async def _connected(self, place: tuple[str, str, int]) -> _Connection:
+        scheme, host, port = place
+        try:
+            socket = TcpStream(await trio.open_tcp_stream(host, port))
+        except OSError as error:
+            raise NotConnected(str(error)) from error
+        if scheme == "http":
+            return _Connection(socket, socket)
+        try:
+            stream = trio.SSLStream(socket, self._context(), server_hostname=host, https_compatible=True)
+            await stream.do_handshake()
+        except (trio.BrokenResourceError, ssl.SSLError) as error:
+            socket.close()
+            raise NotConnected(str(error)) from error
+        except BaseException:
+            socket.close()
+            raise
+        return _Connection(socket, stream)
+
+    def _context(self) -> ssl.SSLContext:
+        if self._trusted is None:
+            self._trusted = httpx.create_ssl_context()
+        self._trusted.set_alpn_protocols(ALPN)
+        return self._trusted
+
+
+class _Connection:
+    """One connection, with one request at a time.
+
+    socket: below TLS.
+    stream: above it; the same for none.
+    """
+
+    def __init__(self, socket: TcpStream, stream: trio.abc.Stream) -> None:
+        self.kept_until_s = 0.0
+        self._socket = socket
+        self._stream = stream
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT_BYTES)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the other end has neither closed it nor said anything."""
+        return self._socket.is_quiet
+
+    def may_go_on(self) -> bool:
+        """Whether another request may follow. What came beside the answer would be taken for the next one."""
+        are_done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        if are_done and self._http.trailing_data == (b"", False):
+            self._http.start_next_cycle()
+            return True
+        return False
+
+    async def post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Response:
+        """As of `HttpClient`."""
+        try:
+            await self._send(url, content, headers)
+            return await self._answer()
+        except trio.BrokenResourceError as error:
+            raise Broken(CLOSED) from error
+        except (h11.ProtocolError, ssl.SSLError) as error:
+            raise Broken(str(error)) from error
+
+    async def _send(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> None:
+        fields = [
+            ("Host", url.netloc.decode("ascii")),
+            *headers.items(),
+            ("Content-Length", str(len(content))),
+        ]
+        head = self._http.send(h11.Request(method="POST", target=url.raw_path, headers=fields)) or b""
+        parts = [
+            head,
+            self._http.send(h11.Data(data=content)) or b"",
+            self._http.send(h11.EndOfMessage()) or b"",
+        ]
+        with suppress(trio.BrokenResourceError):  # It may have answered all the same.
+            if len(content) <= TOGETHER_BYTES:
+                await self._stream.send_all(b"".join(parts))
+            else:
+                for part in filter(None, parts):
+                    await self._stream.send_all(part)
+
+    async def _answer(self) -> Response:
+        head: h11.Response | None = None
+        body = bytearray()
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                data = bytes(await self._stream.receive_some(READ_BYTES))
+                if not data and head is None:
+                    raise Broken(CLOSED)
+                self._http.receive_data(data)
+            elif isinstance(event, h11.Response):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > ANSWER_LIMIT_BYTES:
+                    break
+            elif isinstance(event, h11.EndOfMessage):
+                break
+        assert head is not None, "h11 has it before its body"
+        whole = None if len(body) > ANSWER_LIMIT_BYTES else bytes(body)
+        return Response(head.status_code, Fields(list(head.headers)), whole)
+
+    def close(self) -> None:
+        """Without a word: all that matters was said."""
+        self._socket.close()
+
+
+def basic(url: httpx.URL) -> dict[str, str]:
+    """The header that names the user in a URL."""
+    if not url.userinfo:
+        return {}
+    return {"Authorization": f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"}
