@@ -5,19 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-import trio
 
 from captures.files.append import GrowingFile
 from captures.files.pcap import read_capture
@@ -29,29 +25,18 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import Ping, UserMessage, encode_ping
 from simulator.base.recorder import Recorder
 from simulator.base.tap import Tap
-from simulator.client import connect
 from simulator.faults.supervisor import capture_of, supervised
 from simulator.node.node import run_node
-from simulator.topology import Topology, load
+from simulator.topology import load
 from tests.examples import a_ping
-from tests.simulator.running import DESTINATION, Log, running, until_sent
+from tests.simulator.running import Log, running
+from tests.simulator.sniffed import exchange, needs, sniffing, three_hosts, until_all_is_acknowledged
 
-LAST = b"all that was sent before this has been seen"
 Ends: TypeAlias = tuple[Endpoint, Endpoint]
 
 needs_tshark = pytest.mark.skipif(
     shutil.which("tshark") is None, reason="tshark is not installed: apt-get install tshark"
 )
-
-
-def three_hosts() -> Topology:
-    """sender, intermediate and destination, each with an address of its own, at free ports."""
-    topology = load("three-node").with_free_ports()
-    nodes = {
-        name: replace(node, host=f"127.0.0.{place}")
-        for place, (name, node) in enumerate(topology.nodes.items(), 1)
-    }
-    return replace(topology, nodes=nodes)
 
 
 def by_stream(paths: Iterable[Path]) -> dict[Ends, list[bytes]]:
@@ -72,70 +57,14 @@ def by_stream_of(packets: Iterable[SeenPacket], host: str) -> dict[Ends, list[Se
     return streams
 
 
-async def until_all_is_acknowledged(topology: Topology, directory: Path) -> None:
-    """Return when the sender has heard of all that it has sent."""
-    async with connect(topology, "sender", directory) as client:
-        await until_sent(client)
-
-
-async def exchange(topology: Topology, directory: Path, count: int) -> None:
-    """Messages from the sender through to an application at the destination."""
-    async with connect(topology, "sender", directory) as client:
-        for number in range(count):
-            await client.send(DESTINATION, b"%d " % number * 100, transactional=True)
-    received = 0
-    async with connect(topology, "destination", directory) as client:
-        while received < count:
-            async with client.transaction("orders", timeout_s=20) as messages:
-                received += len(messages)
-
-
-@asynccontextmanager
-async def tcpdump(path: Path, topology: Topology) -> AsyncIterator[None]:
-    """A sniffer on the loopback while the block runs; all that crossed in it is in the file when it ends."""
-    ports = " or ".join(f"port {node.port}" for node in topology.nodes.values())
-    # Each frame that waits has a place of the largest size, and the 2 MiB of the usual buffer have few places.
-    command = ["tcpdump", "-p", "--immediate-mode", "-B", "65536", "-U", "-n", "-i", "lo", "-w", "-", ports]
-    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    said = b""
-    while b"listening on" not in said:
-        chunk = await process.stderr.receive_some()
-        said += chunk
-        if not chunk:
-            await process.wait()
-            # Not skipped, since CI does not have it in its hand who may listen.
-            pytest.skip(f"tcpdump may not listen here: {said.decode().strip()}")
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_collect, process.stdout, path)
-            yield
-            with socket.socket(type=socket.SOCK_DGRAM) as last:
-                last.sendto(LAST, next(iter(topology.nodes.values())).address)
-    finally:
-        with trio.CancelScope(shield=True):
-            process.send_signal(signal.SIGINT)
-            await process.wait()
-            for pipe in (process.stdout, process.stderr):
-                await pipe.aclose()
-
-
-async def _collect(source: trio.abc.ReceiveStream, path: Path) -> None:
-    """Write what the sniffer says to a file, until it has seen the last that was sent."""
-    said = b""
-    while LAST not in said:
-        said += await source.receive_some()
-    await trio.Path(path).write_bytes(said)
-
-
-@pytest.mark.skipif(
-    shutil.which("tcpdump") is None, reason="tcpdump is not installed: apt-get install tcpdump"
-)
+@needs("tcpdump")
 async def test_our_recording_and_that_of_tcpdump_decode_to_the_same_packets(tmp_path: Path) -> None:
     topology = three_hosts()
     capture, sniffed = tmp_path / "run.pcapng", tmp_path / "sniffed.pcap"
-    async with tcpdump(sniffed, topology), supervised(topology, tmp_path, capture=capture) as nodes:
+    async with (
+        sniffing(sniffed, topology, "tcpdump"),
+        supervised(topology, tmp_path, capture=capture) as nodes,
+    ):
         await exchange(topology, tmp_path, 40)
         await until_all_is_acknowledged(topology, tmp_path)
         settled_ns = time.time_ns()

@@ -1,0 +1,94 @@
+"""Are breaches still found where frames are lost? A breach counts whose evidence is there: all frames that its finding
+names in the whole capture.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from captures import spoil
+from captures.decode import Finding
+from captures.files.frame import Frame
+from tests.captures.truth.breaches import PLANTS, planted
+from tests.captures.truth.knowing import Truth
+from tests.captures.truth.saying import decoded
+from tests.captures.truth.second import rewritten
+from tests.captures.truth.whole import Coverage, Whole
+
+
+@dataclass
+class Hunt:
+    """How often a breach was planted, in how many spoilt captures its evidence was, and in how many it was found."""
+
+    planted: int = 0
+    there: int = 0
+    found: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of those whose evidence was there."""
+        return self.found / self.there if self.there else 1.0
+
+
+def hunt(truth: Truth, seed: int, *, percent: float, plants: int, losses: int) -> Iterator[tuple[str, Hunt]]:
+    """Plant breaches of every rule in a world, lose frames, and look for them.
+
+    Args:
+        plants: how often each is planted. losses: in how many ways frames are then lost.
+    """
+    for code in PLANTS:
+        tally = Hunt()
+        for number in range(plants):
+            others = planted(truth, code, spoil.dice(seed, f"{code} {number}"))
+            if not others:
+                continue
+            whole = Whole(rewritten(truth.whole, others))
+            evidence = _evidence(whole, code, truth)
+            if not evidence:
+                continue
+            tally.planted += 1
+            for loss in range(losses):
+                frames = list(spoil.lost(whole.frames, percent, seed * 1_000 + number * 50 + loss))
+                _look(whole, code, evidence, frames, tally)
+        yield code, tally
+
+
+def _evidence(whole: Whole, code: str, truth: Truth) -> dict[int, list[Finding]]:
+    """What is found of that code in the whole capture, and is not without the breach; by the packet."""
+    evidence = defaultdict(list)
+    for finding in decoded(whole.frames).findings:
+        if finding.code == code and finding.packet and (code, finding.packet) not in truth.found:
+            evidence[finding.packet].append(finding)
+    return evidence
+
+
+def _look(
+    whole: Whole, code: str, evidence: dict[int, list[Finding]], frames: list[Frame], tally: Hunt
+) -> None:
+    coverage = Coverage(whole, frames)
+    there = [
+        packet
+        for packet, findings in evidence.items()
+        if all(
+            coverage.has(whole.spans[each]) for each in (packet, *findings[0].others) if each in whole.spans
+        )
+    ]
+    if not there:
+        return
+    tally.there += 1
+    told = decoded(frames)
+    seen = {sight.seen.number: sight.seen for sight in told.sights if sight.seen.framed}
+    originals = coverage.originals(seen.values())
+    found = {
+        originals[finding.packet]
+        for finding in told.findings
+        if finding.code == code and finding.packet in seen
+    }
+    connections = {whole.packets[packet].connection for packet in found if packet is not None}
+    # A window that is exceeded again and again is told where it is known how many wait.
+    is_found = found & set(there) or (
+        code == "window-exceeded" and connections & {whole.packets[packet].connection for packet in there}
+    )
+    tally.found += bool(is_found)

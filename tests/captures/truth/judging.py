@@ -1,0 +1,252 @@
+"""A spoilt capture against the whole one: faults that nobody committed, false sentences, messages told right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from captures.files.frame import Frame
+from mqproto.wire import Guid, UserMessage, encode_packet
+from tests.captures.truth.claims import Claims, Verdict
+from tests.captures.truth.knowing import Known, Truth
+from tests.captures.truth.saying import Tabled, decoded, tabled
+from tests.captures.truth.second import fits, fits_elsewhere
+from tests.captures.truth.whole import Coverage
+
+FOLLOWED: Final = 12
+"""How many messages of each capture are followed."""
+SESSION_HEADER_BYTES: Final = 16
+FACTS: Final[dict[str, frozenset[str]]] = {
+    "confirmed": frozenset({"came", "seen to come", "said"}),
+    "reached": frozenset({"came", "seen to come"}),
+    "acknowledged": frozenset({"came", "said"}),
+    "expired": frozenset({"refused"}),
+    "refused": frozenset({"refused"}),
+    "in flight": frozenset({"did not come"}),
+    "lost from view": frozenset(),
+    "not known": frozenset(),
+}
+"""What each outcome says."""
+
+
+@dataclass
+class Score:
+    """How well captures were told that were spoilt in one way.
+
+    accused: of how many captures faults are told that nobody committed; false_faults: how many.
+    claims, false_claims, unchecked: sentences of findings, --follow and stories.
+    there: messages whose bytes are in the captures. right: those told as in the whole capture; not_known: those told
+        with less, where a second world fits. apart: captures of which decode and analyse say different things.
+    complaints: what is wrong, by what kind of complaint it is; a few of each.
+    """
+
+    captures: int = 0
+    accused: int = 0
+    false_faults: int = 0
+    claims: int = 0
+    false_claims: int = 0
+    unchecked: int = 0
+    there: int = 0
+    right: int = 0
+    not_known: int = 0
+    apart: int = 0
+    confirmed: int = 0
+    confirmed_told: int = 0
+    complaints: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Score) -> None:
+        """Count another as well."""
+        for name in self.__dataclass_fields__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            setattr(self, name, mine + theirs)
+
+    @property
+    def share(self) -> float:
+        """Of the messages that are there, how many are told right."""
+        return (self.right + self.not_known) / self.there if self.there else 1.0
+
+
+def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs: bool = False) -> Score:
+    """Hold all that is said of a spoilt capture against the whole one.
+
+    Args:
+        files: what was made of the whole capture's frames, with their numbers.
+        folder: a new one.
+        runs: whether to analyse file by file as well.
+    """
+    score = Score(captures=1)
+    said = tabled(folder, files)
+    frames = [frame for file in files for frame in file]
+    coverage = Coverage(truth.whole, frames)
+    followed = _chosen(truth, said)
+    if len(files) == 1:
+        told = decoded(frames)
+        claims = Claims(truth, coverage, told)
+        ours = Counter((str(each.severity), each.code, each.text) for each in told.findings)
+        theirs: Counter[tuple[str, str, str]] = Counter()
+        for (severity, code, _, text), count in said.findings.items():
+            theirs[severity, code, text] += count
+        for finding in told.findings:
+            _claim(score, f"{finding.severity} {finding.code}", finding.text, claims.of_finding(finding))
+        for name, history in told.follow(followed).items():
+            for sentence, holds in claims.of_history(name, history):
+                _claim(score, "--follow", sentence, holds)
+        for name in followed:
+            for sentence, holds in claims.of_story(name, said.stories.get(name, [])):
+                _claim(score, "story", sentence, holds)
+        if ours != theirs:
+            score.apart = 1
+            example = next(iter((ours - theirs) or (theirs - ours)))
+            score.complaints[f"decode and analyse: {' '.join(example[:2])}"] += 1
+        if runs and (again := tabled(folder.with_name(folder.name + "-runs"), files, runs=3, stories=False)):
+            apart = [name for name, outcome in said.outcomes.items() if again.outcomes.get(name) != outcome]
+            score.apart |= bool(apart)
+            score.complaints["run by run: another outcome"] += len(apart)
+    else:
+        known = Counter(
+            (code, text) for severity, code, _, text in truth.tabled.findings if severity == "fault"
+        )
+        for (severity, code, _, text), count in said.findings.items():
+            if severity == "fault" and not known[code, text]:
+                _claim(score, f"fault {code}", text, Verdict.FALSE, count)
+    score.accused = int(score.false_faults > 0)
+    _outcomes(score, truth, coverage, said)
+    return score
+
+
+def _chosen(truth: Truth, said: Tabled) -> list[str]:
+    """Messages to follow: first those that are told otherwise than in the whole capture."""
+    whole = truth.tabled.outcomes
+    names = sorted(
+        truth.messages, key=lambda name: (said.outcomes.get(name) == whole.get(name), hash(name) % 97, name)
+    )
+    return names[:FOLLOWED]
+
+
+def _claim(score: Score, where: str, sentence: str, holds: Verdict, count: int = 1) -> None:
+    score.claims += count
+    if holds is Verdict.TRUE:
+        return
+    if holds is Verdict.UNCHECKED:
+        score.unchecked += count
+        score.complaints[f"unchecked: {where}: {sentence}"] += count
+    elif where.startswith("fault "):
+        score.false_faults += count
+        score.complaints[f"false {where}: {sentence}"] += count
+    else:
+        score.false_claims += count
+        score.complaints[f"false, {where}: {sentence}"] += count
+
+
+def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> None:
+    """Each message whose bytes are there: is it told as in the whole capture, or as not known where that is right?"""
+    pending: list[tuple[Known, str, str]] = []
+    for name, known in truth.messages.items():
+        if not any(
+            coverage.has(truth.whole.spans[number], head_bytes(truth, number)) for number in known.crossings
+        ):
+            continue
+        whole, told = truth.tabled.outcomes[name], said.outcomes.get(name, "not found")
+        score.there += 1
+        score.confirmed += whole == "confirmed"
+        score.confirmed_told += told == "confirmed"
+        if told == whole or (told == "in flight" and not _came(truth, coverage, known)):
+            score.right += 1
+        elif told not in FACTS or not FACTS[told] <= _facts(truth, coverage, known, whole):
+            score.complaints[f"told {told}, is {whole}"] += 1
+        else:
+            pending.append((known, whole, told))
+    for known, whole, told in pending:
+        if _is_open(truth, coverage, known, whole, told):
+            score.not_known += 1
+        else:
+            score.complaints[f"told {told}, is {whole}, and no second world fits"] += 1
+
+
+def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
+    facts = set(FACTS.get(whole, ()))
+    if "came" in facts and not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
+        facts.discard("seen to come")
+    return facts
+
+
+def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
+    """Whether it came before the spoilt capture ends."""
+    return any(truth.whole.packets[number].frame <= coverage.last_frame for number in known.arrivals)
+
+
+def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: str) -> bool:
+    """Whether a second world fits in which what was not told is not so."""
+    lacking = _facts(truth, coverage, known, whole) - FACTS[told]
+    if "refused" in lacking or "said" in lacking:
+        if not _may_be_others(truth, coverage, known.said):
+            return False
+        lacking -= {"refused", "said"}
+    if "came" in lacking or "seen to come" in lacking:
+        if _may_be_others(truth, coverage, known.arrivals):
+            return True
+        manager = next((truth.sights[number].hop[1] for number in known.arrivals), None)
+        return isinstance(manager, bytes) and fits_elsewhere(truth, coverage, Guid(manager))
+    if "did not come" in lacking:
+        largest = max((len(truth.whole.packets[number].data) for number in known.crossings), default=0)
+        return any(
+            span.end - span.start >= largest and coverage.lacks(span) for span in truth.whole.spans.values()
+        )
+    return True
+
+
+def _may_be_others(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
+    """Whether all of them may have been others, those aside that the capture ends before."""
+    needed = [number for number in packets if truth.whole.packets[number].first_frame <= coverage.last_frame]
+    return not needed or fits(truth, coverage, needed)
+
+
+def head_bytes(truth: Truth, number: int) -> int:
+    """How many bytes of a message stand before its body."""
+    packet = truth.whole.packets[number].packet
+    assert isinstance(packet, UserMessage)
+    bare = replace(packet, properties=replace(packet.properties, message_body=b""))
+    return len(encode_packet(bare)) - SESSION_HEADER_BYTES * (packet.session is not None)
+
+
+def lines(scores: dict[str, Score]) -> Iterator[str]:
+    """The table."""
+    head = (
+        "kind",
+        "captures",
+        "accused",
+        "faults",
+        "sentences",
+        "false",
+        "unchecked",
+        "there",
+        "right",
+        "open",
+        "share",
+        "apart",
+    )
+    rows = [head]
+    for kind, score in scores.items():
+        rows.append(
+            (
+                kind,
+                f"{score.captures}",
+                f"{score.accused}",
+                f"{score.false_faults}",
+                f"{score.claims:,}",
+                f"{score.false_claims}",
+                f"{score.unchecked}",
+                f"{score.there:,}",
+                f"{score.right:,}",
+                f"{score.not_known}",
+                f"{score.share:.1%}",
+                f"{score.apart}",
+            )
+        )
+    widths = [max(len(row[place]) for row in rows) for place in range(len(head))]
+    for row in rows:
+        rest = [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)]
+        yield f"{row[0]:<{widths[0]}}  {'  '.join(rest)}"

@@ -1,0 +1,48 @@
+"""Real traffic: nodes in processes of their own, a kernel's TCP, and a sniffer that others have written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from captures.files.frame import Frame
+from captures.files.pcap import read_capture
+from simulator.client import connect
+from simulator.faults.supervisor import supervised
+from simulator.topology import Topology, load
+from simulator.topology.nodes import DEFAULT_PORT
+from tests.simulator.running import DESTINATION
+from tests.simulator.sniffed import LAST, exchange, sniffing, until_all_is_acknowledged
+
+LARGE: Final = bytes(range(256)) * 700
+"""A body that takes several segments of the loopback's 64 KiB."""
+
+
+def own_addresses() -> Topology:
+    """sender, intermediate and destination at MSMQ's own port, at addresses that no other test has."""
+    topology = load("three-node").with_free_ports()
+    number = os.getpid()
+    nodes = {
+        name: replace(node, host=f"127.{64 + number // 256 % 64}.{number % 256}.{place}", port=DEFAULT_PORT)
+        for place, (name, node) in enumerate(topology.nodes.items(), 1)
+    }
+    return replace(topology, nodes=nodes)
+
+
+async def caught(folder: Path, program: str, count: int = 60) -> list[Frame]:
+    """What a sniffer sees of messages that pass an intermediate, which is killed once on the way."""
+    topology, sniffed = own_addresses(), folder / "sniffed"
+    async with sniffing(sniffed, topology, program), supervised(topology, folder) as nodes:
+        await exchange(topology, folder, count)
+        async with connect(topology, "sender", folder) as client:
+            await client.send(DESTINATION, LARGE, transactional=True)
+            for number in range(count // 4):
+                await client.send(DESTINATION, b"%d" % number, transactional=True, label=f"late {number}")
+        await nodes.kill("intermediate")
+        await nodes.start("intermediate")
+        await until_all_is_acknowledged(topology, folder)
+        for name in topology.nodes:
+            await nodes.stop(name)
+    return [frame for frame in read_capture(sniffed) if LAST not in frame.data]

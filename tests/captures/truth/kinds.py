@@ -1,0 +1,138 @@
+"""How captures are spoilt: each kind of damage by its name, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from captures import spoil
+from captures.files.frame import Frame
+
+Files: TypeAlias = list[list[Frame]]
+"""The frames of each file, with the numbers that they have in the whole capture."""
+
+SECOND_NS: Final = 10**9
+LENGTHS: Final = (300, 536, 1_448)
+"""Of segments, as the smallest links and Ethernet have them."""
+
+
+def _lost(percent: float) -> Callable[[list[Frame], int], Files]:
+    return lambda frames, seed: [list(spoil.lost(frames, percent, seed))]
+
+
+def _swapped(percent: float) -> Callable[[list[Frame], int], Files]:
+    return lambda frames, seed: [list(spoil.swapped(frames, percent, seed))]
+
+
+def _late(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.delayed(frames, 5, seed))]
+
+
+def _twice(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.repeated(frames, 5, seed))]
+
+
+def _begun_late(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.cut(frames, start=spoil.dice(seed, "start").randrange(1, len(frames) // 2)))]
+
+
+def _ended_early(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.cut(frames, end=spoil.dice(seed, "end").randrange(1, len(frames) // 2)))]
+
+
+def _snapped(size_bytes: int) -> Callable[[list[Frame], int], Files]:
+    return lambda frames, seed: [list(spoil.shortened(frames, size_bytes))]
+
+
+def _late_syns(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.late_syns(frames, 50, seed))]
+
+
+def _offloaded(frames: list[Frame], seed: int) -> list[Frame]:
+    chance = spoil.dice(seed, "offload")
+    joined = spoil.coalesced(frames, chance.choice((30, 70, 100)), seed)
+    return list(spoil.segmented(joined, chance.choice(LENGTHS)))
+
+
+def _joined(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.coalesced(frames, 100, seed))]
+
+
+def _cut_up(frames: list[Frame], seed: int) -> Files:
+    return [_offloaded(frames, seed)]
+
+
+def _cut_up_and_lost(frames: list[Frame], seed: int) -> Files:
+    return [list(spoil.lost(_offloaded(frames, seed), 1, seed))]
+
+
+def _halves(frames: Iterable[Frame], seed: int) -> list[Frame]:
+    """A TAP, of which one half's clock may be ahead or behind by seconds."""
+    offset_ns = spoil.dice(seed, "offset").choice((0, 0, -3, 2)) * SECOND_NS
+    return list(spoil.skewed(spoil.halved(frames), offset_ns, 0, {1}))
+
+
+def _tap(frames: list[Frame], seed: int) -> Files:
+    return [_halves(frames, seed)]
+
+
+def _tap_apart(frames: list[Frame], seed: int) -> Files:
+    return apart(_halves(frames, seed))
+
+
+def _one_way(frames: list[Frame], seed: int) -> Files:
+    way = spoil.dice(seed, "way").randrange(2)
+    return [[frame for frame in spoil.halved(frames) if frame.interface.number == way]]
+
+
+def _hosts(frames: list[Frame], seed: int) -> Files:
+    """A sniffer at each host, each with a clock of its own."""
+    chance = spoil.dice(seed, "clocks")
+    caught: Iterable[Frame] = list(spoil.at_hosts(frames))
+    for number in sorted({frame.interface.number for frame in caught}):
+        offset_ns = round(chance.uniform(-5, 5) * SECOND_NS)
+        caught = list(spoil.skewed(caught, offset_ns, chance.uniform(-100, 100), {number}))
+    return [list(caught)]
+
+
+def _everything(frames: list[Frame], seed: int) -> Files:
+    worse: Iterable[Frame] = spoil.late_syns(_offloaded(frames, seed), 20, seed)
+    start = spoil.dice(seed, "start").choice((0, 0, len(frames) // 10))
+    worse = spoil.lost(spoil.cut(worse, start=start), 0.5, seed)
+    worse = spoil.delayed(spoil.swapped(spoil.repeated(worse, 1, seed), 1, seed), 1, seed)
+    if spoil.dice(seed, "tap").randrange(2):
+        return [_halves(worse, seed)]
+    return [list(worse)]
+
+
+def apart(frames: Sequence[Frame]) -> Files:
+    """A file for each interface."""
+    numbers = sorted({frame.interface.number for frame in frames})
+    return [[frame for frame in frames if frame.interface.number == number] for number in numbers]
+
+
+KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
+    "nothing": lambda frames, seed: [frames],
+    "0.1 % lost": _lost(0.1),
+    "0.5 % lost": _lost(0.5),
+    "2 % lost": _lost(2),
+    "10 % lost": _lost(10),
+    "1 % swapped": _swapped(1),
+    "20 % swapped": _swapped(20),
+    "5 % late": _late,
+    "5 % twice": _twice,
+    "begins late": _begun_late,
+    "ends early": _ended_early,
+    "late SYNs": _late_syns,
+    "joined": _joined,
+    "cut up": _cut_up,
+    "cut up, 1 % lost": _cut_up_and_lost,
+    "TAP": _tap,
+    "TAP, two files": _tap_apart,
+    "one way only": _one_way,
+    "at each host": _hosts,
+    "snaplen 96": _snapped(96),
+    "snaplen 300": _snapped(300),
+    "everything": _everything,
+}
+"""Frames of a whole capture and a seed in, files out."""

@@ -1,0 +1,116 @@
+"""What a whole capture shows of each message, with the packets that show it: all that a spoilt one can be right by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from captures.decode import Finding, Kind, Sight
+from captures.decode.analyst import subject_of
+from captures.decode.facts import Hop, MessageKey
+from captures.decode.journeys import message_key
+from captures.decode.row import identifier_text
+from captures.decode.sight import MESSAGES
+from captures.files.frame import Frame
+from mqproto.wire import NULL_GUID, FinalAckBody, Guid, OrderAckBody, TxSequenceId
+from tests.captures.truth.saying import Decoded, Tabled, decoded, tabled
+from tests.captures.truth.whole import Whole
+
+
+@dataclass
+class Known:
+    """One message. Packets are those of the whole capture, by their numbers.
+
+    crossings: each that carried it, with its hop. arrivals: those that brought it to its destination.
+    order_acks, final_acks, admin_acks: those that say what became of it.
+    """
+
+    key: MessageKey
+    sequence: tuple[Guid, TxSequenceId, int] | None
+    crossings: dict[int, Hop] = field(default_factory=dict)
+    arrivals: list[int] = field(default_factory=list)
+    order_acks: list[int] = field(default_factory=list)
+    final_acks: list[int] = field(default_factory=list)
+    admin_acks: list[int] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """GUID and number."""
+        return identifier_text(*self.key)
+
+    @property
+    def said(self) -> list[int]:
+        """All that says what became of it."""
+        return [*self.order_acks, *self.final_acks, *self.admin_acks]
+
+
+class Truth:
+    """Everything that is known of a capture that lacks nothing.
+
+    Args:
+        frames: as they were read from it.
+    """
+
+    def __init__(self, frames: list[Frame]) -> None:
+        self.whole = Whole(frames)
+        self.decoded: Decoded = decoded(frames)
+        with TemporaryDirectory() as folder:
+            self.tabled: Tabled = tabled(Path(folder) / "whole", [frames])
+        self.sights: dict[int, Sight] = {
+            sight.seen.number: sight for sight in self.decoded.sights if sight.seen.framed
+        }
+        self.messages = _messages(self.sights)
+
+    @cached_property
+    def found(self) -> dict[tuple[str, int], list[Finding]]:
+        """What was found, by its code and its packet."""
+        found: dict[tuple[str, int], list[Finding]] = {}
+        for finding in self.decoded.findings:
+            found.setdefault((finding.code, finding.packet), []).append(finding)
+        return found
+
+    @cached_property
+    def numbered(self) -> dict[tuple[Guid, TxSequenceId, int], Known]:
+        """Transactional messages by their numbers."""
+        return {known.sequence: known for known in self.messages.values() if known.sequence is not None}
+
+
+def _messages(sights: dict[int, Sight]) -> dict[str, Known]:
+    messages: dict[MessageKey, Known] = {}
+    for number, sight in sights.items():
+        message = sight.message
+        if message is None or sight.kind not in (*MESSAGES, Kind.REPORT):
+            continue
+        key, user, transaction = message_key(message), message.user, message.transaction
+        known = messages.get(key)
+        if known is None:
+            sequence = (
+                None
+                if transaction is None
+                else (user.source_queue_manager, transaction.tx_sequence_id, transaction.tx_sequence_number)
+            )
+            known = messages[key] = Known(key, sequence)
+        known.crossings[number] = sight.hop
+        if user.queue_manager_address in (sight.hop[1], NULL_GUID):
+            known.arrivals.append(number)
+    for number, sight in sights.items():
+        body, message = sight.acknowledgment, sight.message
+        if message is None:
+            continue
+        if isinstance(body, OrderAckBody):
+            for known in messages.values():
+                if (
+                    known.sequence is not None
+                    and known.sequence[1] == body.tx_sequence_id
+                    and known.sequence[2] <= body.tx_sequence_number
+                    and message.user.queue_manager_address in (known.sequence[0], NULL_GUID)
+                ):
+                    known.order_acks.append(number)
+        elif isinstance(body, FinalAckBody):
+            if (about := messages.get((body.source_guid, body.message_id))) is not None:
+                about.final_acks.append(number)
+        elif sight.kind is Kind.ADMIN_ACK and (about := messages.get(subject_of(message))) is not None:
+            about.admin_acks.append(number)
+    return {known.name: known for known in messages.values()}

@@ -1,0 +1,123 @@
+"""What `decode` and `analyse` say of frames, each in its own words: packets, findings, and what became of messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from captures.decode import Analyst, Finding, Follower, History, Severity, Sight
+from captures.files.frame import Frame
+from captures.files.pcapng import PcapngWriter
+from captures.packets import PacketReader, Totals
+from captures.pipeline.job import analyse
+from captures.pipeline.report.gather import told
+from captures.pipeline.report.summary import story_as_json
+from captures.pipeline.runner import LocalRunner
+from captures.pipeline.tables import Tables
+
+RANGE_BYTES = 1 << 16
+
+
+@dataclass
+class Decoded:
+    """What decode says: of each packet, at the end, and in all."""
+
+    sights: list[Sight]
+    last: list[Finding]
+    totals: Totals
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that was found."""
+        return [finding for sight in self.sights for finding in sight.findings] + self.last
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The accusations among them."""
+        return [finding for finding in self.findings if finding.severity is Severity.FAULT]
+
+    def follow(self, targets: Iterable[str]) -> dict[str, History]:
+        """What --follow says of messages; nothing of one that it does not find."""
+        found = {}
+        for target in targets:
+            follower = Follower(target, Analyst().names)
+            for sight in self.sights:
+                follower.take(sight)
+            for history in follower.histories.values():
+                found[target] = history
+        return found
+
+
+def decoded(frames: Sequence[Frame]) -> Decoded:
+    """What `mqproto decode` makes of a file with these frames."""
+    reader = PacketReader(frame._replace(number=number) for number, frame in enumerate(frames, 1))
+    analyst = Analyst()
+    sights = [analyst.take(packet) for packet in reader]
+    return Decoded(sights, list(analyst.finish(lossless=reader.totals.is_complete)), reader.totals)
+
+
+@dataclass
+class Tabled:
+    """What the tables say.
+
+    histories: by the message. findings: severity, code, frame and text, how often each.
+    stories: by the message, the sentences of its story, the verdict first.
+    """
+
+    histories: dict[str, dict[str, Any]]
+    findings: Counter[tuple[str, str, int | None, str]]
+    stories: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """By the message, how it ended."""
+        return {message: row["outcome"] for message, row in self.histories.items()}
+
+
+def written(path: Path, frames: Iterable[Frame]) -> Path:
+    """A capture file with these frames."""
+    with path.open("wb") as file, PcapngWriter(file) as writer:
+        for frame in frames:
+            writer.write(frame._replace(number=0, offset=0, comment=""))
+    return path
+
+
+def tabled(
+    folder: Path, captures: Sequence[Sequence[Frame]], *, runs: int = 1, stories: bool = True
+) -> Tabled:
+    """What `mqproto analyse` makes of files with these frames.
+
+    Args:
+        folder: a new one, for all files.
+        captures: the frames of each file.
+        runs: in how many runs, each with a file more; of one capture only.
+    """
+    folder.mkdir()
+    tables = Tables(folder / "tables")
+    if runs > 1:
+        (frames,) = captures
+        size = -(-len(frames) // runs)
+        captures = [frames[at : at + size] for at in range(0, len(frames), size)]
+        paths = [
+            written(folder / f"run_{number:05d}_20261122083000.pcapng", each)
+            for number, each in enumerate(captures)
+        ]
+        for path in paths:
+            analyse([str(path)], tables, LocalRunner(), range_bytes=RANGE_BYTES)
+    else:
+        paths = [written(folder / f"{number}.pcapng", each) for number, each in enumerate(captures)]
+        analyse([str(path) for path in paths], tables, LocalRunner(), range_bytes=RANGE_BYTES)
+    histories = tables.read("histories").to_pylist()
+    findings = Counter(
+        (row["severity"], row["code"], None if runs > 1 else row["frame"], row["text"])
+        for row in tables.read("findings").to_pylist()
+    )
+    said = Tabled({row["message"]: row for row in histories}, findings)
+    if stories:
+        for message, story in told(tables, histories).items():
+            found = story_as_json({}, story)
+            said.stories[message] = [found["verdict"], *(step["what"] for step in found["steps"])]
+    return said

@@ -1,0 +1,134 @@
+"""A second world: other traffic, by the book as well, that leaves the same capture behind.
+
+Bytes that a spoilt capture lacks may have been anything that fits between those it has. So "not known" is the right
+answer where packets can be named that, had they been others, would leave what is left as it is, break no rule, and not
+show what is not known. Here they are written, byte by byte, and the whole capture of that world is judged by all rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from captures import spoil
+from captures.decode import Sight
+from captures.files.frame import Frame
+from mqproto.base.errors import MqprotoError
+from mqproto.wire import EstablishConnection, Guid, MessageClass, TxSequenceId, UserMessage, encode_packet
+from tests.captures.truth.knowing import Truth
+from tests.captures.truth.saying import Decoded, decoded
+from tests.captures.truth.whole import Coverage, Whole
+
+FRESH: Final = 0xF0000000
+STRANGER: Final = Guid(b"somebody else...")
+
+
+def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
+    """Whether a world fits in which none of these packets were what they are, but others of their size."""
+    others = {}
+    for number in packets:
+        other = another(truth.sights[number])
+        if other is None or not unseen(truth, coverage, number, other):
+            return False
+        others[number] = other
+    return by_the_book(truth, others)
+
+
+def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
+    """Whether a world fits in which those who called themselves by this GUID in handshakes were somebody else."""
+    others = {}
+    for number, sight in truth.sights.items():
+        packet = sight.seen.packet
+        if not isinstance(packet, EstablishConnection) or manager not in (
+            packet.client_guid,
+            packet.server_guid,
+        ):
+            continue
+        other = encode_packet(
+            replace(
+                packet,
+                client_guid=STRANGER if packet.client_guid == manager else packet.client_guid,
+                server_guid=STRANGER if packet.server_guid == manager else packet.server_guid,
+            )
+        )
+        if not unseen(truth, coverage, number, other):
+            return False
+        others[number] = other
+    return by_the_book(truth, others)
+
+
+def another(sight: Sight) -> bytes | None:
+    """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none."""
+    message, sender = sight.seen.packet, sight.hop[0]
+    if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
+        return None
+    number = sight.seen.number
+    user = replace(
+        message.user,
+        source_queue_manager=Guid(sender),
+        message_id=FRESH + number,
+        flags=message.user.flags & ~0x1F,
+    )
+    transaction = message.transaction
+    if transaction is not None:
+        transaction = replace(
+            transaction,
+            tx_sequence_id=TxSequenceId(time_stamp=FRESH, ordinal=number),
+            tx_sequence_number=1,
+            previous_tx_sequence_number=0,
+        )
+    properties = replace(message.properties, message_class=MessageClass.NORMAL)
+    try:
+        other = encode_packet(replace(message, user=user, transaction=transaction, properties=properties))
+    except MqprotoError:
+        return None
+    return other if len(other) == len(sight.seen.data) else None
+
+
+def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:
+    """Whether a packet may have been another, as far as its bytes are there."""
+    span, data = truth.whole.spans[number], truth.whole.packets[number].data
+    return all(
+        data[start - span.start : end - span.start] == other[start - span.start : end - span.start]
+        for start, end in coverage.seen_of(span)
+    )
+
+
+def by_the_book(truth: Truth, others: Mapping[int, bytes]) -> bool:
+    """Whether a world with other packets breaks no rule that the first one keeps."""
+    second = decoded(rewritten(truth.whole, others))
+    return len(second.sights) == len(truth.decoded.sights) and _breaches(second) <= _breaches(truth.decoded)
+
+
+def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:
+    """The frames of a whole capture in which packets are others, of the same sizes."""
+    frames = {frame.number: frame for frame in whole.frames}
+    for number, other in others.items():
+        span = whole.spans[number]
+        seen = whole.packets[number]
+        for place in range(seen.first_frame, seen.frame + 1):
+            at = whole.of_frame.get(place)
+            if at is None or at.stream != span.stream:
+                continue
+            start, end = max(at.start, span.start), min(at.end, span.end)
+            placed = spoil.placed(frames[place])
+            if start < end and placed is not None:
+                data = frames[place].data
+                begin = placed.payload + start - at.start
+                piece = other[start - span.start : end - span.start]
+                frames[place] = frames[place]._replace(
+                    data=data[:begin] + piece + data[begin + end - start :]
+                )
+    return list(frames.values())
+
+
+def _breaches(said: Decoded) -> Counter[str]:
+    found = Counter(finding.code for finding in said.faults)
+    for sight in said.sights:
+        # Who sends what nobody has passed on is its source.  [MS-MQMQ] 2.2.19.2
+        user = None if sight.message is None else sight.message.user
+        if user is not None and not user.hop_count and isinstance(sight.hop[0], bytes):
+            found["passed on with hop count 0"] += user.source_queue_manager != sight.hop[0]
+    return found

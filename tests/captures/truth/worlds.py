@@ -1,0 +1,71 @@
+"""Worlds to be spoilt: what a seed makes, whole, and what it knows of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from captures.files.frame import Frame
+from captures.files.pcap import read_capture
+from captures.net.tcp import FIN, RST, SYN
+from captures.spoil import placed
+from simulator.world.draw import draw
+from simulator.world.scenarios.scenario import Burst, Scenario
+from simulator.world.truth import simulate_into
+from tests.captures.truth.knowing import Truth
+
+DELAYED_NS: Final = 200_000_000
+"""How long TCP may wait with an acknowledgment for something that it can ride on."""
+LARGEST_BYTES: Final = 20_000
+"""What bodies have at most: more takes time, and has no more sentences."""
+
+
+@dataclass
+class World:
+    """A world and its capture. facts: what it knows of each message, as `message_facts` says."""
+
+    seed: int
+    truth: Truth
+    facts: dict[str, dict[str, Any]]
+
+
+def world(seed: int, folder: Path) -> World:
+    """The world of a seed. In every other one the kernels leave out what acknowledgments they can, as real ones do."""
+    simulate_into(folder, modest(draw(seed)))
+    name = folder / f"seed-{seed}"
+    frames = list(read_capture(name.with_suffix(".pcapng")))
+    facts = json.loads(name.with_suffix(".json").read_text("utf-8"))
+    if seed % 2:
+        frames = [frame._replace(number=number) for number, frame in enumerate(thinned(frames), 1)]
+    return World(seed, Truth(frames), {each["id"]: each for each in facts["messages"]})
+
+
+def thinned(frames: list[Frame]) -> list[Frame]:
+    """Without the bare acknowledgments that were not needed, as their sender's next segment came in time."""
+    kept: list[Frame] = []
+    said_ns: dict[tuple[bytes, bytes], int] = {}
+    for frame in reversed(frames):
+        place = placed(frame)
+        if place is not None:
+            bare = place.end == place.payload and not place.flags & (SYN | FIN | RST)
+            if bare and said_ns.get(place.ends, frame.time_ns + DELAYED_NS) - frame.time_ns < DELAYED_NS:
+                continue
+            said_ns[place.ends] = frame.time_ns
+        kept.append(frame)
+    return kept[::-1]
+
+
+def modest(scenario: Scenario) -> Scenario:
+    """A scenario whose bodies are not large, and whose sessions count from the beginning, as all real ones do."""
+    counters = None if scenario.counters is None else replace(scenario.counters, session=0)
+    return replace(scenario, bursts=tuple(map(_modest, scenario.bursts)), counters=counters)
+
+
+def _modest(burst: Burst) -> Burst:
+    return replace(
+        burst,
+        size_bytes=min(burst.size_bytes, LARGEST_BYTES),
+        sizes_bytes=tuple(min(size_bytes, LARGEST_BYTES) for size_bytes in burst.sizes_bytes),
+    )
