@@ -20,7 +20,7 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
         "    0.000000        #9  a > b  sent",
         "    0.001000       #10  b > c  sent, hop count 1",
         "    0.003000       #12  b > a  session acknowledgment: #9 received, saved",
-        "    2.008000       #17  b > c  sent again: its connection ended before a session acknowledgment came, "
+        "    2.008000       #17  b > c  sent again: no session acknowledgment of it had been seen on that connection, "
         "hop count 1",
         "    2.010000       #19  c > b  OrderAck of all up to 2",
         "    2.010000       #19  c > b  session acknowledgment: #17 received, saved",

@@ -113,6 +113,28 @@ def test_a_positive_final_ack_says_of_those_before_it_what_an_order_ack_would() 
     assert [row["final_class"] for row in found] == [None, None, "ACK_RECEIVE", None]
 
 
+def test_an_order_ack_confirms_also_what_the_capture_has_behind_it() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("c", ordered(2))
+    for number in (1, 2, 3):
+        wire.send("a", transactional(number))
+    assert [row["outcome"] for row in histories(scene)] == [*[Outcome.CONFIRMED] * 2, Outcome.REACHED]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    for message in (transactional(1), transactional(2), transactional(3, previous=1)):
+        first.send("a", message)
+    for message in (transactional(1), transactional(3, previous=1)):
+        second.send("b", passed_on(message))
+    second.send("c", ordered(3))
+    found = [row["outcome"] for row in histories(scene)]
+    assert found == [Outcome.CONFIRMED, Outcome.IN_FLIGHT, Outcome.CONFIRMED]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_a_final_ack_of_a_refusal_or_by_somebody_else_says_nothing_of_those_before_it() -> None:
     scene = Scene()
