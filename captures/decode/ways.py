@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from captures.decode.connections import CONNECTION_LIMIT, MSMQ_PORT, Connection, Half
+from captures.decode.connections import CONNECTION_LIMIT, Connection, Half
 from captures.decode.facts import Hop, NodeKey, SessionFacts
 from captures.decode.sight import Kind
 
@@ -145,9 +145,11 @@ class Ways:
 
 
 def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
-    """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that."""
-    asks = facts.kind is Kind.ESTABLISH_CONNECTION and facts.source.port != MSMQ_PORT
-    return asks or lacks_before
+    """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
+
+    Before a request has been answered no message crosses.
+    """
+    return lacks_before or facts.kind is Kind.ESTABLISH_CONNECTION
 
 
 class WayBook:
@@ -208,10 +210,10 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
 
 
 def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
-    if not talk.begun:
-        yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.last_ns is None:
-        yield Span(Lack.ONE_WAY, talk.first_ns, NEVER)
+        yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER)
+    elif not talk.begun:
+        yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
         yield Span(Lack.LOST, sending.lost_since_ns, sending.lost_until_ns)
     if sending.last_ns is not None and not lossless:

@@ -279,7 +279,7 @@ def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
 def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
     label = directory.labels(bench.names, bench.directory)
     return (
-        histories.HistoryStage(label, bench.lossless, bench.offsets_ns),
+        histories.HistoryStage(label, bench.ways, bench.offsets_ns),
         duplicates.DuplicateStage(bench.lossless, bench.offsets_ns),
     )
 

@@ -142,7 +142,7 @@ def analyse(
     for part in cluster.parted(rows, histories.KEY, histories.ORDER):
         label = directory.labels(names or Names(), learnt)
         messages = grouping.MessageStages(
-            histories.HistoryStage(label, lossless, offsets_ns),
+            histories.HistoryStage(label, ways, offsets_ns),
             duplicates.DuplicateStage(lossless, offsets_ns),
         )
         for batch in part:
