@@ -20,6 +20,7 @@ from captures.decode.names import Names
 from captures.decode.sequences import SequenceChecker
 from captures.decode.sessions import SessionChecker, SessionView
 from captures.decode.sight import Acknowledged, Kind, Sight, sight_of
+from captures.decode.ways import WayBook
 from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
@@ -51,6 +52,7 @@ class Analyst:
         self._sessions = SessionChecker(self._connections)
         self._journeys = JourneyChecker()
         self._sequences = SequenceChecker()
+        self._ways = WayBook()
 
     def take(self, seen: SeenPacket) -> Sight:
         """The next packet of the capture; findings may be about earlier ones."""
@@ -59,7 +61,9 @@ class Analyst:
             sight.source, sight.destination = map(self.names.endpoint, (seen.source, seen.destination))
             sight.hop = (sight.source, sight.destination)
         else:
-            view = self._sessions.take(session_facts(sight))
+            facts = session_facts(sight)
+            view = self._sessions.take(facts)
+            self._ways.take(facts, view.connection, view.half)
             _add_session(sight, view)
             if sight.message is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.message, view.sent))
@@ -74,7 +78,9 @@ class Analyst:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
         """
         yield from self._sessions.finish(lossless=lossless)
-        yield from self._sequences.finish(lossless=lossless)
+        ways = self._ways.ways(lossless=lossless)
+        yield from self._journeys.finish(ways)
+        yield from self._sequences.finish(ways)
 
     def label(self, key: NodeKey) -> str:
         """What the queue manager at one end of a hop is called."""
@@ -136,6 +142,7 @@ def crossing_of(sight: Sight, message: UserMessage, sent: Sent) -> Crossing:
         user.recoverable,
         None if transaction is None else transaction.previous_tx_sequence_number,
         digest_of(seen.data),
+        user.sent_time_s,
         None if transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,
     )
@@ -156,6 +163,9 @@ def numbered_message(
         transaction.tx_sequence_id,
         transaction.tx_sequence_number,
         transaction.previous_tx_sequence_number,
+        sight.seen.interface.number,
+        sight.seen.connection,
+        user.sent_time_s,
     )
 
 
@@ -171,6 +181,9 @@ def acknowledgment_of(
         body.tx_sequence_id,
         body.tx_sequence_number,
         message.properties.message_class == MessageClass.ACK_RECEIVE,
+        sight.seen.time_ns,
+        sight.seen.interface.number,
+        sight.seen.connection,
     )
 
 

@@ -76,11 +76,6 @@ class Sent:
         heard = self.recoverable_count is None or self.saved_by is not None or self.unheard
         return self.acknowledged_by is not None and heard
 
-    @property
-    def lossy_since(self) -> int | None:
-        """The first packet before which the capture lacks bytes of its sender."""
-        return self.half.lossy_since
-
 
 NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 

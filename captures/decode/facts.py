@@ -55,15 +55,12 @@ class Fate(Protocol):
 
     acknowledged_by, saved_by: the packets with which the other end said that it has received the message, and that
         it has saved it; None while there is none.
-    lossy_since: the first packet before which the capture lacks bytes of that direction of the connection.
     """
 
     @property
     def acknowledged_by(self) -> int | None: ...
     @property
     def saved_by(self) -> int | None: ...
-    @property
-    def lossy_since(self) -> int | None: ...
 
 
 class Crossing(NamedTuple):
@@ -74,7 +71,8 @@ class Crossing(NamedTuple):
     recoverable: whether its receiver saves it; so it does transactional ones.
     previous_number: of a transactional message, PreviousTxSequenceNumber; None of others. A sender that resends
         changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
-    digest: of all bytes that an intermediate may not change.
+    digest: of all bytes that an intermediate may not change; None where the capture has not all of them.
+    sent_s: its SentTime.
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
         time in the world, as a transactional message has once it has been sent.
     """
@@ -88,7 +86,8 @@ class Crossing(NamedTuple):
     hop_count: int
     recoverable: bool
     previous_number: int | None
-    digest: int
+    digest: int | None
+    sent_s: int
     expires_s: int | None
     fate: Fate
 
@@ -98,6 +97,7 @@ class NumberedMessage(NamedTuple):
 
     towards: QueueManagerAddress, and the queue there: as it lies in the packet or by its format name, always alike.
     lossy: whether the capture lacks bytes of the connection that it came by.
+    sent_s: its SentTime.
     """
 
     key: MessageKey
@@ -109,6 +109,9 @@ class NumberedMessage(NamedTuple):
     identifier: TxSequenceId
     sequence_number: int
     previous_number: int
+    interface: int
+    connection: int
+    sent_s: int
 
 
 class InOrder(NamedTuple):
@@ -118,8 +121,9 @@ class InOrder(NamedTuple):
     hop, and is told to be.
 
     source, identifier: of the sequence. towards: as of a NumberedMessage.
-    hops: each hop with the first and the last number that crossed it.
-    lossy: of each hop, whether the capture lacks bytes of a connection that some of them came by.
+    hops: each hop with the first and the last number that crossed it. interfaces: where they were seen on it.
+    first_ns: when the first of them was seen. sent_s: its SentTime.
+    is_ahead: whether the SentTime of one of them is beyond the time at which it was seen.
     numbers, packets, message_ids: of each message, in the order of the capture: its number, the packet's, and its
         MessageID.
     """
@@ -128,7 +132,10 @@ class InOrder(NamedTuple):
     identifier: TxSequenceId
     towards: tuple[Guid, QueueName]
     hops: list[tuple[Hop, int, int]]
-    lossy: list[bool]
+    interfaces: list[int]
+    first_ns: int
+    sent_s: int
+    is_ahead: bool
     numbers: list[int]
     packets: list[int]
     message_ids: list[int]
@@ -149,3 +156,6 @@ class Acknowledgment(NamedTuple):
     identifier: TxSequenceId
     sequence_number: int
     positive: bool
+    time_ns: int
+    interface: int
+    connection: int

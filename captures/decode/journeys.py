@@ -1,16 +1,23 @@
 """The way of each message from hop to hop: what crossed twice and why, and whether it came through as it was.
 
 A message is known by its first queue manager and its ordinal ([MS-MQMQ] 2.2.18.1.3).  [MS-MQQB] 3.1.1.6.2
+
+What crosses two connections may be in the capture in another order than it happened, so of a message that leaves a
+queue manager all copies are looked at that came there, before or behind it in the capture, and the one counts that is
+most in favour of the queue manager.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from captures.decode.facts import Crossing, MessageKey
+from captures.decode.facts import Crossing, MessageKey, NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.sight import Acknowledged
+from captures.decode.ways import EVER, SECOND_NS, SLACK_NS, Ways
 from mqproto.wire import UserMessage
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
@@ -18,14 +25,24 @@ FAULT, NOTE = Severity.FAULT, Severity.NOTE
 REMEMBERED_LIMIT: Final = 100_000
 """How many crossings are remembered, those of the messages that were first seen last; some 50 MB."""
 CROSSING_LIMIT: Final = 16
-"""How many crossings of one message are remembered, the last of each form on each hop; with more it is not compared."""
+"""How many crossings of one message are remembered, the first and the last of each form on each hop; with more it is
+not judged."""
+SUSPECT_LIMIT: Final = 1_000
+"""How many messages that an intermediate seems to have changed are remembered until the end."""
 NO_REASON: Final = "the capture does not show why"
-SECOND_NS: Final = 1_000_000_000
 
 
 def message_key(message: UserMessage) -> MessageKey:
     """What a message is known by."""
     return message.user.source_queue_manager, message.user.message_id
+
+
+@dataclass(slots=True, eq=False)
+class Form:
+    """Copies of one message that crossed one hop alike, as one interface saw them: the first and the last of them."""
+
+    first: Crossing
+    last: Crossing
 
 
 class JourneyChecker:
@@ -34,45 +51,51 @@ class JourneyChecker:
     def __init__(self, limit: int = REMEMBERED_LIMIT) -> None:
         self._limit = limit
         self._count = 0
-        self._journeys: OrderedDict[MessageKey, list[Crossing]] = OrderedDict()
+        self._journeys: OrderedDict[MessageKey, list[Form]] = OrderedDict()
+        self._suspects: list[list[Form]] = []
 
     def take(self, crossing: Crossing) -> list[Finding]:
-        """A UserMessage crosses a hop: compare it with its earlier crossings."""
+        """A UserMessage crosses a hop: compare it with its earlier crossings of that hop."""
         key, hop = crossing.key, crossing.hop
         findings: list[Finding] = []
         if crossing.expires_s is not None and crossing.time_ns > (crossing.expires_s + 1) * SECOND_NS:
             findings.append(_late(crossing, crossing.expires_s))
-        crossings = self._journeys.get(key)
-        if crossings is None:
-            self._journeys[key] = [crossing]
+        forms = self._journeys.get(key)
+        if forms is None:
+            self._journeys[key] = [Form(crossing, crossing)]
             self._make_room()
             return findings
-        earlier: Crossing | None = None
-        repeated: Crossing | None = None
-        came: list[Crossing] = []
-        for each in crossings:
-            if each.hop[1] == hop[0]:
-                came.append(each)
-            elif each.hop == hop and each.interface == crossing.interface:
-                earlier = each
-                if each.digest == crossing.digest:
-                    repeated = each
-        if earlier is not None:
-            if repeated is None and key[0] == hop[0] and earlier.previous_number == crossing.previous_number:
-                findings.append(_two_in_one(earlier, crossing))
+        here = [each for each in forms if each.last.hop == hop and each.last.interface == crossing.interface]
+        if here:
+            if key[0] == hop[0] and (other := _other_message(crossing, here)) is not None:
+                findings.append(_two_in_one(other, crossing))
             else:
-                findings.append(_again(earlier, crossing, crossings))
-        if came and key[0] != hop[0] and len(crossings) < CROSSING_LIMIT:
-            findings += _compare(crossing, came)
-        if repeated is not None:
-            crossings.remove(repeated)
-            self._count -= 1
-        crossings.append(crossing)
-        if len(crossings) > CROSSING_LIMIT:
-            del crossings[0]
+                earlier = max((each.last for each in here), key=_by_number)
+                findings.append(_again(earlier, crossing, forms))
+        for each in here:
+            if (each.last.digest, each.last.hop_count) == (crossing.digest, crossing.hop_count):
+                each.last = crossing
+                return findings
+        forms.append(Form(crossing, crossing))
+        if len(forms) > CROSSING_LIMIT:
+            del forms[0]
             self._count -= 1
         self._make_room()
         return findings
+
+    def finish(self, ways: Ways) -> Iterator[Finding]:
+        """What intermediates did wrong, as nothing explains it until the end; then all is forgotten.
+
+        Args:
+            ways: what the capture lacks.
+        """
+        for forms in (*self._suspects, *self._journeys.values()):
+            for left, came in changed(forms):
+                if (finding := _judged(left, came, ways)) is not None:
+                    yield finding
+        self._suspects.clear()
+        self._journeys.clear()
+        self._count = 0
 
     def _make_room(self) -> None:
         """One crossing more is remembered: forget the message that was first seen longest ago, if it is too many."""
@@ -80,17 +103,80 @@ class JourneyChecker:
         while self._count > self._limit:
             _, forgotten = self._journeys.popitem(last=False)
             self._count -= len(forgotten)
+            if len(self._suspects) < SUSPECT_LIMIT and any(changed(forgotten)):
+                self._suspects.append(forgotten)
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
         """The last packet that carried a message, if it is remembered."""
-        crossings = self._journeys.get(key)
-        return Acknowledged([crossings[-1].number]) if crossings else None
+        forms = self._journeys.get(key)
+        return Acknowledged([max(each.last.number for each in forms)]) if forms else None
+
+
+def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
+    """What left a queue manager as no copy that came there would: that crossing, and those that came.
+
+    It needs to be known who the queue manager is, and that the message is not its own. What the capture has not all
+    bytes of is compared with nothing.
+    """
+    if len(forms) < 2 or len(forms) >= CROSSING_LIMIT:
+        return
+    for form in forms:
+        left = form.first
+        sender: NodeKey = left.hop[0]
+        if isinstance(sender, str) or sender == left.key[0] or left.digest is None:
+            continue
+        came = [each.first for each in forms if each.first.hop[1] == sender]
+        if not came or any(each.digest is None or _may_become(each, left) for each in came):
+            continue
+        yield left, came
+
+
+def _may_become(came: Crossing, left: Crossing) -> bool:
+    """An intermediate changes the hop count, by one, and nothing else.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
+    return came.digest == left.digest and came.hop_count + 1 == left.hop_count
+
+
+def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
+    """A message left otherwise than it came: may a copy of it have come that the capture does not show?
+
+    Its source may have sent it once more with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3), and it may have
+    come by another way, with another hop count. Where the capture shows all that came to the queue manager since the
+    message was written, there was no such copy. Else it is at fault if none could be: nobody else changes the message
+    but for its PreviousTxSequenceNumber, and none comes with less than no hop.
+    """
+    number, others = left.number, tuple(each.number for each in came)
+    same = [each for each in came if each.digest == left.digest]
+    is_bridged = all(each.previous_number != left.previous_number for each in came)
+    certain = left.hop_count == 0 if same else not is_bridged
+    if not certain and not (
+        ways.is_written_since(left.interface, left.sent_s, left.time_ns)
+        and ways.into(left.hop[0], EVER, left.time_ns + SLACK_NS) is None
+    ):
+        return None
+    if not same:
+        text = f"it left otherwise than it came as #{came[-1].number}, and not in its hop count alone"
+        return Finding(FAULT, "altered", number, text, "[MS-MQQB] 3.1.1.6.2", others)
+    text = (
+        f"it came as #{same[-1].number} with hop count {same[-1].hop_count}, and left with {left.hop_count}"
+    )
+    return Finding(FAULT, "hop-count", number, text, "[MS-MQMQ] 2.2.19.2", others)
 
 
 def _late(crossing: Crossing, expires_s: int) -> Finding:
     """A sender deletes an expired message and does not send it; but its clock may be another than the capture's."""
-    text = f"its time to reach its queue was over {ago(crossing.time_ns - expires_s * SECOND_NS)} before"
+    text = (
+        "by the clock of the capture its time to reach its queue was over "
+        f"{ago(crossing.time_ns - expires_s * SECOND_NS)} before"
+    )
     return Finding(NOTE, "late", crossing.number, text, "[MS-MQQB] 3.1.7.1.2")
+
+
+def _other_message(crossing: Crossing, here: list[Form]) -> Crossing | None:
+    """An earlier message of its source with its identifier that cannot be this one, sent again or not."""
+    if crossing.digest is None or any(each.last.digest in (None, crossing.digest) for each in here):
+        return None
+    others = (each.last for each in here if each.last.previous_number == crossing.previous_number)
+    return max(others, key=_by_number, default=None)
 
 
 def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
@@ -100,12 +186,15 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
     return Finding(FAULT, "duplicate-identity", crossing.number, text, "[MS-MQMQ] 2.2.19.2", others)
 
 
-def _again(earlier: Crossing, again: Crossing, crossings: list[Crossing]) -> Finding:
+def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
     """A message crosses a hop once more. One that is not transactional is done with once its receiver has answered.
 
     Its sender may never have had an answer that it had no connection for any more.
     """
-    text = f"it crossed this hop as #{earlier.number}, {ago(again.time_ns - earlier.time_ns)} before"
+    since_ns = again.time_ns - earlier.time_ns
+    text = f"it crossed this hop as #{earlier.number}" + (
+        f", {ago(since_ns)} before" if since_ns >= 0 else ""
+    )
     others = (earlier.number,)
     answer = earlier.fate.saved_by if earlier.recoverable else earlier.fate.acknowledged_by
     on_connection = again.previous_number is None and again.connection == earlier.connection
@@ -115,42 +204,32 @@ def _again(earlier: Crossing, again: Crossing, crossings: list[Crossing]) -> Fin
         text = f"{text}; #{answer} had said that it was {what}"
         section = "[MS-MQQB] 3.1.5.5.3" if earlier.recoverable else "[MS-MQQB] 3.1.5.5.2"
         return Finding(NOTE, "resend-without-need", again.number, text, section, (earlier.number, answer))
-    why = _why_again(earlier, again, crossings)
+    why = _why_again(earlier, again, forms)
     return Finding(NOTE, "resend", again.number, f"{text}; {why}", "", others)
 
 
-def _why_again(earlier: Crossing, again: Crossing, crossings: list[Crossing]) -> str:
+def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str:
     """Why a message may have been sent once more, as far as the capture shows it."""
     if earlier.connection != again.connection and not _is_before(earlier.fate.acknowledged_by, again):
-        return "its connection ended before a session acknowledgment came"
+        return "no session acknowledgment of it had been seen on that connection"
     if again.key[0] == again.hop[0]:
-        return "its OrderAck had not come" if again.previous_number is not None else NO_REASON
-    for each in reversed(crossings):
-        if each.hop[1] == again.hop[0] and each.number > earlier.number:
-            return f"it had come once more as #{each.number}"
+        return (
+            "its source sends it until its OrderAck comes" if again.previous_number is not None else NO_REASON
+        )
+    came = (each.last for each in forms if each.last.hop[1] == again.hop[0])
+    last = max(came, key=_by_number, default=None)
+    if last is not None and last.number > earlier.number:
+        return f"it had come once more as #{last.number}"
     return NO_REASON
+
+
+def _by_number(crossing: Crossing) -> int:
+    return crossing.number
 
 
 def _is_before(packet: int | None, crossing: Crossing) -> bool:
     """Whether something had happened by then: a caller that has rows knows of what came later, too."""
     return packet is not None and packet <= crossing.number
-
-
-def _compare(left: Crossing, came: list[Crossing]) -> list[Finding]:
-    """An intermediate changes the hop count, by one, and nothing else.  [MS-MQMQ] 2.2.19.2, [MS-MQQB] 3.1.1.6.2"""
-    if came[0].digest == left.digest and came[0].hop_count + 1 == left.hop_count:
-        return []  # Nearly always: it came once, and went on.
-    if any(_is_before(each.fate.lossy_since, left) for each in came):
-        return []
-    same = [each for each in came if each.digest == left.digest]
-    number, others = left.number, tuple(each.number for each in came)
-    if not same:
-        text = f"it left otherwise than it came as #{came[-1].number}, and not in its hop count alone"
-        return [Finding(FAULT, "altered", number, text, "[MS-MQQB] 3.1.1.6.2", others)]
-    if all(each.hop_count + 1 != left.hop_count for each in same):
-        text = f"it came as #{same[-1].number} with hop count {same[-1].hop_count}, and left with {left.hop_count}"
-        return [Finding(FAULT, "hop-count", number, text, "[MS-MQMQ] 2.2.19.2", others)]
-    return []
 
 
 def ago(duration_ns: int) -> str:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from captures.decode.sight import Kind
+from captures.decode.ways import Ways
 from captures.net.direction import Ending
 from captures.pipeline import messages, placing
 from captures.pipeline.buckets import BATCH_ROWS, by_connection, by_text, read, split, whole
@@ -38,7 +39,7 @@ from captures.pipeline.stages import (
     settling,
     subjects,
 )
-from captures.pipeline.stages.facts import losses_of
+from captures.pipeline.stages.facts import losses_of, talks_of
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.tables import Part
@@ -127,6 +128,9 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
     def add(out: Out, found: Batches) -> None:
         if (rows := found.get("sessions")) is not None:
             out.found.losses |= losses_of(rows)
+            for series, talk in talks_of(rows):
+                ways = out.found.ways.get(series) or out.found.ways.setdefault(series, Ways())
+                ways.add(talk, lossless=bench.lossless(series))
         out.add(found)
 
     def take(out: Out, parts: Iterable[int]) -> None:
@@ -231,7 +235,7 @@ def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
     done.saved = _saved(bench, task, OF_SEQUENCES, stage)
     stage.know(bench.losses)
     take(left, bench.ends)
-    left.add(stage.finish(bench.lossless))
+    left.add(stage.finish(bench.ways))
     settled.finish()
     left.finish()
     return done
@@ -244,7 +248,7 @@ def judge_journeys(bench: Bench, task: Task, count: Count) -> Done:
     kept = MessageRows(bench, task)
     for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept):
         clock = clocks.ClockStage()
-        _tell(grouping.MessageStages(journeys.JourneyStage(bench.losses), clock), rows, out, count)
+        _tell(grouping.MessageStages(journeys.JourneyStage(bench.ways), clock), rows, out, count)
         out.found.clock_pairs.append(clock.pairs())
     return done
 
@@ -266,7 +270,7 @@ def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
     done = Done()
     kept = MessageRows(bench, task)
     for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept):
-        journey = journeys.JourneyStage(bench.losses)
+        journey = journeys.JourneyStage(bench.ways)
         _tell(grouping.MessageStages(journey, *_tellers(bench)), rows, out, count)
     done.saved = kept.save()
     return done
@@ -275,7 +279,7 @@ def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
 def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
     label = directory.labels(bench.names, bench.directory)
     return (
-        histories.HistoryStage(label, bench.lossless, bench.offsets_ns),
+        histories.HistoryStage(label, bench.ways, bench.offsets_ns),
         duplicates.DuplicateStage(bench.lossless, bench.offsets_ns),
     )
 

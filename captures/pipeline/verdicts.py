@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from captures.decode.names import Names
+from captures.decode.ways import joined
 from captures.pipeline import judging, messages, placing
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
@@ -164,7 +165,9 @@ class _Judge:
         losses = dict(past.losses)
         for done in of_sessions:
             losses |= done.open.losses
-        self._bench = replace(self._bench, losses=losses)
+        past.ways = joined(past.ways, *(done.settled.ways for done in of_sessions))
+        ways = joined(past.ways, *(done.open.ways for done in of_sessions))
+        self._bench = replace(self._bench, losses=losses, known_ways=ways)
 
         touched = self._of_parts(RELATIONS_READ)
         self._carry_out("relating packets", judging.relate, touched, RELATIONS_READ)

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from captures.decode.names import Names
+from captures.decode.ways import Ways
 from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, StreamPart
 from captures.pipeline.exchange import Exchange
 from captures.pipeline.judged import Buckets, Judged
@@ -45,7 +46,7 @@ class Bench:
     before: how far the run before has come; None if all packets are judged anew.
     horizon: of which messages nothing more is expected.
     parted_ns: sessions that are silent since then are over.
-    directory, losses, offsets_ns: what the stages before have found.
+    directory, losses, known_ways, offsets_ns: what the stages before have found.
     """
 
     run_folder: Path
@@ -63,6 +64,7 @@ class Bench:
     parted_ns: int
     directory: Directory = field(default_factory=lambda: Directory({}))
     losses: Losses = field(default_factory=dict)
+    known_ways: Mapping[str, Ways] = field(default_factory=dict)
     offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def exchange(self, name: str) -> Exchange:
@@ -82,6 +84,10 @@ class Bench:
     def lossless(self, series: str) -> bool:
         """Whether the captures lack nothing of a series."""
         return series not in self.lossy
+
+    def ways(self, series: str) -> Ways:
+        """What the captures lack of the ways of a series."""
+        return self.known_ways.get(series) or Ways()
 
     def part_name(self, table: str, stage: str, number: int) -> str:
         """What the part is called that one task of a stage has for a table."""
@@ -116,6 +122,7 @@ class Found:
 
     parts: list[Part] = field(default_factory=list)
     losses: Losses = field(default_factory=dict)
+    ways: dict[str, Ways] = field(default_factory=dict)
     handshakes: list[pa.RecordBatch] = field(default_factory=list)
     places: set[tuple[str, int]] = field(default_factory=set)
     clock_pairs: list[pa.RecordBatch] = field(default_factory=list)

@@ -81,7 +81,7 @@ class History:
         elif self.covered_ns is not None:
             parts.append(f"FinalAck of a later number back after {_seconds(self.covered_ns - began_ns)}")
         elif self.sequence is not None and self.ended_ns is None:
-            parts.append("no OrderAck came back")
+            parts.append("no OrderAck was seen to come back")
         if self.ended_ns is not None:
             parts.append(f"{self.ended} after {_seconds(self.ended_ns - began_ns)}")
         return "; ".join(parts)

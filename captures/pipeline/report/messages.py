@@ -23,7 +23,7 @@ ARRIVALS_EACH: Final = 20
 no other bound that is small."""
 KEPT: Final = 400
 """How many at most of each list of messages: of more, the page has those alone."""
-STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.LOST_FROM_VIEW))
+STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.NOT_KNOWN))
 FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
 HOPS_OF_ONE: Final = 64
 """How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""

@@ -239,11 +239,9 @@ def _verdict(row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_n
             return Sentence(f"{came}, which has to hold it: {_numbers(gaps)} never came.")
         case Outcome.REACHED:
             return Sentence(after, took_ns, ". Nothing more was said of it in these captures.")
-    lost = (
-        ""
-        if row["outcome"] == Outcome.IN_FLIGHT
-        else " The captures lack some of the traffic, so it may have gone on."
-    )
+    lost = ""
+    if row["outcome"] == Outcome.NOT_KNOWN:
+        lost = f" Whether it went on, the captures cannot say: {row['reason']}."
     if not hops:
         return Sentence(f"It was last seen at, or on, {where}.{lost}")
     last = hops[-1]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from captures.decode.facts import Acknowledgment, Crossing, Hop, NumberedMessage, SessionFacts
 from captures.decode.sight import Kind
+from captures.decode.ways import EVER, Sending, Talk
 from captures.net.tcp import Endpoint
 from captures.pipeline.stages.rows import identifier_of, key_of, mapped, records, values
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
@@ -116,15 +117,12 @@ class KnownFate(NamedTuple):
 
     acknowledged_by: int | None
     saved_by: int | None
-    lossy_since: int | None
 
 
-def crossings(batch: pa.RecordBatch, losses: Losses) -> Iterator[Crossing]:
+def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
     """UserMessages on their way."""
     deliveries = values(batch, "delivery")
-    fates = records(
-        KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), lossy_since(batch, losses)
-    )
+    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"))
     return records(
         Crossing,
         message_keys(batch),
@@ -137,6 +135,7 @@ def crossings(batch: pa.RecordBatch, losses: Losses) -> Iterator[Crossing]:
         (delivery != "express" for delivery in deliveries),
         values(batch, "previous_number"),
         values(batch, "digest"),
+        values(batch, "sent_time_s"),
         _expiries_s(batch, deliveries),
         fates,
     )
@@ -156,6 +155,7 @@ NUMBERED_COLUMNS: Final = (
     "sequence",
     "sequence_number",
     "previous_number",
+    "sent_time_s",
     "from_key",
     "to_key",
     "from_client",
@@ -185,6 +185,9 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
         mapped(batch, "sequence", identifier_of),
         values(batch, "sequence_number"),
         values(batch, "previous_number"),
+        values(batch, "interface"),
+        values(batch, "connection"),
+        values(batch, "sent_time_s"),
     )
 
 
@@ -199,6 +202,9 @@ def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
         mapped(batch, "ack_sequence", identifier_of),
         values(batch, "ack_sequence_number"),
         (message_class == MessageClass.ACK_RECEIVE for message_class in values(batch, "message_class")),
+        values(batch, "time_ns"),
+        values(batch, "interface"),
+        values(batch, "connection"),
     )
 
 
@@ -227,6 +233,24 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
         for from_client, since in zip((True, False), both, strict=True)
         if since is not None
     }
+
+
+def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
+    """The connections of sessions as what they tell of the ways between queue managers, each with its series."""
+    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "begun")
+    rows = zip(*(values(sessions, name) for name in columns), strict=True)
+    sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
+    for row, (client, server) in zip(rows, sendings, strict=True):
+        series, one, other, interface, first_ns, last_ns, begun = row
+        hop = (key_of(one), key_of(other))
+        yield series, Talk(hop, interface, first_ns, last_ns, begun, client, server)
+
+
+def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
+    columns = (f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns"))
+    for last_ns, since_ns, until_ns in zip(*(values(sessions, name) for name in columns), strict=True):
+        is_open = until_ns is not None and since_ns is None
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns)
 
 
 def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:

@@ -44,6 +44,7 @@ class Event(NamedTuple):
     digest: int
     message_class: int
     class_name: str | None
+    sent_time_s: int | None
     source_manager: str
     destination_manager: str
     sequence: str | None

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.sight import MESSAGES, Kind
+from captures.decode.ways import Lack, Ways
 from captures.pipeline.stages.grouping import (
     COLUMNS,
     KEY,
@@ -22,7 +23,14 @@ from captures.pipeline.stages.grouping import (
     rows_about,
 )
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS, SCHEMAS, TOLD
-from captures.pipeline.stages.rows import GUID_CHARACTERS, Batches, integers, joined, mapped_texts
+from captures.pipeline.stages.rows import (
+    GUID_CHARACTERS,
+    Batches,
+    integers,
+    joined,
+    key_of,
+    mapped_texts,
+)
 from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
 from captures.pipeline.stages.sequence_schema import COVERED
 from captures.pipeline.stages.straight import (
@@ -57,8 +65,12 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """Negative acknowledgments of other classes: `final_class` and `administration` say which."""
     IN_FLIGHT = "in flight"
-    LOST_FROM_VIEW = "lost from view"
-    """Where it went the captures lack something, or do not tell which queue managers are where."""
+    """It has not come to its destination by any way that the captures show, and they lack nothing of these."""
+    NOT_KNOWN = "not known"
+    """The captures cannot say whether it came: `reason` says why."""
+
+
+NOBODY_KNOWN: Final = "it is not known who is at its end"
 
 
 class _Hop(NamedTuple):
@@ -96,18 +108,18 @@ class HistoryStage:
 
     Args:
         label: what a queue manager is called, by `directory.labels`.
-        lossless: whether a series has no gap at all.
+        ways: what the captures lack of a series.
         offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
     """
 
     def __init__(
         self,
         label: Callable[[str], str],
-        lossless: Callable[[str], bool],
+        ways: Callable[[str], Ways],
         offsets_ns: Mapping[tuple[str, int], int] | None = None,
     ) -> None:
         self._label = label
-        self._lossless = lossless
+        self._ways = ways
         self._offsets_ns = offsets_ns or {}
         self._out: dict[str, list[Row]] = defaultdict(list)
 
@@ -175,6 +187,7 @@ class HistoryStage:
             "administration": pa.ListArray.from_arrays(nothing, pa.array([], TEXT)),
             "administration_ns": pa.ListArray.from_arrays(nothing, pa.array([], INTEGER)),
             "outcome": outcomes.take(pa.array(not_acked.astype(np.int8))),
+            "reason": pa.nulls(count, TEXT),
             "whereabouts": rows.column("to_label").take(pa.array(at[messages.arrival])),
             "complete": pa.repeat(pa.scalar(True), count),
         }
@@ -207,6 +220,8 @@ class HistoryStage:
                 arrived_ns = hop.first_ns
         first_ns = min(hop_ns)
         said = self._said(first, [event for event in events if event.about])
+        reason = None if arrived_ns is not None else self._why_unknown(hops)
+        outcome = self._outcome(said, reason, arrived=arrived_ns is not None)
         self._out["hops"] += _hop_rows(hops)
         self._out["histories"].append(
             (
@@ -226,7 +241,8 @@ class HistoryStage:
                 said.final[0][0] if said.final else None,
                 [event.class_name for _, event in said.administration],
                 [time_ns for time_ns, _ in said.administration],
-                self._outcome(hops, said, arrived=arrived_ns is not None),
+                outcome,
+                reason if outcome is Outcome.NOT_KNOWN else None,
                 self._whereabouts(hops, destination, arrived=arrived_ns is not None),
                 is_complete,
             )
@@ -269,7 +285,7 @@ class HistoryStage:
         administration = _once(each for each in timed if each[1].kind == ADMIN_ACK)
         return _Said(order_acked_ns, at_source, covered_ns, final, administration)
 
-    def _outcome(self, hops: list[_Hop], said: _Said, *, arrived: bool) -> Outcome:
+    def _outcome(self, said: _Said, reason: str | None, *, arrived: bool) -> Outcome:
         answers = said.final + said.administration
         if answers:
             refusals = [event.message_class for _, event in answers if event.message_class & NEGATIVE]
@@ -279,9 +295,27 @@ class HistoryStage:
             return Outcome.CONFIRMED if arrived else Outcome.ACKNOWLEDGED
         if arrived:
             return Outcome.REACHED
-        is_known = len(hops[-1].first.to_key) == GUID_CHARACTERS
-        seen = is_known and all(self._lossless(hop.first.series) for hop in hops)
-        return Outcome.IN_FLIGHT if seen else Outcome.LOST_FROM_VIEW
+        return Outcome.IN_FLIGHT if reason is None else Outcome.NOT_KNOWN
+
+    def _why_unknown(self, hops: list[_Hop]) -> str | None:
+        """Why a message that was not seen to come may have come; None if the captures would show it.
+
+        Every queue manager that had it may have sent it on since, where the captures lack some of what that sent. Where
+        they began later than a connection, what was written before may have crossed before.
+        """
+        if len(hops[-1].first.to_key) != GUID_CHARACTERS:
+            return NOBODY_KNOWN
+        for hop in hops:
+            event = hop.first
+            ways = self._ways(event.series)
+            for key in (event.from_key, event.to_key):
+                if (lack := ways.out_of(key_of(key), event.time_ns)) is not None:
+                    return str(lack)
+            if ways.began_late and not ways.is_written_since(
+                event.interface, event.sent_time_s or 0, event.time_ns
+            ):
+                return str(Lack.BEGAN)
+        return None
 
     def _whereabouts(self, hops: list[_Hop], destination: str, *, arrived: bool) -> str:
         if arrived:

@@ -62,6 +62,7 @@ HISTORIES: Final = pa.schema(
         ("administration", TEXTS),
         ("administration_ns", INTEGERS),
         ("outcome", TEXT),
+        ("reason", TEXT),
         ("whereabouts", TEXT),
         ("complete", FLAG),
         *PLACE,
@@ -77,7 +78,9 @@ HISTORIES: Final = pa.schema(
     covered_ns: when the positive FinalAck of a later message of its sequence was seen, which says that this one came
         too; where no OrderAck says so.
     final_class, final_ns: of the first FinalAck for it. administration: the classes of administration acknowledgments.
-    outcome: one of `histories.Outcome`. whereabouts: the queue manager that has it, or the hop that it is on.
+    outcome: one of `histories.Outcome`.
+    reason: why it is not known, one of `ways.Lack` or that nobody knows who is at its end; else null.
+    whereabouts: the queue manager that has it, or the hop that it is on; where it was last seen, if that is not known.
     complete: false of a message with more packets than are looked at.
 """
 
@@ -101,6 +104,7 @@ TOLD: Final = {
         "administration",
         "administration_ns",
         "outcome",
+        "reason",
         "whereabouts",
         "complete",
     ),

@@ -7,16 +7,18 @@ has ended.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.journeys import SECOND_NS, JourneyChecker
+from captures.decode.journeys import JourneyChecker
 from captures.decode.sight import Kind
+from captures.decode.ways import SECOND_NS, Ways
 from captures.pipeline.records import Integers
-from captures.pipeline.stages.facts import Losses, crossings
+from captures.pipeline.stages.facts import crossings
 from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.grouping import Messages
 from captures.pipeline.stages.rows import Batches, batches_of, integers, message_of, values
@@ -32,11 +34,11 @@ class JourneyStage:
     """A stage of `grouping.MessageStages`, for rows of `keyed`; tables by SCHEMAS come out.
 
     Args:
-        losses: what the capture lacks of connections, by `facts.losses_of`.
+        ways: what the captures lack of a series.
     """
 
-    def __init__(self, losses: Losses) -> None:
-        self._losses = losses
+    def __init__(self, ways: Callable[[str], Ways]) -> None:
+        self._ways = ways
         self._checkers: dict[str, JourneyChecker] = defaultdict(JourneyChecker)
 
     def take(self, messages: Messages) -> Batches:
@@ -50,7 +52,7 @@ class JourneyStage:
             values(batch, "row_id"),
             values(batch, "about"),
             values(batch, "subject"),
-            crossings(batch, self._losses),
+            crossings(batch),
             strict=True,
         )
         for series, row_id, about, subject, crossing in rows:
@@ -61,6 +63,10 @@ class JourneyStage:
             elif (ended := checker.packets_of(message_of(subject))) is not None:
                 packets = ended.packets
                 found["endings"].append((series, row_id, [packets[0], packets[-1]], len(packets)))
+        # These were whole messages, so nothing more is to come that explains what happened to one.
+        for series, checker in self._checkers.items():
+            for rank, finding in enumerate(checker.finish(self._ways(series))):
+                found["findings"].append(finding_row(series, None, RANK + rank, finding))
         return batches_of(SCHEMAS, found)
 
 

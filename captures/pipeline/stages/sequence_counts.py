@@ -6,13 +6,27 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from captures.decode.facts import Hop, MessageKey
 from captures.decode.ranges import BoundedRanges
 from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, Sequence
+from mqproto.wire import NULL_GUID, Guid
 
 Row: TypeAlias = tuple[Any, ...]
+
+
+ORDER_ROW_LIMIT: Final = 16
+"""How many OrderAcks are remembered for messages that the captures have behind them."""
+
+
+class OrderRow(NamedTuple):
+    """An OrderAck, and its row for CONFIRMATIONS."""
+
+    acker: Guid
+    number: int
+    at_source: bool
+    row: Row
 
 
 class Unconfirmed:
@@ -79,26 +93,52 @@ class HopCount:
 class SequenceCount:
     """What a sequence had.
 
-    place: row_id, file, frame and file_offset of its first packet.
+    place: row_id, file, frame and file_offset of its first packet; empty while acknowledgments alone have told of it.
+    order_rows: the OrderAcks for the highest numbers.
     final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
     """
 
     sequence: Sequence
-    place: Row
-    first_ns: int
-    queue: str | None
+    place: Row = ()
+    first_ns: int = 0
+    queue: str | None = None
     last_ns: int = 0
     order_acks: int = 0
     positive: int = 0
     negative: int = 0
     last_final: MessageKey | None = None
+    order_rows: list[OrderRow] = field(default_factory=list)
     final_number: int = 0
     final_row: Row = ()
     unseen: Unconfirmed = field(default_factory=Unconfirmed)
     returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
+
+    def remember(self, order: OrderRow) -> None:
+        """An OrderAck that counts, or will if it is from where the messages go."""
+        if all(order.row[:3] != each.row[:3] for each in self.order_rows):
+            self.order_rows.append(order)
+            self.order_rows.sort(key=_by_number)
+            del self.order_rows[:-ORDER_ROW_LIMIT]
+
+    def confirming(self, sequence: Sequence, number: int) -> list[Row]:
+        """The OrderAcks that cover a message which the captures have only behind them: one, and one at its source."""
+        assert sequence.towards is not None, "it has a message"
+        found: dict[bool, Row] = {}
+        for each in self.order_rows:
+            if each.number >= number and sequence.towards[0] in (each.acker, NULL_GUID):
+                found.setdefault(each.at_source, each.row)
+        return list(found.values())
+
+    def proved_through(self, number: int) -> list[tuple[int, int, int | None]]:
+        """Take the numbers up to one that has been acknowledged: all that it proves to have come.
+
+        What a later message has passed over is not among them, unless it was seen to come.
+        """
+        passed = self.sequence.passed
+        return [each for each in self.unseen.through(number) if each[2] is not None or each[0] not in passed]
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
         """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""
@@ -106,3 +146,7 @@ class SequenceCount:
         if found is None and len(self.hops) < HOP_LIMIT:
             found = self.hops[hop, interface] = HopCount(time_ns)
         return found
+
+
+def _by_number(order: OrderRow) -> int:
+    return order.number

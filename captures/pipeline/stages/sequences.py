@@ -26,12 +26,12 @@ from captures.decode.sequences import (
     shown,
 )
 from captures.decode.sight import Kind
+from captures.decode.ways import SECOND_NS, Ways
 from captures.pipeline.records import Integers
 from captures.pipeline.stages.facts import (
     ACKNOWLEDGMENT_COLUMNS,
     Losses,
     acknowledgments,
-    lossy,
     numbered_messages,
 )
 from captures.pipeline.stages.findings import finding_row
@@ -47,7 +47,7 @@ from captures.pipeline.stages.rows import (
     values,
 )
 from captures.pipeline.stages.schema import BEGUN, ENDINGS, FINDINGS
-from captures.pipeline.stages.sequence_counts import SequenceCount
+from captures.pipeline.stages.sequence_counts import OrderRow, SequenceCount
 from captures.pipeline.stages.sequence_schema import (
     CONFIRMATIONS,
     COVERED,
@@ -64,7 +64,7 @@ COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
 KEY: Final = ("series", "identifier")
 """Rows of `keyed` that are alike in these come to one stage."""
 ORDER: Final = ("series", "row_id")
-NUMBERS: Final = ("number", "sequence_number", "message_id", "time_ns")
+NUMBERS: Final = ("number", "sequence_number", "message_id", "time_ns", "sent_time_s")
 SCHEMAS: Final = {
     "findings": FINDINGS,
     "endings": ENDINGS,
@@ -113,7 +113,6 @@ class SequenceStage:
         odd = [piece.rows for piece in every if not piece.hops]
         one_by_one = self._one_by_one(batch.take(pa.array(np.concatenate(odd)))) if odd else iter(())
         columns = {name: integers(batch, name) for name in NUMBERS}
-        columns["lossy"] = np.array(lossy(batch, self._losses), dtype=bool)
         for piece in every:
             if not piece.hops:
                 for row in islice(one_by_one, len(piece.rows)):
@@ -186,12 +185,16 @@ class SequenceStage:
             for row, last in ((int(some[0]), int(some[-1])) for some in piece.hops)
         ]
         queue, manager = of("queue", begins), guid_from_text(of("destination_manager", begins))
+        time_ns, sent_s = columns["time_ns"], columns["sent_time_s"]
         messages = InOrder(
             guid_from_text(of("source_manager", begins)),
             identifier_of(of("sequence", begins)),
             (manager, queue),
             hops,
-            [bool(columns["lossy"][some].any()) for some in piece.hops],
+            [of("interface", int(some[0])) for some in piece.hops],
+            int(time_ns[rows].min()),
+            int(sent_s[begins]),
+            bool((sent_s[rows] > time_ns[rows] // SECOND_NS + 1).any()),
             number[rows].tolist(),
             columns["number"][rows].tolist(),
             columns["message_id"][rows].tolist(),
@@ -199,7 +202,6 @@ class SequenceStage:
         sequence = self._checker(series).take_in_order(messages)
         if sequence is None:
             return False
-        time_ns = columns["time_ns"]
         place = tuple(of(name, begins) for name in BEGUN)
         count = self._count(series, sequence, place, queue, int(time_ns[begins]))
         count.last_ns = int(time_ns[rows[-1]])
@@ -214,14 +216,14 @@ class SequenceStage:
                 crossed.received.add(first, last)
         return True
 
-    def finish(self, lossless: Callable[[str], bool]) -> Batches:
+    def finish(self, ways: Callable[[str], Ways]) -> Batches:
         """What there is to say at the end.
 
         Args:
-            lossless: whether a series has no gap at all; else what it lacks may explain a breach, which is a note then.
+            ways: what the captures lack of a series.
         """
         for series, checker in self._checkers.items():
-            for rank, finding in enumerate(checker.finish(lossless=lossless(series))):
+            for rank, finding in enumerate(checker.finish(ways(series))):
                 self._out["findings"].append(finding_row(series, None, RANK + rank, finding))
         for (series, _), count in self._counts.items():
             self._close(series, count)
@@ -252,6 +254,9 @@ class SequenceStage:
         if number > view.sequence.order_acked:
             arrived = hop[1] == message.towards[0]
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
+        elif view.is_new:
+            # The captures have its OrderAck before they have it: they began later, or lack its first copies.
+            self._confirmed += ((row, [message_id]) for row in count.confirming(view.sequence, number))
         crossed = count.crossed(hop, interface, message.time_ns)
         if crossed is None:
             return
@@ -277,18 +282,24 @@ class SequenceStage:
         view: SequenceView,
     ) -> None:
         sequence = view.sequence
-        if sequence is None or not view.counts:
+        if sequence is None:
             return
+        origin, hop = guid_text(sequence.origin), tuple(map(key_text, ack.hop))
+        row = (series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True, *hop)
+        at_source = ack.hop[1] == sequence.origin
         count = self._counts.get((series, sequence))
         if count is None:
+            count = self._counts[series, sequence] = SequenceCount(sequence)
+        if view.counts or sequence.towards is None:
+            count.remember(OrderRow(ack.key[0], ack.sequence_number, at_source, row))
+        if not view.counts:
             return
         covered: list[tuple[int, int, int | None]] = []
-        at_source = ack.hop[1] == sequence.origin
         is_first = sequence.order_ack_packet == ack.number
         confirmed = []
         if is_first:
             count.order_acks += 1
-            covered = count.unseen.through(ack.sequence_number)
+            covered = count.proved_through(ack.sequence_number)
             confirmed = [message_id for _, message_id, _ in covered]
             if not at_source:
                 count.returning.extend((number, message_id) for number, message_id, _ in covered)
@@ -296,9 +307,7 @@ class SequenceStage:
             while count.returning and count.returning[0][0] <= ack.sequence_number:
                 confirmed.append(count.returning.popleft()[1])
         arrived_ns = covered[-1][2] if covered else None
-        origin, hop = guid_text(sequence.origin), tuple(map(key_text, ack.hop))
         if confirmed:
-            row = (series, row_id, ack.number, interface, time_ns, ORDER_ACK, origin, True, *hop)
             self._confirmed.append((row, confirmed))
         self._out["order_acks"].append(
             (
@@ -346,10 +355,12 @@ class SequenceStage:
         key = (series, sequence)
         count = self._counts.get(key)
         if count is None:
-            count = self._counts[key] = SequenceCount(sequence, place, time_ns, queue)
-            if len(self._counts) > SEQUENCE_LIMIT:
-                (oldest, _), forgotten = self._counts.popitem(last=False)
-                self._close(oldest, forgotten)
+            count = self._counts[key] = SequenceCount(sequence)
+        if not count.place:
+            count.place, count.first_ns, count.queue = place, time_ns, queue
+        if len(self._counts) > SEQUENCE_LIMIT:
+            (oldest, _), forgotten = self._counts.popitem(last=False)
+            self._close(oldest, forgotten)
         self._counts.move_to_end(key)
         count.last_ns = time_ns
         return count
@@ -357,8 +368,10 @@ class SequenceStage:
     def _close(self, series: str, count: SequenceCount) -> None:
         """Nothing more is to come of a sequence."""
         sequence = count.sequence
+        if sequence.towards is None or not count.place:
+            return
         # What an OrderAck has confirmed by now needs no FinalAck to say so.
-        covered = [message_id for _, message_id, _ in count.unseen.through(count.final_number - 1)]
+        covered = [message_id for _, message_id, _ in count.proved_through(count.final_number - 1)]
         if covered:
             self._confirmed.append((count.final_row, covered))
         origin, name = guid_text(sequence.origin), shown(sequence.key[1])

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from captures.pipeline.stages.schema import INTEGER, SHORT, TEXT
+from captures.pipeline.stages.schema import FLAG, INTEGER, SHORT, TEXT
 
 SESSIONS: Final = pa.schema(
     [
@@ -28,6 +28,7 @@ SESSIONS: Final = pa.schema(
         ("first_ns", INTEGER),
         ("opened_ns", INTEGER),
         ("last_ns", INTEGER),
+        ("begun", FLAG),
         ("handshake", TEXT),
         ("state", TEXT),
         ("recoverable_ack_timeout_ms", INTEGER),
@@ -45,6 +46,9 @@ SESSIONS: Final = pa.schema(
                 ("unsaved", INTEGER),
                 ("missing_bytes", INTEGER),
                 ("lossy_since", INTEGER),
+                ("last_ns", INTEGER),
+                ("lost_since_ns", INTEGER),
+                ("lost_until_ns", INTEGER),
                 ("ending", TEXT),
             )
         ),
@@ -61,7 +65,10 @@ SESSIONS: Final = pa.schema(
     state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn.
     *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
     *_unacknowledged, *_unsaved: its messages that had no answer at the end.
+    begun: whether the captures have its beginning, or lack bytes of that.
     *_lossy_since: the number of its first packet before which the capture lacks bytes.
+    *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the
+        captures lack; the first is null where these are its first ones.
     *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.
 """

@@ -21,6 +21,7 @@ from captures.decode.findings import Severity
 from captures.decode.names import Names
 from captures.decode.sessions import SessionChecker, SessionView
 from captures.decode.sight import Kind
+from captures.decode.ways import EVER, Sending, begins
 from captures.net.direction import Ending
 from captures.net.tcp import Endpoint
 from captures.pipeline.stages import steady
@@ -78,6 +79,7 @@ class _Count:
     messages: int = 0
     session_acks: int = 0
     missing_bytes: int = 0
+    sending: Sending = field(default_factory=Sending)
     ending: str = Ending.OPEN.value
     waiting: dict[Sent, tuple[Row, str | None]] = field(default_factory=dict)
 
@@ -94,6 +96,7 @@ class _Session:
     interface: int
     place: Row
     first_ns: int
+    begun: bool
     last_ns: int = 0
     opened_ns: int | None = None
     reached: Stage = Stage.NOTHING
@@ -275,12 +278,13 @@ class SessionStage:
         if session is None or session.connection is not connection:
             if session is not None:
                 self._close(name, session)
-            session = _Session(connection, *key, place, facts.time_ns)
+            begun = begins(facts, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
+            session = _Session(connection, *key, place, facts.time_ns, begun)
             series.sessions[key] = session
             if len(series.sessions) > CONNECTION_LIMIT:
                 self._close(name, series.sessions.popitem(last=False)[1])
         from_client = view.half is connection.client
-        session.last_ns = facts.time_ns
+        session.last_ns = max(session.last_ns, facts.time_ns)
         _advance(session, facts)
         count, other = (session.client, session.server) if from_client else (session.server, session.client)
         count.packets += 1
@@ -288,6 +292,7 @@ class SessionStage:
         count.messages += facts.recoverable is not None
         count.session_acks += facts.header is not None
         count.missing_bytes += facts.missing_bytes
+        count.sending.take(facts.time_ns, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
             self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
@@ -339,13 +344,15 @@ class SessionStage:
         if found is None:
             return False
         said, still = found
-        session.last_ns = int(packets.time_ns[-1])
+        session.last_ns = max(session.last_ns, int(packets.time_ns.max()))
         counts = (session.client, from_client, asked[0]), (session.server, ~from_client, asked[1])
         for count, mine, waiting in counts:
             count.packets += int(mine.sum())
             count.size_bytes += int(packets.size_bytes[mine].sum())
             count.messages += int((packets.is_message & mine).sum())
             count.session_acks += int((packets.has_header & mine).sum())
+            if mine.any():
+                count.sending.last_ns = int(packets.time_ns[mine][-1])
             self._answer(count, waiting)
         relations = relations_of(batch, session.connection, from_client, said)
         waits = np.isin(np.arange(batch.num_rows), list(still))
@@ -398,6 +405,7 @@ class SessionStage:
                 session.first_ns,
                 session.opened_ns,
                 session.last_ns,
+                session.begun,
                 session.reached.name.lower(),
                 connection.stage.name.lower(),
                 *timeouts_ms,
@@ -441,5 +449,8 @@ def _counted(half: Half, count: _Count) -> Row:
         unsaved,
         count.missing_bytes,
         half.lossy_since,
+        count.sending.last_ns,
+        None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
+        count.sending.lost_until_ns,
         count.ending,
     )

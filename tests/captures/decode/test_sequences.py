@@ -7,6 +7,8 @@ from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, s
 from captures.net.tcp import Endpoint
 from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
 from tests.captures.decode.scene import (
+    BEGAN_NS,
+    MILLISECOND,
     SEQUENCE,
     Scene,
     Wire,
@@ -112,6 +114,58 @@ def test_an_order_ack_is_not_a_fault_where_the_capture_has_a_gap() -> None:
     wire.send("c", ordered(3))
     wire.send("a", transactional(4)).missing_bytes = 200
     assert scene.faults() == []
+
+
+def test_an_order_ack_may_cover_what_came_before_the_capture_began_and_is_sent_again_in_it() -> None:
+    """Connections ended before it began, so that all that it shows have their beginnings."""
+    scene = Scene()
+    scene.now_ns += 3_000 * MILLISECOND
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    wire.send("c", ordered(20))
+    assert scene.findings() == []
+    wire.send("a", transactional(21, sent_time_s=BEGAN_NS // 10**9 + 3))
+    wrong = wire.send("c", ordered(30, own_id=101))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
+def test_a_clock_that_is_ahead_proves_nothing_about_when_messages_were_written() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1, sent_time_s=BEGAN_NS // 10**9 + 60))
+    wire.send("a", transactional(2))
+    wire.send("c", ordered(20))
+    assert scene.findings() == []
+
+
+@pytest.mark.parametrize("after_ms", [500, 1_500])
+def test_what_came_by_another_connection_a_moment_later_may_have_come_in_time(after_ms: int) -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", ordered(3))
+    scene.now_ns += after_ms * MILLISECOND
+    scene.wire("a", "c").send("a", transactional(3))
+    assert scene.faults() == ([] if after_ms < 1_000 else [("order-ack-beyond", wrong.number)])
+
+
+def test_of_order_acks_the_capture_may_have_the_later_one_first() -> None:
+    scene, wire = direct(1, 2, 3)
+    wrong = wire.send("c", ordered(2, own_id=102))
+    wire.send("c", ordered(3, own_id=101))
+    assert scene.faults() == [("order-ack-backwards", wrong.number)]
+
+
+def test_an_order_ack_that_comes_before_the_messages_of_its_sequence_is_no_riddle() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("c", ordered(3))
+    wire.send("a", transactional(2))
+    assert scene.findings() == []
+
+
+def test_a_gap_is_not_noted_behind_bytes_that_the_capture_lacks() -> None:
+    scene, wire = direct(1)
+    wire.send("a", transactional(4)).missing_bytes = 500
+    assert scene.notes() == ["missing-bytes"]
 
 
 def test_a_sequence_that_began_before_the_capture_is_judged_from_its_first_number_on() -> None:

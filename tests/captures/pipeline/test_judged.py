@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from captures.decode.connections import Addresses, Connection, Connections, Half, Sent
 from captures.decode.names import Names
 from captures.decode.ranges import BoundedRanges
-from captures.decode.sequences import Claim, Gap, HopProgress, SequenceChecker
+from captures.decode.sequences import Claim, Gap, HopProgress, Said, SequenceChecker
 from captures.decode.sequences import Sequence as Followed
 from captures.decode.sessions import SessionChecker
+from captures.decode.ways import Sending, Ways
 from captures.files.frame import NANOSECONDS, Frame
 from captures.files.pcap import read_capture
 from captures.files.pcapng import PcapngWriter
@@ -28,7 +29,7 @@ from captures.pipeline.job import analyse
 from captures.pipeline.judged import FOLDER, FORM, Past
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.directory import Introduction, Learners, Remembered
-from captures.pipeline.stages.sequence_counts import HopCount, SequenceCount, Unconfirmed
+from captures.pipeline.stages.sequence_counts import HopCount, OrderRow, SequenceCount, Unconfirmed
 from captures.pipeline.stages.sequences import SequenceStage
 from captures.pipeline.stages.sessions import SessionStage, _Count, _Series, _Session
 from captures.pipeline.tables import HIDDEN, Part, Tables
@@ -58,9 +59,10 @@ def test_the_form_is_another_when_a_saved_class_is() -> None:
     ]
     saved += [Connection, Half, Sent, SessionChecker(Connections(Names())), SessionStage(Names())]
     saved += [_Count, _Series(Names(), Remembered([])), _Session, SequenceStage(), SequenceChecker()]
-    saved += [Followed, HopProgress, Gap, Claim, BoundedRanges(), SequenceCount, HopCount, Unconfirmed()]
+    saved += [Followed, HopProgress, Gap, Claim, Said, BoundedRanges(), SequenceCount, HopCount]
+    saved += [Unconfirmed(), OrderRow, Sending, Ways()]
     known = sorted(set().union(*map(attributes, saved)))
-    assert (FORM, crc32("\n".join(known).encode())) == (3, 2367295175), known
+    assert (FORM, crc32("\n".join(known).encode())) == (4, 4099073968), known
 
 
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=3), st.integers(2, 4))

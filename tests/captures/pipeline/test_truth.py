@@ -33,10 +33,6 @@ STRANGE = {"malformed", "out-of-turn"}
 MISCOUNTED = {"wrong-count", "ack-backwards", "ack-beyond-sent", "saved-beyond-sent", "window-exceeded"}
 """What a capture shows of sessions that do not begin at zero, as in worlds whose counters begin near their ends."""
 
-CIRCLES = {"reroute", "detour", "cut"}
-"""When ways change, a message may come to a node twice, the second time in a circle. The analysis may then compare a
-copy that leaves with the wrong one of the two, and accuse the node of its hop count: that is still to be mended."""
-
 
 def epoch_ns(world_ms: int) -> int:
     """A moment of a world as its captures have it."""
@@ -123,8 +119,6 @@ def test_what_tables_say_of_worlds_is_what_these_know_of_themselves(tmp_path: Pa
 
         faults = {code: count for (severity, code), count in result.codes.items() if severity == "fault"}
         faults.pop("foreign-ack", 0)
-        if CIRCLES & {fault["kind"] for fault in world["scenario"]["faults"]}:
-            faults.pop("hop-count", 0)
         if world["scenario"]["counters"]:
             faults = {code: count for code, count in faults.items() if code not in MISCOUNTED}
         foreign = messages_found(tables, "foreign-ack")

@@ -20,7 +20,7 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
         "    0.000000        #9  a > b  sent",
         "    0.001000       #10  b > c  sent, hop count 1",
         "    0.003000       #12  b > a  session acknowledgment: #9 received, saved",
-        "    2.008000       #17  b > c  sent again: its connection ended before a session acknowledgment came, "
+        "    2.008000       #17  b > c  sent again: no session acknowledgment of it had been seen on that connection, "
         "hop count 1",
         "    2.010000       #19  c > b  OrderAck of all up to 2",
         "    2.010000       #19  c > b  session acknowledgment: #17 received, saved",
@@ -47,7 +47,7 @@ def test_a_final_ack_of_a_later_number_says_that_it_came() -> None:
         wire.send("a", transactional(number))
     wire.send("c", final(2, message_class=MessageClass.NACK_Q_EXCEED_QUOTA))
     [history] = followed("1", scene).histories.values()
-    assert history.verdict().endswith("; no OrderAck came back")
+    assert history.verdict().endswith("; no OrderAck was seen to come back")
     wire.send("c", final(2, own_id=201))
     [history] = followed("1", scene).histories.values()
     assert history.verdict().endswith("; FinalAck of a later number back after 3.000 ms")
@@ -63,7 +63,7 @@ def test_one_that_got_stuck_is_said_to_be_where_it_was_last_seen() -> None:
     scene = Scene()
     scene.wire("a", "b").send("a", transactional(1))
     [history] = followed("1", scene).histories.values()
-    assert history.verdict() == "last seen on its way to b; no OrderAck came back"
+    assert history.verdict() == "last seen on its way to b; no OrderAck was seen to come back"
 
 
 def test_a_direct_name_leads_to_the_end_of_its_hop() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode import Kind, Names
+from captures.decode.ways import Ways
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers
 from captures.pipeline.stages import (
@@ -25,7 +27,7 @@ from captures.pipeline.stages import (
     sessions,
     subjects,
 )
-from captures.pipeline.stages.facts import losses_of
+from captures.pipeline.stages.facts import losses_of, talks_of
 from captures.pipeline.stages.findings import packet_findings
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import RELATIONS
@@ -101,7 +103,15 @@ def analyse(
         for batch in part:
             add(session_stage.take(batch))
         add(session_stage.finish(lossless))
-    losses = losses_of(whole(_table(found, "sessions", SESSIONS)))
+    session_rows = whole(_table(found, "sessions", SESSIONS))
+    losses = losses_of(session_rows)
+    known_ways: dict[str, Ways] = defaultdict(Ways)
+    for series, talk in talks_of(session_rows):
+        known_ways[series].add(talk, lossless=lossless(series))
+
+    def ways(series: str) -> Ways:
+        return known_ways[series]
+
     joined = joined_with(packets, _table(found, "relations", RELATIONS))
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
@@ -110,13 +120,13 @@ def analyse(
         sequence_stage.know(losses)
         for batch in part:
             add(sequence_stage.take(batch))
-        add(sequence_stage.finish(lossless))
+        add(sequence_stage.finish(ways))
 
     rows = _mapped(joined.select(grouping.COLUMNS), subjects.keyed)
     pairs = []
     for part in cluster.parted(rows, subjects.KEY, subjects.ORDER):
         clock_stage = clocks.ClockStage()
-        messages = grouping.MessageStages(journeys.JourneyStage(losses), clock_stage)
+        messages = grouping.MessageStages(journeys.JourneyStage(ways), clock_stage)
         for batch in part:
             add(messages.take(batch))
         add(messages.finish())
@@ -132,7 +142,7 @@ def analyse(
     for part in cluster.parted(rows, histories.KEY, histories.ORDER):
         label = directory.labels(names or Names(), learnt)
         messages = grouping.MessageStages(
-            histories.HistoryStage(label, lossless, offsets_ns),
+            histories.HistoryStage(label, ways, offsets_ns),
             duplicates.DuplicateStage(lossless, offsets_ns),
         )
         for batch in part:

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from captures.decode import Analyst, Follower, History, Names
+from captures.decode.ways import Lack
 from captures.packets import SeenPacket
 from captures.pipeline.stages.histories import Outcome
 from mqproto.wire import MessageClass
 from tests.captures.decode.scene import (
+    BEGAN_NS,
     MILLISECOND,
     Scene,
     express,
@@ -81,12 +83,46 @@ def test_where_a_message_is_that_has_not_arrived() -> None:
     found = histories(scene)
     assert [row["outcome"] for row in found] == [Outcome.REACHED, Outcome.IN_FLIGHT, Outcome.IN_FLIGHT]
     assert [row["whereabouts"] for row in found] == ["c", "b", "a > b"]
+    assert [row["reason"] for row in found] == [None] * 3
     lossy = histories(scene, lossless=False)
-    assert [row["outcome"] for row in lossy] == [
-        Outcome.REACHED,
-        Outcome.LOST_FROM_VIEW,
-        Outcome.LOST_FROM_VIEW,
-    ]
+    assert [row["outcome"] for row in lossy] == [Outcome.REACHED, *[Outcome.NOT_KNOWN] * 2]
+    assert [row["reason"] for row in lossy] == [None, *[str(Lack.LOST)] * 2]
+
+
+def test_what_the_capture_lacks_of_other_ways_leaves_a_message_where_it_is() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    first.send("a", transactional(1))
+    first.ack("b")
+    elsewhere = scene.wire("c", "d")
+    elsewhere.send("c", express(source=guid("c"), destination_manager=guid("d"))).missing_bytes = 500
+    assert histories(scene)[0]["outcome"] == Outcome.IN_FLIGHT
+    second.ack("c")
+    second.ack("b").missing_bytes = 500
+    [row, _] = histories(scene)
+    assert (row["outcome"], row["reason"], row["whereabouts"]) == (Outcome.NOT_KNOWN, Lack.LOST, "b")
+
+
+def test_a_direction_that_the_capture_has_not_may_have_carried_the_message() -> None:
+    scene = Scene()
+    scene.wire("a", "b").send("a", transactional(1))
+    onward = scene.wire("b", "c")
+    onward.ack("c")
+    scene.packets = [packet for packet in scene.packets if packet.source != onward.ends["b"].endpoint]
+    [row] = histories(scene)
+    assert (row["outcome"], row["reason"]) == (Outcome.NOT_KNOWN, Lack.ONE_WAY)
+
+
+def test_what_was_written_before_a_capture_that_began_late_may_have_come_before() -> None:
+    scene = Scene()
+    scene.wire("c", "d", opened=False).ack("d")
+    scene.now_ns += 5_000 * MILLISECOND
+    first = scene.wire("a", "b")
+    first.send("a", transactional(1))
+    first.send("a", transactional(2, sent_time_s=BEGAN_NS // 10**9 + 4))
+    found = histories(scene)
+    assert [row["outcome"] for row in found] == [Outcome.NOT_KNOWN, Outcome.IN_FLIGHT]
+    assert found[0]["reason"] == Lack.BEGAN
 
 
 def test_a_message_whose_destination_says_that_it_has_it_though_it_was_not_seen_to_come() -> None:
@@ -111,6 +147,28 @@ def test_a_positive_final_ack_says_of_those_before_it_what_an_order_ack_would() 
     said_ns = scene.now_ns
     assert [row["covered_ns"] for row in found] == [None, said_ns, None, None]
     assert [row["final_class"] for row in found] == [None, None, "ACK_RECEIVE", None]
+
+
+def test_an_order_ack_confirms_also_what_the_capture_has_behind_it() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("c", ordered(2))
+    for number in (1, 2, 3):
+        wire.send("a", transactional(number))
+    assert [row["outcome"] for row in histories(scene)] == [*[Outcome.CONFIRMED] * 2, Outcome.REACHED]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    for message in (transactional(1), transactional(2), transactional(3, previous=1)):
+        first.send("a", message)
+    for message in (transactional(1), transactional(3, previous=1)):
+        second.send("b", passed_on(message))
+    second.send("c", ordered(3))
+    found = [row["outcome"] for row in histories(scene)]
+    assert found == [Outcome.CONFIRMED, Outcome.IN_FLIGHT, Outcome.CONFIRMED]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")

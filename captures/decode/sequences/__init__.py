@@ -1,0 +1,28 @@
+"""Transactional sequences end to end: gaps on each hop, OrderAcks, FinalAcks.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+
+`progress.py` has what crossed each hop, `sequence.py` what is remembered of a sequence, `claims.py` what an
+acknowledgment has to have, `checker.py` follows all sequences of a capture.
+"""
+
+from __future__ import annotations
+
+from captures.decode.sequences.checker import NUMBER_LIMIT, SEQUENCE_LIMIT, SequenceChecker, SequenceView
+from captures.decode.sequences.progress import GAP_LIMIT, Gap, HopProgress, numbers, shown
+from captures.decode.sequences.sequence import HOP_LIMIT, Claim, Said, Sequence, SequenceKey
+
+__all__ = [
+    "GAP_LIMIT",
+    "HOP_LIMIT",
+    "NUMBER_LIMIT",
+    "SEQUENCE_LIMIT",
+    "Claim",
+    "Gap",
+    "HopProgress",
+    "Said",
+    "Sequence",
+    "SequenceChecker",
+    "SequenceKey",
+    "SequenceView",
+    "numbers",
+    "shown",
+]

@@ -1,0 +1,285 @@
+"""Follows every sequence of a capture: what each message and each acknowledgment is to its sequence.
+
+What crosses two connections may be in the capture in another order than it happened, so nobody is accused before the
+end of the capture: then all is known that may explain an acknowledgment.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from captures.decode.facts import Acknowledgment, Hop, InOrder, MessageKey, NodeKey, NumberedMessage
+from captures.decode.findings import Finding, Severity
+from captures.decode.sequences.claims import claim_of, compare, is_newer, judged, suspect_elsewhere
+from captures.decode.sequences.progress import Gap, HopProgress, shown
+from captures.decode.sequences.sequence import HOP_LIMIT, SAID_LIMIT, Sequence
+from captures.decode.sight import Acknowledged
+from captures.decode.ways import SECOND_NS, Ways
+from mqproto.wire import NULL_GUID, Guid, TxSequenceId
+
+SEQUENCE_LIMIT: Final = 4_096
+"""How many sequences are remembered; the one that was silent longest is forgotten first."""
+NUMBER_LIMIT: Final = 65_536
+"""Of how many messages, over all sequences, the packets are remembered until they are acknowledged."""
+FAULT, NOTE = Severity.FAULT, Severity.NOTE
+
+
+@dataclass(slots=True, eq=False)
+class SequenceView:
+    """What a packet is to its sequence.
+
+    sequence: None where nobody can say which it is. The capture may have no message of it, or none yet.
+    is_new: whether it is a message of which the number had not been seen.
+    opened: the gap that it shows. filled: those of which nothing is missing any more.
+    counts: whether it is an OrderAck that was the newest when it was first seen, or a positive FinalAck, and rightly
+        made: either says that all up to its number have come.
+    ended: the packets of the messages that an acknowledgment is about; of an OrderAck those that it newly covers.
+    """
+
+    sequence: Sequence | None = None
+    is_new: bool = False
+    opened: Gap | None = None
+    filled: list[Gap] = field(default_factory=list)
+    counts: bool = False
+    ended: Acknowledged | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+
+class SequenceChecker:
+    """Follows every sequence of a capture, in bounded memory.
+
+    Args:
+        limit: of how many messages the packets are remembered.
+    """
+
+    def __init__(self, limit: int = NUMBER_LIMIT) -> None:
+        self._limit = limit
+        self._sequences: OrderedDict[tuple[Guid, int, int], Sequence] = OrderedDict()
+        self._remembered: deque[tuple[Sequence, int]] = deque()
+
+    def take_message(self, message: NumberedMessage) -> SequenceView:
+        """A transactional message crosses a hop."""
+        identifier = message.identifier
+        source, message_id = message.key
+        sequence = self._sequence(source, identifier)
+        if sequence.towards is None:
+            self._begin(sequence, message)
+        elif sequence.towards != message.towards:
+            sequence.give_up()
+        number, previous = message.sequence_number, message.previous_number
+        hop = sequence.hops.get(message.hop)
+        if hop is None:
+            if len(sequence.hops) >= HOP_LIMIT:
+                sequence.give_up()
+            hop = sequence.hops[message.hop] = HopProgress(min(previous, number - 1))
+        view = SequenceView(sequence)
+        if sequence.claims:
+            sequence.explain(message)
+        if not sequence.ambiguous:
+            view.opened, view.filled, view.findings = hop.advance(message)
+        sequence.write(number, message.sent_s, message.time_ns)
+        if previous < number - 1:
+            sequence.passed.add(previous + 1, number - 1)
+        known = sequence.packets.get(number)
+        if known is None:
+            view.is_new = True
+            self._remembered.append((sequence, number))
+            self._forget()
+        elif known[1] != message_id and not sequence.ambiguous:
+            text = f"it is number {number:,} of sequence {shown(identifier)}; #{known[0]} is another message with it"
+            section = "[MS-MQMQ] 2.2.20.5"
+            view.findings.append(Finding(FAULT, "number-reused", message.number, text, section, (known[0],)))
+        sequence.packets[number] = (message.number, message_id)
+        return view
+
+    def take_in_order(self, messages: InOrder) -> Sequence | None:
+        """Many messages at once, as if each had been taken by itself and there were nothing to say of any.
+
+        Returns:
+            their sequence; None if they are to be taken one by one, and then nothing has been done.
+        """
+        identifier = messages.identifier
+        key = (messages.source, identifier.time_stamp, identifier.ordinal)
+        sequence = self._sequences.get(key)
+        if sequence is None or sequence.ambiguous or sequence.towards != messages.towards:
+            return None
+        if sequence.claims and sequence.is_explained_by(messages.first_ns, messages.interfaces):
+            return None
+        hops: dict[Hop, HopProgress] = {}
+        for hop, first, _ in messages.hops:
+            progress = sequence.hops.get(hop)
+            if progress is None or max(progress.covered.highest, progress.base) != first - 1 or hop in hops:
+                return None
+            hops[hop] = progress
+        if messages.numbers[0] <= sequence.order_acked and messages.numbers[0] not in sequence.packets:
+            return None
+        known = sequence.packets
+        packets = dict(
+            zip(messages.numbers, zip(messages.packets, messages.message_ids, strict=True), strict=True)
+        )
+        again = known.keys() & packets.keys()
+        if any(known[number][1] != packets[number][1] for number in again):
+            return None
+        if len(packets) < len(messages.numbers):
+            for number, message_id in zip(messages.numbers, messages.message_ids, strict=True):
+                if packets[number][1] != message_id:
+                    return None
+
+        self._sequences.move_to_end(key)
+        for hop, first, last in messages.hops:
+            hops[hop].covered.add(first, last)
+        sequence.is_ahead = sequence.is_ahead or messages.is_ahead
+        sequence.write(messages.numbers[0], messages.sent_s, messages.sent_s * SECOND_NS)
+        known.update(packets)
+        self._remembered.extend((sequence, number) for number in packets if number not in again)
+        self._forget()
+        return sequence
+
+    def take_order_ack(self, ack: Acknowledgment) -> SequenceView:
+        """An OrderAck crosses a hop: which messages it is about, and whether it may be.  [MS-MQQB] 2.2.4.1, 3.1.5.6"""
+        if ack.sequence_number == 0:
+            # The number may stand in TxSequenceID; which sequence is meant only its sender knows.
+            return SequenceView()
+        origin = _origin(ack)
+        if origin is None:
+            return SequenceView()
+        sequence = self._sequence(origin, ack.identifier)
+        if sequence.towards is None:
+            self._hear(sequence, ack, "order-ack-unknown", "[MS-MQQB] 2.2.4")
+            if len(sequence.early) < SAID_LIMIT:
+                sequence.early.append(ack)
+            return SequenceView(sequence)
+        view = SequenceView(sequence)
+        if sequence.order_ack_packet and ack.key[1] == sequence.order_ack_id:
+            # It is the same OrderAck, one hop further.
+            view.ended, view.counts = sequence.order_ack_ended, True
+            return view
+        said = sequence.order_acked
+        if self._counts(sequence, ack):
+            view.counts, view.ended = True, sequence.order_ack_ended
+            if not sequence.ambiguous and (claim := claim_of(sequence, ack, said=said)) is not None:
+                sequence.claim(claim)
+        return view
+
+    def take_final_ack(self, ack: Acknowledgment, about: MessageKey) -> SequenceView:
+        """A FinalAck crosses a hop: it names a number of a sequence, and a message.  [MS-MQQB] 2.2.5.1
+
+        A positive one says of those before it what an OrderAck would, as nothing is received out of turn. A negative
+        one tells of its own message alone.  [MS-MQQB] 3.1.1.6.2, 3.1.5.8.6
+        """
+        packet, number = ack.number, ack.sequence_number
+        sequence = self._sequence(about[0], ack.identifier)
+        view = SequenceView(sequence)
+        if sequence.towards is None:
+            self._hear(sequence, ack, "final-ack-unknown", "[MS-MQQB] 2.2.5")
+            return view
+        if ack.positive and sequence.is_from_elsewhere(ack):
+            suspect_elsewhere(sequence, ack)
+            return view
+        known = sequence.packets.get(number)
+        view.counts = ack.positive and not sequence.ambiguous and (known is None or known[1] == about[1])
+        if known is not None and known[1] == about[1]:
+            view.ended = Acknowledged([known[0]])
+        elif sequence.ambiguous:
+            return view
+        elif known is not None:
+            text = (
+                f"it is for number {number:,} of sequence {shown(ack.identifier)} and "
+                f"message {about[1]:,}; #{known[0]} with that number is message {known[1]:,}"
+            )
+            finding = Finding(FAULT, "final-ack-mismatch", packet, text, "[MS-MQQB] 2.2.5.1", (known[0],))
+            sequence.suspect(finding, ack.key)
+        elif (
+            not any(claim.ack.key == ack.key for claim in sequence.claims)
+            and (claim := claim_of(sequence, ack, message_id=about[1])) is not None
+        ):
+            sequence.claim(claim)
+        return view
+
+    def finish(self, ways: Ways) -> Iterator[Finding]:
+        """What nothing has explained until the end.
+
+        Args:
+            ways: what the capture lacks.
+        """
+        for sequence in self._sequences.values():
+            if sequence.towards is None:
+                yield from sequence.unknown.values()
+                continue
+            yield from sequence.suspicions.values()
+            for claim in sequence.claims:
+                if (finding := judged(sequence, claim, ways)) is not None:
+                    yield finding
+
+    def _sequence(self, origin: Guid, identifier: TxSequenceId) -> Sequence:
+        key = (origin, identifier.time_stamp, identifier.ordinal)
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            sequence = self._sequences[key] = Sequence((origin, identifier))
+            if len(self._sequences) > SEQUENCE_LIMIT:
+                _, forgotten = self._sequences.popitem(last=False)
+                forgotten.give_up()
+                forgotten.packets.clear()
+        else:
+            self._sequences.move_to_end(key)
+        return sequence
+
+    def _begin(self, sequence: Sequence, message: NumberedMessage) -> None:
+        """The first message of a sequence: now those OrderAcks count that came before it."""
+        sequence.towards = message.towards
+        early, sequence.early = sequence.early, []
+        for ack in early:
+            self._counts(sequence, ack)
+
+    def _hear(self, sequence: Sequence, ack: Acknowledgment, code: str, section: str) -> None:
+        """An acknowledgment of a sequence of which the capture has no message so far."""
+        if ack.key[0] == ack.hop[0]:
+            text = f"it is of sequence {shown(ack.identifier)}, of which the capture has no message"
+            sequence.unknown.setdefault(code, Finding(NOTE, code, ack.number, text, section))
+
+    def _counts(self, sequence: Sequence, ack: Acknowledgment) -> bool:
+        """Whether an OrderAck is rightly made, and newer than those before it. Then it is the newest from now on."""
+        if sequence.is_from_elsewhere(ack):
+            suspect_elsewhere(sequence, ack)
+            return False
+        compare(sequence, ack)
+        _, own_id = ack.key
+        number = ack.sequence_number
+        if sequence.order_ack_packet and not is_newer(own_id, sequence.order_ack_id):
+            return False
+        if number < sequence.order_acked:
+            return False
+        sequence.order_ack_ended = _packets_between(sequence, number)
+        sequence.order_acked, sequence.order_ack_packet = number, ack.number
+        sequence.order_ack_id = own_id
+        return True
+
+    def _forget(self) -> None:
+        """Remember the packets of the last messages only."""
+        while len(self._remembered) > self._limit:
+            earlier, forgotten = self._remembered.popleft()
+            earlier.packets.pop(forgotten, None)
+
+
+def _origin(ack: Acknowledgment) -> Guid | None:
+    """The queue manager that an OrderAck means: the one that it goes to.
+
+    A direct name has none. It goes straight to the host, so the end of its hop is meant, where that is known.
+    """
+    if ack.towards != NULL_GUID:
+        return ack.towards
+    end: NodeKey = ack.hop[1]
+    return None if isinstance(end, str) else Guid(end)
+
+
+def _packets_between(sequence: Sequence, through: int) -> Acknowledged | None:
+    """The packets of the numbers beyond the last OrderAck and up to another, as far as they are remembered."""
+    known, above = sequence.packets, sequence.order_acked
+    if through - above > len(known):
+        found = sorted(number for number in known if above < number <= through)
+    else:
+        found = [number for number in range(above + 1, through + 1) if number in known]
+    return Acknowledged([known[number][0] for number in found]) if found else None

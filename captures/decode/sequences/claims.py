@@ -1,0 +1,133 @@
+"""Can an acknowledgment be right? What its sender cannot have had, and of what it has said less before.
+
+An OrderAck for what its sender cannot have had is a breach. It is said to be one if each traffic that fits the capture
+has it: the number was written since the capture began, the capture lacks nothing of what came to the sender by the
+ways that it shows, and the number came by none of them. Beyond that the capture has to show that the number stopped
+before the sender, or that its source has not sent it by the only way there is.  [MS-MQQB] 3.1.1.6.2
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from captures.decode.facts import Acknowledgment, NodeKey
+from captures.decode.findings import Finding, Severity
+from captures.decode.ranges import first_missing
+from captures.decode.sequences.progress import shown
+from captures.decode.sequences.sequence import SAID_LIMIT, Claim, Said, Sequence
+from captures.decode.ways import EVER, SLACK_NS, Ways
+from mqproto.wire import guid_text
+
+FAULT, NOTE = Severity.FAULT, Severity.NOTE
+_HALF: Final = 1 << 31
+
+
+def claim_of(
+    sequence: Sequence, ack: Acknowledgment, *, message_id: int | None = None, said: int = 0
+) -> Claim | None:
+    """What an acknowledgment says of numbers that the capture has not shown come to its sender.
+
+    None also if no hop of the capture leads there.
+
+    Args:
+        said: the number up to which earlier OrderAcks had acknowledged.
+    """
+    acker: NodeKey = ack.key[0]
+    hops = sequence.hops
+    into = [progress for (_, to), progress in hops.items() if to == acker]
+    if not into:
+        return None
+    base = max(progress.base for progress in into)
+    if message_id is not None:
+        base = max(base, ack.sequence_number - 1)
+    missing: dict[int, set[NodeKey]] = {}
+    for above in (base, max(base, said)):
+        number = first_missing((progress.covered for progress in into), above, ack.sequence_number)
+        if number is not None:
+            others = ((to, progress) for (_, to), progress in hops.items() if to != acker)
+            missing[number] = {to for to, progress in others if number in progress.covered}
+    return Claim(ack, missing, message_id) if missing else None
+
+
+def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
+    """What a claim is at the end of the capture."""
+    ack, number = claim.ack, claim.ack.sequence_number
+    acker: NodeKey = ack.key[0]
+    since = (
+        written
+        for sent_s, written in sequence.written
+        if ways.is_written_since(ack.interface, sent_s, ack.time_ns)
+    )
+    first = next(since, None)
+    missing = next((each for each in sorted(claim.missing) if first is not None and first <= each), None)
+    if missing is None or sequence.is_ahead or ways.into(acker, EVER, ack.time_ns + SLACK_NS) is not None:
+        return None
+    leave = {frm for frm, _ in sequence.hops}
+    reached = claim.missing[missing]
+    stopped = not reached.isdisjoint(leave)
+    never_left = (
+        (sequence.origin, acker) in sequence.hops
+        and not reached
+        and ways.out_of(sequence.origin, EVER, ack.time_ns + SLACK_NS) is None
+    )
+    severity = FAULT if stopped or never_left else NOTE
+    name = shown(sequence.key[1])
+    doubt = "" if severity is FAULT else ", or the capture lacks it"
+    if claim.message_id is not None:
+        text = f"it is for number {number:,} of sequence {name}, which its sender never had{doubt}"
+        return Finding(severity, "final-ack-unknown", ack.number, text, "[MS-MQQB] 2.2.5")
+    text = (
+        f"it acknowledges number {number:,} of sequence {name}; number {missing:,} had not come to its "
+        f"sender{doubt}"
+    )
+    return Finding(severity, "order-ack-beyond", ack.number, text, "[MS-MQQB] 3.1.1.6.2")
+
+
+def suspect_elsewhere(sequence: Sequence, ack: Acknowledgment) -> None:
+    """An acknowledgment is from somebody to whom the messages never went.  [MS-MQQB] 3.1.1.6.2"""
+    assert sequence.towards is not None, "it is known to go elsewhere"
+    name = shown(sequence.key[1])
+    text = (
+        f"it is from {guid_text(ack.key[0])}; the messages of sequence {name} go to "
+        f"{guid_text(sequence.towards[0])}"
+    )
+    sequence.suspect(Finding(FAULT, "foreign-ack", ack.number, text, "[MS-MQQB] 3.1.1.6.2"), ack.key)
+
+
+def compare(sequence: Sequence, ack: Acknowledgment) -> None:
+    """An OrderAck: has its sender acknowledged more before, or less later?  [MS-MQQB] 3.1.1.6.2
+
+    They are compared in the order in which they were made, which their MessageIDs tell, however the capture has them.
+    """
+    acker, own_id = ack.key
+    said = Said(acker, own_id, ack.sequence_number, ack.number)
+    every = sequence.said
+    place = len(every)
+    while place and is_newer(every[place - 1].own_id, own_id):
+        place -= 1
+    if place and every[place - 1].own_id == own_id:
+        return  # One hop further.
+    earlier = next((each for each in reversed(every[:place]) if each.acker == acker), None)
+    later = next((each for each in every[place:] if each.acker == acker), None)
+    if earlier is not None and said.number < earlier.number:
+        _suspect_backwards(sequence, said, earlier)
+    elif later is not None and later.number < said.number:
+        _suspect_backwards(sequence, later, said)
+    every.insert(place, said)
+    del every[:-SAID_LIMIT]
+
+
+def is_newer(one: int, other: int) -> bool:
+    """Whether a MessageID was given after another one; they have 32 bits, and wrap."""
+    return 0 < (one - other) & 0xFFFFFFFF < _HALF
+
+
+def _suspect_backwards(sequence: Sequence, wrong: Said, before: Said) -> None:
+    text = (
+        f"it acknowledges number {wrong.number:,} of sequence {shown(sequence.key[1])}; "
+        f"#{before.packet} had acknowledged {before.number:,}"
+    )
+    finding = Finding(
+        FAULT, "order-ack-backwards", wrong.packet, text, "[MS-MQQB] 3.1.1.6.2", (before.packet,)
+    )
+    sequence.suspect(finding, (wrong.acker, wrong.own_id))

@@ -1,0 +1,89 @@
+"""What of one sequence crossed one hop, and which numbers are missing there.  [MS-MQQB] 3.1.5.8.6"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from captures.decode.facts import NumberedMessage
+from captures.decode.findings import Finding, Severity
+from captures.decode.journeys import ago
+from captures.decode.ranges import BoundedRanges
+from mqproto.wire import TxSequenceId
+
+GAP_LIMIT: Final = 1_000
+"""How many gaps of one sequence on one hop are remembered."""
+NOTE = Severity.NOTE
+
+
+class Gap(NamedTuple):
+    """Numbers that are missing on a hop, and the packet that showed it."""
+
+    first: int
+    last: int
+    packet: int
+    time_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class HopProgress:
+    """What of one sequence crossed one hop, in the order in which the capture has it.
+
+    base: the numbers up to it came before the capture did.
+    covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
+    """
+
+    base: int
+    covered: BoundedRanges = field(default_factory=BoundedRanges)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
+        """The next message of the hop: the gap that it shows, those that it fills, and what is to be noted.
+
+        A gap is noted of a connection of which the capture lacks nothing before. Elsewhere what is missing may have
+        crossed unseen.
+        """
+        number, previous = message.sequence_number, message.previous_number
+        highest = max(self.covered.highest, self.base)
+        opened, notes = None, []
+        if previous > highest and not message.lossy:
+            opened = Gap(highest + 1, previous, message.number, message.time_ns)
+            self.gaps.append(opened)
+            del self.gaps[:-GAP_LIMIT]
+            missing = numbers(highest + 1, previous)
+            text = f"{missing} of sequence {shown(message.identifier)} had not been seen on this hop before {number:,}"
+            notes.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6"))
+        self.covered.add(min(previous + 1, number), number)
+        filled: list[Gap] = []
+        if self.gaps and previous < self.gaps[-1].last:
+            filled = self._fill(message, notes)
+        return opened, filled, notes
+
+    def _fill(self, message: NumberedMessage, notes: list[Finding]) -> list[Gap]:
+        """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
+        begin = bisect_right(self.gaps, message.previous_number, key=lambda gap: gap.last)
+        end = bisect_right(self.gaps, message.sequence_number, key=lambda gap: gap.first)
+        kept, filled = [], []
+        for gap in self.gaps[begin:end]:
+            if self.covered.after(gap.first - 1) <= gap.last:
+                kept.append(gap)
+                continue
+            text = (
+                f"{numbers(gap.first, gap.last)} of sequence {shown(message.identifier)}, not seen before "
+                f"#{gap.packet}, came within {ago(message.time_ns - gap.time_ns)}"
+            )
+            filled.append(gap)
+            notes.append(Finding(NOTE, "gap-filled", message.number, text, "", (gap.packet,)))
+        self.gaps[begin:end] = kept
+        return filled
+
+
+def shown(identifier: TxSequenceId) -> str:
+    """A TxSequenceID as people can tell it from others: its time stamp, a colon, its ordinal."""
+    return f"{identifier.time_stamp}:{identifier.ordinal}"
+
+
+def numbers(first: int, last: int) -> str:
+    """`number 3`, or `numbers 3-7`."""
+    return f"number {first:,}" if first == last else f"numbers {first:,}-{last:,}"

@@ -1,0 +1,237 @@
+"""What a capture lacks of the ways between queue managers, and when: there something may have crossed unseen.
+
+A rule that needs that something did not happen asks here whether the capture would show it. What is said here is about
+what was sent by the ways that the capture has; a way of which it has nothing at all nobody can know of.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from captures.decode.connections import CONNECTION_LIMIT, Connection, Half
+from captures.decode.facts import Hop, NodeKey, SessionFacts
+from captures.decode.sight import Kind
+
+SECOND_NS: Final = 1_000_000_000
+SLACK_NS: Final = SECOND_NS
+"""What one capture point saw on two connections is known to have happened in its order from here on."""
+EVER, NEVER = -(1 << 63), (1 << 63) - 1
+"""Before and behind all times."""
+SPAN_LIMIT: Final = 256
+"""How many spans of one queue manager are told apart; with more they are taken to be one."""
+
+
+class Lack(StrEnum):
+    """Why a capture cannot say whether something crossed."""
+
+    LOST = "frames lost here"
+    BEGAN = "the capture has not the beginning of a connection here"
+    CUT = "cut off by the snapshot length"
+    ONE_WAY = "this direction is not in the capture"
+
+
+class Span(NamedTuple):
+    """From when to when something may have crossed unseen, and why."""
+
+    lack: Lack
+    since_ns: int
+    until_ns: int
+
+
+@dataclass(slots=True)
+class Sending:
+    """What one end of a connection has sent, as far as a capture shows it.
+
+    last_ns: when its last packet was seen; None if none was.
+    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks; None if it lacks none.
+    cut: whether some of its packets were cut off by the snapshot length.
+    """
+
+    last_ns: int | None = None
+    lost_since_ns: int | None = None
+    lost_until_ns: int | None = None
+    cut: bool = False
+
+    def lose(self, since_ns: int, until_ns: int) -> None:
+        """Between these times bytes are lacking."""
+        if self.lost_since_ns is None or self.lost_until_ns is None:
+            self.lost_since_ns, self.lost_until_ns = since_ns, until_ns
+        else:
+            self.lost_since_ns = min(self.lost_since_ns, since_ns)
+            self.lost_until_ns = max(self.lost_until_ns, until_ns)
+
+    def take(self, time_ns: int, *, lacks_before: bool) -> None:
+        """Its next packet; whether bytes right before it are lacking."""
+        if lacks_before:
+            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns)
+        self.last_ns = time_ns
+
+
+@dataclass(slots=True)
+class Talk:
+    """One connection as one interface saw it.
+
+    hop: from its client to its server.
+    begun: whether the capture shows its session from the beginning, or would but for bytes that it lacks.
+    """
+
+    hop: Hop
+    interface: int
+    first_ns: int
+    last_ns: int
+    begun: bool
+    client: Sending = field(default_factory=Sending)
+    server: Sending = field(default_factory=Sending)
+
+
+class Ways:
+    """What is known of all ways of one series of captures."""
+
+    def __init__(self) -> None:
+        self.began_late = False
+        self._began_ns: dict[int, int] = {}
+        self._into: defaultdict[NodeKey, list[Span]] = defaultdict(list)
+        self._out_of: defaultdict[NodeKey, list[Span]] = defaultdict(list)
+
+    def add(self, talk: Talk, *, lossless: bool = True) -> None:
+        """One connection more.
+
+        Args:
+            lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
+        """
+        self._begin(talk.interface, talk.first_ns)
+        self.began_late |= not talk.begun
+        one, other = talk.hop
+        for (sender, receiver), sending in (((one, other), talk.client), ((other, one), talk.server)):
+            for span in _spans(talk, sending, lossless=lossless):
+                _put(self._into[receiver], span)
+                _put(self._out_of[sender], span)
+
+    def add_all(self, other: Ways) -> None:
+        """What is known of others, too."""
+        self.began_late |= other.began_late
+        for interface, first_ns in other._began_ns.items():
+            self._begin(interface, first_ns)
+        for mine, theirs in ((self._into, other._into), (self._out_of, other._out_of)):
+            for node, spans in theirs.items():
+                for span in spans:
+                    _put(mine[node], span)
+
+    def _begin(self, interface: int, first_ns: int) -> None:
+        """An interface saw something then."""
+        self._began_ns[interface] = min(first_ns, self._began_ns.get(interface, first_ns))
+
+    def into(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
+        """Why something may have come to a queue manager unseen between two times; None if that cannot be."""
+        return _lack(self._into.get(node, ()), since_ns, until_ns)
+
+    def out_of(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
+        """The same of what it sent."""
+        return _lack(self._out_of.get(node, ()), since_ns, until_ns)
+
+    def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
+        """Whether a message was written after the capture had begun, so that nothing of it can have crossed before.
+
+        Its SentTime is told by another clock, in seconds. One from beyond the time at which it was seen proves nothing.
+        """
+        began_ns = self._began_ns.get(interface)
+        if began_ns is None or sent_s > seen_ns // SECOND_NS + 1:
+            return False
+        return sent_s >= began_ns // SECOND_NS + self.began_late
+
+
+def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
+    """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
+
+    Before a request has been answered no message crosses.
+    """
+    return lacks_before or facts.kind is Kind.ESTABLISH_CONNECTION
+
+
+class WayBook:
+    """Takes down what a capture lacks, packet by packet."""
+
+    def __init__(self) -> None:
+        self._talks: OrderedDict[tuple[int, int], tuple[Connection, Talk]] = OrderedDict()
+        self._over = Ways()
+        self._over_of_lossy = Ways()
+
+    def take(self, facts: SessionFacts, connection: Connection, half: Half) -> None:
+        """The next packet of a connection."""
+        key = facts.connection, facts.interface
+        known = self._talks.get(key)
+        lacks_before = bool(facts.missing_bytes or facts.skipped_bytes)
+        if known is None or known[0] is not connection:
+            begun = begins(facts, lacks_before=lacks_before)
+            talk = Talk(connection.client.hop, facts.interface, facts.time_ns, facts.time_ns, begun)
+            if known is not None:
+                self._close(*known)
+            self._talks[key] = known = connection, talk
+            if len(self._talks) > CONNECTION_LIMIT:
+                self._close(*self._talks.popitem(last=False)[1])
+        talk = known[1]
+        talk.last_ns = max(talk.last_ns, facts.time_ns)
+        sending = talk.client if half is connection.client else talk.server
+        sending.take(facts.time_ns, lacks_before=lacks_before)
+
+    def ways(self, *, lossless: bool = True) -> Ways:
+        """What is known by now.
+
+        Args:
+            lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
+        """
+        ways = Ways()
+        ways.add_all(self._over if lossless else self._over_of_lossy)
+        for connection, talk in self._talks.values():
+            talk.hop = connection.client.hop
+            ways.add(talk, lossless=lossless)
+        return ways
+
+    def _close(self, connection: Connection, talk: Talk) -> None:
+        """Whether the capture proves to be lossless is seen at its end."""
+        talk.hop = connection.client.hop
+        self._over.add(talk)
+        self._over_of_lossy.add(talk, lossless=False)
+
+
+def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
+    """What is known of several series in several places."""
+    found: dict[str, Ways] = {}
+    for each in known:
+        for series, ways in each.items():
+            if series not in found:
+                found[series] = Ways()
+            found[series].add_all(ways)
+    return found
+
+
+def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
+    if sending.last_ns is None:
+        yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER)
+    elif not talk.begun:
+        yield Span(Lack.BEGAN, EVER, talk.first_ns)
+    if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
+        yield Span(Lack.LOST, sending.lost_since_ns, sending.lost_until_ns)
+    if sending.last_ns is not None and not lossless:
+        yield Span(Lack.LOST, sending.last_ns, talk.last_ns + SLACK_NS)
+    if sending.cut:
+        yield Span(Lack.CUT, talk.first_ns, talk.last_ns)
+
+
+def _put(spans: list[Span], span: Span) -> None:
+    """One more; of too many the earlier ones become one."""
+    spans.append(span)
+    if len(spans) > SPAN_LIMIT:
+        since_ns, until_ns = min(each.since_ns for each in spans), max(each.until_ns for each in spans)
+        spans[:] = [Span(spans[0].lack, since_ns, until_ns)]
+
+
+def _lack(spans: Iterable[Span], since_ns: int, until_ns: int) -> Lack | None:
+    for span in spans:
+        if span.since_ns <= until_ns and span.until_ns >= since_ns:
+            return span.lack
+    return None
