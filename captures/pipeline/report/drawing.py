@@ -84,7 +84,7 @@ def enlarged(box: Any) -> Any:
     return Bbox.from_extents(box.x0 - wider, box.y0, box.x1 + wider, box.y1).padded(CLEARANCE)
 
 
-def shortened(label: str) -> str:
+def shortened(label: str, limit: int = LABEL_LIMIT) -> str:
     """A label with a length that a picture has room for."""
     shown = harmless(label)
-    return shown if len(shown) <= LABEL_LIMIT else f"{shown[: LABEL_LIMIT - 1]}…"
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from captures.pipeline.report.facts import Facts, Sentence, Step
+from captures.pipeline.report.outcomes import style
 from captures.pipeline.report.words import harmless
 
 TEXTS: Final = {
@@ -34,6 +35,7 @@ Word = Callable[[str | None], int | None]
 def embedded(facts: Facts) -> str:
     """Each message a list of values in the order of `columns`; a text is its place in `words`, times are µs since 1970.
 
+    styles: how each outcome is shown. called: what people call queues.
     partial: whether there are more findings than those that messages have here.
 
     It may stand between script tags: no text in it can end them.
@@ -70,6 +72,10 @@ def embedded(facts: Facts) -> str:
         "texts": [*TEXTS],
         "words": [*words],
         "partial": partial,
+        "styles": {harmless(outcome): style(outcome) for outcome in facts.messages.outcomes},
+        "called": {
+            harmless(queue.name): harmless(queue.called) for queue in facts.queues.queues if queue.called
+        },
         "messages": messages,
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
@@ -18,10 +19,12 @@ from captures.pipeline.report.drawing import (
     enlarged,
     shortened,
 )
-from captures.pipeline.report.facts import Routes, SequenceHop, Sequences, Traffic
+from captures.pipeline.report.facts import Course, Routes, SequenceHop, Sequences, Traffic
+from captures.pipeline.report.overtime import nice_step_ns
+from captures.pipeline.report.ranking import slowest, worth_a_look
+from captures.pipeline.report.sparkline import spoken
 from captures.pipeline.report.spread import Spread
-from captures.pipeline.report.traffic import nice_step_ns
-from captures.pipeline.report.words import about, duration, when
+from captures.pipeline.report.words import about, duration, harmless, when
 
 SORTS: Final = {
     "messages": (BLUE, ""),
@@ -30,6 +33,8 @@ SORTS: Final = {
     "malformed": (RED, "xx"),
 }
 HOPS_SPREAD: Final = 8
+COURSES_DRAWN: Final = 4
+TITLE_LIMIT: Final = 64
 GAPS_NAMED: Final = 6
 LEAST_NS: Final = 1_000
 """What took less is drawn as this, since 0 has no place on a logarithmic axis."""
@@ -87,7 +92,7 @@ def _elapsed(seconds: float, _: object = None) -> str:
 def hops_figure(routes: Routes) -> Figure | None:
     """Of each hop, how long messages waited for it, and how long its receiver took to answer."""
     strips: list[tuple[str, str, Spread]] = []
-    for hop in routes.hops[:HOPS_SPREAD]:
+    for hop in slowest(worth_a_look(routes.hops, HOPS_SPREAD)):
         name = f"{shortened(hop.from_label)} → {shortened(hop.to_label)}"
         for what, spread in (("waited before it", hop.waited), ("until answered", hop.answered)):
             if spread.count:
@@ -178,6 +183,78 @@ def _log_time(axes: Any, spreads: list[Spread]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(round(value))))
     axes.xaxis.set_minor_formatter("")
     axes.grid(axis="x")
+
+
+def courses_figure(
+    name: str, title: str, courses: Sequence[tuple[str, Course]], waiting: str
+) -> Figure | None:
+    """How long the first of some things took, and how many waited, over time.
+
+    Args:
+        courses: each with its name, those most worth a look first.
+        waiting: what it means to wait.
+    """
+    shown = [(what, course) for what, course in courses if any(course.counts) or any(course.waiting)]
+    shown = shown[:COURSES_DRAWN]
+    if not shown:
+        return None
+    first_ns = shown[0][1].first_ns
+    step_s = shown[0][1].step_ns / 10**9
+    steps = len(shown[0][1].counts)
+
+    def draw(canvas: Any) -> None:
+        grid = canvas.subplots(len(shown), 1, sharex=True, squeeze=False)
+        for (axes,), (what, course) in zip(grid, shown, strict=True):
+            _draw_course(axes, course, step_s, waiting)
+            axes.set_title(shortened(what, TITLE_LIMIT), loc="left", fontsize=10, fontweight="bold")
+        grid[0][0].legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, borderaxespad=0)
+        last = grid[-1][0]
+        last.set_xlim(0, steps * step_s)
+        last.set_xlabel(
+            f"time since {when(first_ns)} UTC; grey: how many were {waiting} at the end of each step"
+        )
+        _clock(last, steps * step_s)
+
+    said = "; ".join(
+        f"{harmless(what)}: {', '.join(spoken(course, waiting)) or 'nothing to tell'}"
+        for what, course in shown
+    )
+    return Figure(name, title, f"{title}. {said}.", drawn(draw, 0.6 + 1.35 * len(shown)))
+
+
+def _draw_course(axes: Any, course: Course, step_s: float, waiting: str) -> None:
+    steps = range(len(course.counts))
+    behind = axes.twinx()
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    behind.fill_between(
+        [step * step_s for step in range(len(course.counts) + 1)],
+        [*course.waiting, course.waiting[-1]], step="post", color="#dddddd", linewidth=0,
+    )  # fmt: skip
+    behind.set_ylim(0, 1.15 * max([1, *course.waiting]))
+    behind.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+    behind.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    behind.set_ylabel("waiting")
+    for values, colour, label, width in (
+        (course.slow_ns, ORANGE, "95 %", 2.4),
+        (course.half_ns, BLUE, "half of them", 1.4),
+    ):
+        times = [(step + 0.5) * step_s for step in steps]
+        heights = [
+            max(ns, LEAST_NS) if count else float("nan")
+            for ns, count in zip(values, course.counts, strict=True)
+        ]
+        axes.plot(times, heights, color=colour, linewidth=width, marker="o", markersize=width, label=label)
+    used = [max(ns, LEAST_NS) for ns in (*course.half_ns, *course.slow_ns) if ns] or [LEAST_NS]
+    low: float = min(used)
+    high: float = max(used)
+    if high < 100 * low:
+        low, high = low / 10, high * 10
+    axes.set_yscale("log")
+    axes.set_ylim(low / 2, high * 3)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(round(value))))
+    axes.yaxis.set_minor_formatter("")
+    axes.grid(axis="y")
 
 
 def sequences_figure(sequences: Sequences, captured_to_ns: int) -> Figure | None:

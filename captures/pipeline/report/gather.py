@@ -7,7 +7,10 @@ from typing import Any, Final
 from captures.pipeline.report.facts import Captured, Facts, Story
 from captures.pipeline.report.judgments import EXAMPLES, LINKED, complete, judgments, look_up
 from captures.pipeline.report.messages import EMBEDDED_LIMIT, has_room, messages
+from captures.pipeline.report.overtime import steps_of
 from captures.pipeline.report.places import Places
+from captures.pipeline.report.quality import quality
+from captures.pipeline.report.queues import queues
 from captures.pipeline.report.routes import routes
 from captures.pipeline.report.scanning import rows
 from captures.pipeline.report.sequences import sequences
@@ -47,7 +50,8 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
     captured = _captured(tables)
     judged = judgments(tables, LINKED if has_room(tables, embedded_limit) else EXAMPLES)
     went = messages(tables, embedded_limit)
-    hops = routes(tables)
+    steps = steps_of(captured)
+    hops = routes(tables, steps)
 
     places = Places()
     look_up(judged, places)
@@ -58,8 +62,10 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
     return Facts(
         str(tables.folder),
         captured,
+        [*quality(tables).found.values()],
         traffic(tables, captured),
         hops,
+        queues(tables, steps, captured.last_ns or 0),
         went,
         sequences(tables, hops.labels),
         judged,

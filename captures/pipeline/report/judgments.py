@@ -1,4 +1,4 @@
-"""What is wrong: findings by their codes, arrivals by their verdict, sessions by how they ended, clocks."""
+"""What is wrong: findings by their codes, arrivals by their verdict, sessions by how they ended."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any, Final
 from captures.decode.findings import CODES
 from captures.pipeline.report.facts import Example, Found, Judgments, Place
 from captures.pipeline.report.places import Places
-from captures.pipeline.report.scanning import batches, grouped, rows
-from captures.pipeline.stages.clocks import CLOCKS
+from captures.pipeline.report.scanning import batches, grouped
 from captures.pipeline.tables import Tables
 
 EXAMPLES: Final = 10
@@ -19,7 +18,6 @@ LINKED: Final = 5_000
 """How many at most are told of with the messages that they are about, where all messages can be looked up."""
 OTHERS: Final = 4
 """How many of the packets that a finding rests on are shown beside it."""
-CLOCKS_SHOWN: Final = 64
 _FINDING: Final = (
     "severity",
     "code",
@@ -44,7 +42,6 @@ def judgments(tables: Tables, kept: int = EXAMPLES) -> Judgments:
         _found(tables, kept),
         _counts(tables, "duplicates", "verdict"),
         _counts(tables, "sessions", "state"),
-        [row for _, row in zip(range(CLOCKS_SHOWN), rows(tables, "clocks", CLOCKS.names), strict=False)],
     )
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import NamedTuple
 from urllib.parse import quote
 
 from captures.pipeline.report.drawing import Figure
-from captures.pipeline.report.messages import FAILED
-from captures.pipeline.report.words import escaped
-
-GOOD: Final = ("confirmed", "reached", "acknowledged")
-BAD: Final = FAILED
+from captures.pipeline.report.outcomes import style
+from captures.pipeline.report.words import escaped, harmless
 
 
 def link(message: str, label: str | None) -> str:
@@ -27,8 +24,7 @@ def link(message: str, label: str | None) -> str:
 
 def tag(outcome: str) -> str:
     """How a message ended."""
-    style = "good" if outcome in GOOD else "bad" if outcome in BAD else "open"
-    return f'<span class="tag {style}">{escaped(outcome)}</span>'
+    return f'<span class="tag {style(outcome)}">{escaped(outcome)}</span>'
 
 
 def picture(figure: Figure | None) -> Iterator[str]:
@@ -41,11 +37,40 @@ def picture(figure: Figure | None) -> Iterator[str]:
         )
 
 
-def table(heads: Sequence[str], rows: Iterable[Iterable[str]], caption: str = "") -> Iterator[str]:
-    """A table of cells that are HTML. By its head's first letter > a column is to the right, by ~ it is not broken."""
+class Line(NamedTuple):
+    """A row of a table, with what it is found by, and sorted by.
+
+    sought: texts by what they are: `queue`, `host`.
+    ranks: numbers by what they are: `slow`, `count`.
+    """
+
+    cells: Iterable[str]
+    sought: dict[str, Iterable[str]]
+    ranks: dict[str, int]
+
+    @property
+    def attributes(self) -> str:
+        """As HTML."""
+        texts = {name: "\n".join(map(harmless, found)) for name, found in self.sought.items()}
+        said = {**texts, **{name: str(number) for name, number in self.ranks.items()}}
+        return "".join(f' data-{name}="{html.escape(value)}"' for name, value in said.items())
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Iterable[str] | Line], caption: str = "", *, named: str = ""
+) -> Iterator[str]:
+    """A table of cells that are HTML. By its head's first letter > a column is to the right, by ~ it is not broken.
+
+    Args:
+        named: by which the script of the page finds it, to filter and to sort its rows; it is as high as it likes
+            up to a limit.
+    """
     marks = {">": ' class="right"', "~": ' class="nowrap"'}
     styles = [marks.get(head[0], ' class="text"') for head in heads]
-    yield '<div class="wide"><table>'
+    if named:
+        yield f'<div class="wide tall" tabindex="0" role="group" aria-label="{named}"><table id="{named}">'
+    else:
+        yield '<div class="wide"><table>'
     if caption:
         yield f"<caption>{caption}</caption>"
     columns = zip(styles, heads, strict=True)
@@ -55,9 +80,10 @@ def table(heads: Sequence[str], rows: Iterable[Iterable[str]], caption: str = ""
         + "</tr>"
     )
     for row in rows:
+        cells, attributes = (row.cells, row.attributes) if isinstance(row, Line) else (row, "")
         yield (
-            "<tr>"
-            + "".join(f"<td{style}>{cell}</td>" for style, cell in zip(styles, row, strict=True))
+            f"<tr{attributes}>"
+            + "".join(f"<td{style}>{cell}</td>" for style, cell in zip(styles, cells, strict=True))
             + "</tr>"
         )
     yield "</table></div>"

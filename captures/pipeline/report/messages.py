@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Messages
+from captures.pipeline.report.outcomes import BAD, GOOD, STUCK, is_one_of
 from captures.pipeline.report.scanning import Top, batches, integers
-from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.tables import Tables
 
@@ -23,8 +23,6 @@ ARRIVALS_EACH: Final = 20
 no other bound that is small."""
 KEPT: Final = 400
 """How many at most of each list of messages: of more, the page has those alone."""
-STUCK: Final = (str(Outcome.IN_FLIGHT), str(Outcome.NOT_KNOWN))
-FAILED: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
 HOPS_OF_ONE: Final = 64
 """How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
 _HISTORY: Final = tuple(
@@ -39,7 +37,7 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     found.every = has_room(tables, embedded_limit)
     outcomes: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
-    stuck, failed = Top(KEPT), Top(KEPT)
+    stuck, unknown, failed = Top(KEPT), Top(KEPT), Top(KEPT)
     slowest, latest, resent = Top(KEPT), Top(KEPT), Top(KEPT)
     for batch in batches(tables, "histories", _HISTORY):
         first_ns, _ = integers(batch.column("first_ns"))
@@ -54,8 +52,9 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
         confirmed_ns = acked_ns - first_ns
         found.arrived.add(latency_ns[arrived & (hops > 1)])
         found.confirmed.add(confirmed_ns[acked])
-        is_stuck, is_failed = _is_one_of(outcome, STUCK), _is_one_of(outcome, FAILED)
+        is_good, is_stuck, is_failed = (is_one_of(outcome, each) for each in (GOOD, STUCK, BAD))
         stuck.take(batch, -first_ns, is_stuck)
+        unknown.take(batch, -first_ns, ~(is_good | is_stuck | is_failed))
         failed.take(batch, -first_ns, is_failed)
         slowest.take(batch, latency_ns, arrived & (latency_ns > 0) & ~is_failed)
         latest.take(batch, confirmed_ns, acked & (confirmed_ns > 0) & ~is_failed)
@@ -64,10 +63,10 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
             found.embedded += batch.to_pylist()
     found.outcomes = _by_count(outcomes)
     found.deliveries = _by_count(deliveries)
-    found.stuck, found.failed = stuck.rows(), failed.rows()
+    found.stuck, found.unknown, found.failed = stuck.rows(), unknown.rows(), failed.rows()
     found.slowest, found.latest, found.resent = slowest.rows(), latest.rows(), resent.rows()
     if not found.every:
-        lists = (found.stuck, found.failed, found.slowest, found.latest, found.resent)
+        lists = (found.stuck, found.unknown, found.failed, found.slowest, found.latest, found.resent)
         found.embedded = list({row["message"]: row for each in lists for row in each}.values())
     found.embedded.sort(key=lambda row: (row["first_ns"], len(row["message"]), row["message"]))
     return found
@@ -127,10 +126,6 @@ def _has_part(batch: pa.RecordBatch, text: str) -> Any:
 def _counted(column: pa.Array) -> dict[str, int]:
     counts = column.value_counts()
     return {str(row["values"]): row["counts"] for row in counts.to_pylist()}
-
-
-def _is_one_of(column: pa.Array, texts: tuple[str, ...]) -> Any:
-    return pc.is_in(column, value_set=pa.array(texts, pa.string())).to_numpy(zero_copy_only=False)
 
 
 def _by_count(counter: Counter[str]) -> dict[str, int]:

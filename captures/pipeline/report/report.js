@@ -7,14 +7,18 @@
     const message = Object.fromEntries(data.columns.map((name, place) => [name, values[place]]));
     for (const name of data.texts) message[name] = word(message[name]);
     message.sought = `${message.label || ""}\n${message.id}`.toLowerCase();
+    message.called = data.called[message.queue] || "";
+    message.inQueue = `${message.queue || ""}\n${message.called}`.toLowerCase();
+    message.atHost = message.route.map(word).join("\n").toLowerCase();
     return message;
   });
   const byId = new Map(messages.map((message) => [message.id, message]));
   const SHOWN = 50;
   const FINDINGS_OPEN = 5;
-  const GOOD = new Set(["confirmed", "reached", "acknowledged"]);
-  const BAD = new Set(["expired", "refused"]);
   const box = document.getElementById("search");
+  const queue = document.getElementById("queue");
+  const host = document.getElementById("host");
+  const order = document.getElementById("order");
   const results = document.getElementById("results");
   const said = document.getElementById("said");
   const shown = document.getElementById("history");
@@ -25,8 +29,7 @@
     if (className) made.className = className;
     return made;
   };
-  const tag = (outcome) =>
-    element("span", outcome, `tag ${GOOD.has(outcome) ? "good" : BAD.has(outcome) ? "bad" : "open"}`);
+  const tag = (outcome) => element("span", outcome, `tag ${data.styles[outcome] || "open"}`);
   // Times are microseconds since 1970: whole numbers that JavaScript holds exactly.
   const when = (us) => {
     const ms = Math.floor(us / 1000);
@@ -83,7 +86,7 @@
     parts.push(wide);
     const list = element("dl");
     const facts = {
-      Identifier: message.id, Queue: message.queue, Delivery: message.delivery,
+      Identifier: message.id, Queue: message.called, "Format name": message.queue, Delivery: message.delivery,
       Sequence: message.sequence && `${message.sequence}, number ${message.number}`,
       Body: `${message.bytes} bytes`, Resends: message.resends,
       "Whole story": message.complete ? null : "no: more packets carried it than are looked at",
@@ -111,12 +114,16 @@
     }
   };
 
+  const typed = (input) => input.value.trim().toLowerCase();
+
   const find = () => {
-    const sought = box.value.trim().toLowerCase();
-    const found = sought ? messages.filter((message) => message.sought.includes(sought)) : [];
+    const sought = typed(box);
+    const [inQueue, atHost] = [typed(queue), typed(host)];
+    const found = !sought && !inQueue && !atHost ? [] : messages.filter((message) =>
+      message.sought.includes(sought) && message.inQueue.includes(inQueue) && message.atHost.includes(atHost));
     // Whoever types 17 means "order 17" rather than "order 170" or "order 117".
     const split = /[\s\\]+/;
-    const exact = new Set(found.filter((message) =>
+    const exact = new Set(!sought ? [] : found.filter((message) =>
       message.sought.split("\n").some((text) => text === sought || text.split(split).includes(sought))));
     found.sort((a, b) => exact.has(b) - exact.has(a));
     results.replaceChildren(...found.slice(0, SHOWN).map((message) => {
@@ -131,28 +138,74 @@
       item.append(button);
       return item;
     }));
-    said.textContent = !sought ? "" : found.length === 1 ? "1 message"
+    said.textContent = !sought && !inQueue && !atHost ? "" : found.length === 1 ? "1 message"
       : `${found.length.toLocaleString("en")} messages${found.length > SHOWN ? `, the first ${SHOWN} shown` : ""}`;
     const best = exact.size === 1 || found.length === 1 ? found[0] : byId.get(current());
     if (found.includes(best)) show(best);
     else shown.replaceChildren();
   };
 
+  // Rows of tables say what they are about; a row that does not say it stays.
+  const narrow = () => {
+    const wanted = { label: typed(box), queue: typed(queue), host: typed(host) };
+    for (const table of document.querySelectorAll("table")) {
+      const rows = [...table.querySelectorAll("tr[data-host]")];
+      let shown = 0;
+      for (const row of rows) {
+        row.hidden = Object.entries(wanted).some(([name, text]) =>
+          text && row.dataset[name] !== undefined && !row.dataset[name].toLowerCase().includes(text));
+        shown += !row.hidden;
+      }
+      if (rows.length) {
+        let note = table.parentElement.nextElementSibling;
+        if (!note || !note.classList.contains("narrowed")) {
+          note = element("p", null, "faint narrowed");
+          note.setAttribute("role", "status");
+          table.parentElement.after(note);
+        }
+        note.textContent = shown < rows.length ? `${shown} of ${rows.length} rows, as the filter above says` : "";
+      }
+    }
+  };
+  const sort = () => {
+    for (const name of ["queues-table", "hops-table"]) {
+      const table = document.getElementById(name);
+      if (!table) continue;
+      const rows = [...table.querySelectorAll("tr[data-slow]")];
+      const other = order.value === "slow" ? "count" : "slow";
+      rows.sort((a, b) => b.dataset[order.value] - a.dataset[order.value] || b.dataset[other] - a.dataset[other]);
+      rows[0]?.parentElement.append(...rows);
+      if (table.caption) {
+        table.caption.textContent = table.caption.textContent.replace(/^[^.]*\./,
+          order.value === "slow" ? "The slowest first." : "Those with most messages first.");
+      }
+    }
+  };
   const parameter = (name) => {
-    const [key, value] = location.hash.slice(1).split("=", 2);
-    if (key !== name || value === undefined) return null;
-    try { return decodeURIComponent(value); } catch { return null; }
+    for (const part of location.hash.slice(1).split("&")) {
+      const [key, value] = part.split("=", 2);
+      if (key === name && value !== undefined) {
+        try { return decodeURIComponent(value); } catch { return null; }
+      }
+    }
+    return null;
   };
   const current = () => parameter("message");
   const follow = () => {
-    const sought = parameter("search");
-    if (sought !== null) { box.value = sought; find(); return; }
+    const asked = { search: box, queue, host };
+    const given = Object.keys(asked).filter((name) => parameter(name) !== null);
+    for (const name of given) asked[name].value = parameter(name);
+    if (given.length) { find(); narrow(); return; }
     const message = byId.get(current());
     if (message) { show(message); shown.scrollIntoView({ block: "nearest" }); }
   };
 
-  box.addEventListener("input", find);
+  for (const input of [box, queue, host]) {
+    input.addEventListener("input", () => { find(); narrow(); });
+    input.disabled = false;
+  }
+  order.addEventListener("change", sort);
+  order.disabled = false;
   window.addEventListener("hashchange", follow);
-  box.disabled = false;
   follow();
 })();

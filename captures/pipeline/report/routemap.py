@@ -13,6 +13,7 @@ from matplotlib.transforms import Bbox
 
 from captures.pipeline.report.drawing import BLUE, WIDTH_IN, Figure, drawn, enlarged, shortened
 from captures.pipeline.report.facts import Hop, Routes
+from captures.pipeline.report.ranking import worth_a_look
 from captures.pipeline.report.routes import ranks
 from captures.pipeline.report.words import about, harmless, rate
 
@@ -35,15 +36,17 @@ Place = tuple[float, float]
 
 
 def drawn_hops(routes: Routes) -> list[Hop]:
-    """Those that the map has: most messages crossed them, and their ends are few."""
+    """Those that the map has: the slowest, and those that most messages crossed, as long as their ends are few."""
+    between = [hop for hop in routes.hops if hop.from_key != hop.to_key]
+    worth = worth_a_look(between, HOPS_DRAWN)
     ends: set[str] = set()
     found = []
-    for hop in [hop for hop in routes.hops if hop.from_key != hop.to_key][:HOPS_DRAWN]:
+    for hop in worth:
         both = ends | {hop.from_key, hop.to_key}
         if len(both) <= NODES_DRAWN:
             ends = both
             found.append(hop)
-    return found
+    return sorted(found, key=lambda hop: (-hop.messages, hop.first_ns, hop.from_key, hop.to_key))
 
 
 def map_figure(routes: Routes) -> Figure | None:

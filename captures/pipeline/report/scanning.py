@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -22,10 +22,52 @@ def batches(tables: Tables, table: str, columns: Sequence[str]) -> Iterator[pa.R
             yield from file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
 
 
+def near(
+    tables: Tables, table: str, columns: Sequence[str], wanted: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """The rows among which those are that have a wanted number; other groups of rows are passed over unread.
+
+    Args:
+        wanted: by the name of a column, which numbers are wanted there: an array, ascending. The statistics of a
+            group say what it may have.
+    """
+    if not any(len(numbers) for numbers in wanted.values()):
+        return
+    for path in tables.paths(table):
+        with pq.ParquetFile(path) as file:
+            known = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            groups = [number for number, group in enumerate(known) if _may_have(group, wanted)]
+            if groups:
+                yield from file.iter_batches(
+                    BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False
+                )
+
+
+def _may_have(group: Any, wanted: Mapping[str, Any]) -> bool:
+    for number in range(group.num_columns):
+        column = group.column(number)
+        numbers = wanted.get(column.path_in_schema)
+        if numbers is not None and len(numbers):
+            known = column.statistics
+            if known is None or not known.has_min_max:
+                return True
+            place = int(np.searchsorted(numbers, known.min))
+            if place < len(numbers) and numbers[place] <= known.max:
+                return True
+    return False
+
+
 def rows(tables: Tables, table: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The same, for small tables."""
     for batch in batches(tables, table, columns):
         yield from batch.to_pylist()
+
+
+def present(tables: Tables, table: str, columns: Sequence[str]) -> list[str]:
+    """Those of these columns that a table has: tables of an earlier day lack some."""
+    paths = tables.paths(table)
+    known = set(pq.read_schema(paths[0]).names) if paths else set()
+    return [name for name in columns if name in known]
 
 
 def integers(column: pa.Array) -> tuple[Any, Any]:

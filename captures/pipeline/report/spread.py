@@ -34,7 +34,7 @@ class Spread:
         self.least = min(self.least, least) if self.count else least
         self.most = max(self.most, most)
         self.count += len(values)
-        self._buckets += np.bincount(_bucket(values), minlength=BUCKETS)
+        self._buckets += np.bincount(bucket(values), minlength=BUCKETS)
 
     def quantile(self, share: float) -> int:
         """What this share of all is below, from 0 to 1; the middle of a bucket, within `least` and `most`."""
@@ -42,9 +42,8 @@ class Spread:
             return self.least
         if share >= 1:
             return self.most
-        bucket = int(np.searchsorted(np.cumsum(self._buckets), share * self.count))
-        middle = (_edge(bucket) + _edge(bucket + 1) - 1) // 2
-        return min(max(middle, self.least), self.most)
+        place = int(np.searchsorted(np.cumsum(self._buckets), share * self.count))
+        return min(max(middle(place), self.least), self.most)
 
     def bars(self) -> list[tuple[int, int, int]]:
         """Buckets from the first that is not empty to the last: from and to in ns, and how many."""
@@ -52,8 +51,8 @@ class Spread:
         if not len(used):
             return []
         return [
-            (_edge(bucket), _edge(bucket + 1), int(self._buckets[bucket]))
-            for bucket in range(int(used[0]), int(used[-1]) + 1)
+            (edge(place), edge(place + 1), int(self._buckets[place]))
+            for place in range(int(used[0]), int(used[-1]) + 1)
         ]
 
     def as_json(self) -> dict[str, int]:
@@ -67,16 +66,24 @@ class Spread:
         }
 
 
-def _bucket(values: Any) -> Any:
-    """0 to 15 are buckets of their own; above, each doubling has STEPS."""
+def bucket(values: Any) -> Any:
+    """In which buckets durations are, none of which may be below 0.
+
+    0 to 15 are buckets of their own; above, each doubling has STEPS.
+    """
     doublings = np.maximum(np.frexp(values.astype(np.float64))[1] - 4, 0)
     # A float may be rounded up to a power of two: then one more is shifted out, and it is the last bucket below.
     return doublings * STEPS + (values >> doublings)
 
 
-def _edge(bucket: int) -> int:
+def edge(place: int) -> int:
     """The least value of a bucket."""
-    if bucket < 2 * STEPS:
-        return bucket
-    doublings = bucket // STEPS - 1
-    return (bucket - doublings * STEPS) << doublings
+    if place < 2 * STEPS:
+        return place
+    doublings = place // STEPS - 1
+    return (place - doublings * STEPS) << doublings
+
+
+def middle(place: int) -> int:
+    """The middle of a bucket."""
+    return (edge(place) + edge(place + 1) - 1) // 2

@@ -44,6 +44,7 @@ class Evidence:
     arrivals: by message and receiver, as DUPLICATES has them; of those on its way alone, as of gaps.
     answers: by series and row, the number of the packet that first answered for it.
     gaps: by _GAP, as GAPS has them.
+    lossy: the series that lack something: what was not seen in them may have been there all the same.
     """
 
     histories: list[Row]
@@ -51,12 +52,17 @@ class Evidence:
     arrivals: dict[tuple[str, str], list[Row]] = field(default_factory=dict)
     answers: dict[tuple[str, int], int | None] = field(default_factory=dict)
     gaps: dict[tuple[str, ...], list[Row]] = field(default_factory=dict)
+    lossy: frozenset[str] = frozenset()
+
+    def is_lossy(self, row: Row) -> bool:
+        """Whether the captures lack something where a message was seen."""
+        return any(hop["series"] in self.lossy for hop in (row, *self.ways[row["message"]]))
 
 
 def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
     """Look for it, and ask for the packets that it leads to."""
     ways = ways_of(tables, [row["message"] for row in histories])
-    found = Evidence(histories, ways)
+    found = Evidence(histories, ways, lossy=lossy_series(tables))
     for row in histories:
         for hop in ways[row["message"]]:
             found.arrivals[row["message"], hop["to_key"]] = []
@@ -93,7 +99,11 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
     for row in found.histories:
         hops = found.ways[row["message"]]
         holder, gaps = _held(row, hops, found)
-        steps = [*_crossings(row, hops, found, places), *_holding(row, holder, gaps, places)]
+        is_lossy = found.is_lossy(row)
+        steps = [
+            *_crossings(row, hops, found, places),
+            *_holding(row, holder, gaps, places, is_lossy=is_lossy),
+        ]
         for text, acknowledgment in _acknowledgments(row):
             seen = places.acknowledgment(*acknowledgment)
             steps.append(Step(acknowledgment[-1], Sentence(text), _place(seen)))
@@ -101,7 +111,13 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
             text = "a FinalAck of a later message of its sequence said that this one came too"
             steps.append(Step(row["covered_ns"], Sentence(text)))
         steps.sort(key=lambda step: step.time_ns)
-        yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns), steps)
+        yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns, is_lossy=is_lossy), steps)
+
+
+def lossy_series(tables: Tables) -> frozenset[str]:
+    """The series that lack something, as the run that read them found."""
+    known = tables.manifest.state.get("series", {})
+    return frozenset(name for name, each in known.items() if each.get("is_lossy"))
 
 
 def _rows_of(
@@ -175,7 +191,12 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
 
 
 def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
-    """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6"""
+    """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6
+
+    An OrderAck says that all before the message has come, whether that was seen or not: what was not, held nothing up
+    in the end.
+    """
+    is_acked = row["order_acked_ns"] is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
     for hop in hops:
         if row["sequence"] and hop["first_ns"] == arrived_ns and hop["to_label"] == row["whereabouts"]:
@@ -185,17 +206,22 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
                 for gap in found.gaps.get(key, ())
                 if gap["last_number"] < number
                 and gap["opened_ns"] <= arrived_ns
-                and (gap["filled_ns"] is None or gap["filled_ns"] > arrived_ns)
+                and (not is_acked if gap["filled_ns"] is None else gap["filled_ns"] > arrived_ns)
             ]
             return hop["to_label"], gaps
     return "", []
 
 
-def _holding(row: Row, holder: str, gaps: list[Row], places: Places) -> Iterator[Step]:
-    if gaps:
-        text = f"{holder} had to hold it: {_numbers(gaps)} had not come"
+def _holding(row: Row, holder: str, gaps: list[Row], places: Places, *, is_lossy: bool) -> Iterator[Step]:
+    if not gaps:
+        return
+    numbers = _numbers(gaps)
+    if is_lossy:
+        text = f"{numbers} had not been seen to come: if they had not, {holder} had to hold it"
         yield Step(row["arrived_ns"], Sentence(text))
-    if gaps and all(gap["filled_ns"] is not None for gap in gaps):
+        return
+    yield Step(row["arrived_ns"], Sentence(f"{holder} had to hold it: {numbers} had not come"))
+    if all(gap["filled_ns"] is not None for gap in gaps):
         last = max(gaps, key=lambda gap: gap["filled_ns"])
         text = f"all before it had come, so that {holder} could let it go, after"
         place = _place(places.packet(last["series"], last["filled_by"]))
@@ -217,8 +243,10 @@ def _place(seen: Seen | None) -> Place | None:
     return None if seen is None else seen.place
 
 
-def _verdict(row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int) -> Sentence:
-    """What became of it."""
+def _verdict(
+    row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
+) -> Sentence:
+    """What became of it. Of captures that lack something it is said what was seen, and not what was not there."""
     where, took_ns = row["whereabouts"], row["latency_ns"] or None
     came = f"It came to its destination, {where}"
     after = came if took_ns is None else f"{came}, after"
@@ -234,12 +262,20 @@ def _verdict(row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_n
         case Outcome.CONFIRMED:
             return Sentence(after, took_ns, ", and its source was told so.")
         case Outcome.ACKNOWLEDGED:
-            return Sentence("Its destination said that it came. The captures do not show it come.")
+            return Sentence("Its destination said that it came.")
         case Outcome.REACHED if any(gap["filled_ns"] is None for gap in gaps):
-            return Sentence(f"{came}, which has to hold it: {_numbers(gaps)} never came.")
+            numbers = _numbers(gaps)
+            if is_lossy:
+                return Sentence(f"{came}. {numbers[:1].upper()}{numbers[1:]} were not seen to come.")
+            return Sentence(f"{came}, which has to hold it: {numbers} never came.")
         case Outcome.REACHED:
             return Sentence(after, took_ns, ". Nothing more was said of it in these captures.")
-    lost = ""
+    return _last_seen(row, hops, ended_ns)
+
+
+def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
+    """Where a message is that was not seen to end; or was last seen, where the captures cannot tell."""
+    where, lost = row["whereabouts"], ""
     if row["outcome"] == Outcome.NOT_KNOWN:
         lost = f" Whether it went on, the captures cannot say: {row['reason']}."
     if not hops:
@@ -247,9 +283,15 @@ def _verdict(row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_n
     last = hops[-1]
     if last["acknowledged_ns"] is not None:
         text = f"{where} answered for it, and has it: it did not send it on"
+        if lost:
+            text = f"{last['to_label']} answered for it, and was not seen to send it on"
         return Sentence(*_until(text, ended_ns - last["acknowledged_ns"], lost))
     times = f"{last['copies']:,} times" if last["copies"] > 1 else "once"
     text = f"{last['from_label']} sent it to {last['to_label']} {times}, and no answer came"
+    if lost:
+        text = (
+            f"{last['from_label']} was seen to send it to {last['to_label']} {times}, and no answer was seen"
+        )
     return Sentence(*_until(text, ended_ns - last["last_ns"], lost))
 
 

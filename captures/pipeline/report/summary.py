@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from captures.pipeline.report.facts import Facts, Story
+from captures.decode.views import quality
+from captures.pipeline.report.facts import Course, Facts, Story
+from captures.pipeline.report.overtime import slow_spell
+from captures.pipeline.report.ranking import slowest, worth_a_look
+from captures.pipeline.report.sparkline import slow_text
 from captures.pipeline.report.spread import Spread
 from captures.pipeline.report.words import (
     about,
@@ -21,7 +25,9 @@ from captures.pipeline.report.words import (
     when,
 )
 
-HOPS_LISTED: Final = 10
+POINTS_LISTED: Final = 8
+LISTED_EACH: Final = 10
+"""How many queues and hops: those that are slowest, and those with most messages."""
 LISTED: Final = 3
 BRIEFED: Final = 10
 """How many of each list programs get."""
@@ -34,27 +40,23 @@ def lines(facts: Facts) -> Iterator[str]:
     if captured.first_ns is not None and captured.last_ns is not None:
         yield f"from {when(captured.first_ns)} UTC, {duration(captured.last_ns - captured.first_ns)}"
     yield ""
+    yield from quality.lines(facts.points[:POINTS_LISTED])
+    if len(facts.points) > POINTS_LISTED:
+        yield f"and {counted(len(facts.points) - POINTS_LISTED, 'capture point')} more"
+    yield ""
     outcomes = ", ".join(f"{count:,} {harmless(outcome)}" for outcome, count in messages.outcomes.items())
     yield f"{counted(messages.count, 'message')}{': ' if outcomes else ''}{outcomes}"
     yield from _spread("to the destination", messages.arrived)
     yield from _spread("until the OrderAck", messages.confirmed)
-    if facts.routes.hops:
-        yield ""
-    for hop in facts.routes.hops[:HOPS_LISTED]:
-        speed = rate(hop.messages, hop.last_ns - hop.first_ns)
-        waited = f", waited {about(hop.waited.quantile(0.5))}" if hop.waited.count else ""
-        answered = f", answered in {about(hop.answered.quantile(0.5))}" if hop.answered.count else ""
-        name = f"{harmless(hop.from_label)} > {harmless(hop.to_label)}"
-        yield f"{name}: {counted(hop.messages, 'message')}{f', {speed}' if speed != '–' else ''}{waited}{answered}"
-    left_out = len(facts.routes.hops[HOPS_LISTED:])
-    if left_out:
-        yield f"and {counted(left_out, 'hop')} more"
+    yield from _queues(facts)
+    yield from _hops(facts)
     sequences = facts.sequences
     if sequences.gaps:
         yield ""
         yield f"{counted(sequences.count, 'sequence')}, {gaps_text(sequences)}"
     for title, rows in (
         ("not seen to end", messages.stuck),
+        ("not known, as the captures lack something", messages.unknown),
         ("refused or expired", messages.failed),
         ("longest to their destination", messages.slowest),
         ("longest until their OrderAck", messages.latest),
@@ -70,6 +72,62 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"{harmless(each.severity):<5} {harmless(each.code):<20} {each.count:>12,}  {each.meaning}"
     if not judged.found:
         yield "nothing was found to be wrong"
+
+
+def _queues(facts: Facts) -> Iterator[str]:
+    queues = facts.queues.queues
+    if queues:
+        yield ""
+        yield "queues, the slowest first:"
+    for queue in slowest(worth_a_look(queues, LISTED_EACH)):
+        took = "to it" if queue.arrived.count else "until the OrderAck"
+        parts = [counted(queue.messages, "message")]
+        if queue.took.count:
+            parts.append(
+                f"{took} 50% {about(queue.took.quantile(0.5))}, 95% {about(queue.took.quantile(0.95))}, most "
+                f"{duration(queue.took.most)}"
+            )
+        if queue.failed:
+            parts.append(f"{queue.failed:,} refused or expired")
+        if queue.unended:
+            parts.append(f"{queue.unended:,} not seen to end, for {duration(queue.oldest_ns)}")
+        parts += _since(queue.course)
+        yield f"  {harmless(queue.called or queue.name) or 'no queue'}: {', '.join(parts)}"
+    yield from _more(len(queues), "queue", facts.queues.left_out)
+
+
+def _hops(facts: Facts) -> Iterator[str]:
+    hops = facts.routes.hops
+    if hops:
+        yield ""
+        yield "hops, the slowest first:"
+    for hop in slowest(worth_a_look(hops, LISTED_EACH)):
+        parts = [counted(hop.messages, "message")]
+        speed = rate(hop.messages, hop.last_ns - hop.first_ns)
+        if speed != "–":
+            parts.append(speed)
+        if hop.waited.count:
+            parts.append(
+                f"waited 50% {about(hop.waited.quantile(0.5))}, 95% {about(hop.waited.quantile(0.95))}, most "
+                f"{duration(hop.waited.most)}"
+            )
+        if hop.answered.count:
+            parts.append(
+                f"answered in {about(hop.answered.quantile(0.5))}, at most {duration(hop.answered.most)}"
+            )
+        parts += _since(hop.course)
+        yield f"  {harmless(hop.from_label)} > {harmless(hop.to_label)}: {', '.join(parts)}"
+    yield from _more(len(hops), "hop", facts.routes.left_out)
+
+
+def _since(course: Course | None) -> Iterator[str]:
+    if course is not None and (text := slow_text(course)):
+        yield text
+
+
+def _more(count: int, what: str, left_out: int) -> Iterator[str]:
+    if count > LISTED_EACH or left_out:
+        yield f"  and {counted(max(count - LISTED_EACH, 0), what)} more{' at least' if left_out else ''}, less slow"
 
 
 def _spread(name: str, spread: Spread) -> Iterator[str]:
@@ -139,6 +197,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "first_ns": captured.first_ns,
             "last_ns": captured.last_ns,
         },
+        "points": [quality.as_json(point) for point in facts.points],
         "packets": facts.traffic.kinds if facts.traffic is not None else {},
         "messages": {
             "count": messages.count,
@@ -147,11 +206,27 @@ def as_json(facts: Facts) -> dict[str, Any]:
             "to_destination": messages.arrived.as_json(),
             "until_order_ack": messages.confirmed.as_json(),
             "stuck": [_brief(row) for row in messages.stuck[:BRIEFED]],
+            "unknown": [_brief(row) for row in messages.unknown[:BRIEFED]],
             "failed": [_brief(row) for row in messages.failed[:BRIEFED]],
             "slowest": [_brief(row) for row in messages.slowest[:BRIEFED]],
             "latest": [_brief(row) for row in messages.latest[:BRIEFED]],
             "resent": [_brief(row) for row in messages.resent[:BRIEFED]],
         },
+        "queues": [
+            {
+                "queue": queue.name,
+                "called": queue.called or None,
+                "messages": queue.messages,
+                "ended": queue.ended,
+                "failed": queue.failed,
+                "unended": queue.unended,
+                "oldest_ns": queue.oldest_ns,
+                "to_destination": queue.arrived.as_json(),
+                "until_order_ack": queue.confirmed.as_json(),
+                "course": _course(queue.course),
+            }
+            for queue in facts.queues.queues
+        ],
         "hops": [
             {
                 "from": hop.from_label,
@@ -162,6 +237,7 @@ def as_json(facts: Facts) -> dict[str, Any]:
                 "last_ns": hop.last_ns,
                 "waited": hop.waited.as_json(),
                 "answered": hop.answered.as_json(),
+                "course": _course(hop.course),
             }
             for hop in facts.routes.hops
         ],
@@ -176,6 +252,28 @@ def as_json(facts: Facts) -> dict[str, Any]:
         ],
         "sessions": facts.judgments.sessions,
         "arrivals": facts.judgments.verdicts,
+    }
+
+
+def _course(course: Course | None) -> dict[str, Any] | None:
+    """Over time: steps in which nothing began have no durations."""
+    if course is None:
+        return None
+    spell = slow_spell(course)
+
+    def known(values: list[int]) -> list[int | None]:
+        return [ns if count else None for ns, count in zip(values, course.counts, strict=True)]
+
+    return {
+        "first_ns": course.first_ns,
+        "step_ns": course.step_ns,
+        "counts": course.counts,
+        "p50_ns": known(course.half_ns),
+        "p95_ns": known(course.slow_ns),
+        "most_ns": known(course.most_ns),
+        "waiting": course.waiting,
+        "slow_from_ns": None if spell is None else spell.from_ns,
+        "slow_until_ns": None if spell is None else spell.until_ns,
     }
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from captures.decode.sight import MESSAGES, Kind
 from captures.pipeline.report.facts import Captured, Traffic
+from captures.pipeline.report.overtime import steps_of
 from captures.pipeline.report.scanning import batches, integers
 from captures.pipeline.tables import Tables
 
-STEPS: Final = 120
-"""How many there are at most."""
 SORTS: Final = {
     "messages": MESSAGES | {Kind.REPORT},
     "acknowledgments": {Kind.SESSION_ACK, Kind.ORDER_ACK, Kind.FINAL_ACK, Kind.ADMIN_ACK},
@@ -27,17 +26,15 @@ def traffic(tables: Tables, captured: Captured) -> Traffic | None:
     """Packets over time; None if there are none."""
     if captured.first_ns is None or captured.last_ns is None or not tables.manifest.rows("packets"):
         return None
-    step_ns = nice_step_ns((captured.last_ns - captured.first_ns) // STEPS + 1)
-    first_ns = captured.first_ns // step_ns * step_ns
-    steps = (captured.last_ns - first_ns) // step_ns + 1
+    steps = steps_of(captured)
     names = [*SORTS, MALFORMED]
     sort_of = {str(kind): place for place, kinds in enumerate(SORTS.values()) for kind in kinds}
-    counts = np.zeros((len(names), steps), dtype=np.int64)
-    sizes = np.zeros(steps, dtype=np.int64)
+    counts = np.zeros((len(names), steps.length), dtype=np.int64)
+    sizes = np.zeros(steps.length, dtype=np.int64)
     kinds: Counter[str] = Counter()
     for batch in batches(tables, "packets", _COLUMNS):
         times_ns, _ = integers(batch.column("time_ns"))
-        step = np.clip((times_ns - first_ns) // step_ns, 0, steps - 1)
+        step = steps.of(times_ns)
         encoded = batch.column("kind").dictionary_encode(null_encoding="encode")
         found = [kind or str(Kind.MALFORMED) for kind in encoded.dictionary.to_pylist()]
         indices = encoded.indices.to_numpy(zero_copy_only=False)
@@ -46,18 +43,9 @@ def traffic(tables: Tables, captured: Captured) -> Traffic | None:
         np.add.at(counts, (sorts, step), 1)
         np.add.at(sizes, step, integers(batch.column("size_bytes"))[0])
     return Traffic(
-        first_ns,
-        step_ns,
+        steps.first_ns,
+        steps.step_ns,
         {name: counts[place].tolist() for place, name in enumerate(names) if counts[place].any()},
         sizes.tolist(),
         dict(sorted(kinds.items(), key=lambda item: (-item[1], item[0]))),
     )
-
-
-def nice_step_ns(least_ns: int) -> int:
-    """The next step above that people can read: 1, 2 or 5 of a decimal unit; above a second those of clocks."""
-    second_ns = 10**9
-    clocks = [each * second_ns for each in (1, 2, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 21_600, 86_400)]
-    below = [each * 10**power for power in range(3, 9) for each in (1, 2, 5)]
-    found = next((each for each in [*below, *clocks] if each >= least_ns), None)
-    return found or -(-least_ns // clocks[-1]) * clocks[-1]

@@ -13,6 +13,7 @@ from captures.pipeline.report.facts import Sentence, Sequences
 
 __all__ = [
     "about",
+    "clock",
     "counted",
     "decode_command",
     "duration",
@@ -58,6 +59,14 @@ def about(nanoseconds: int) -> str:
 def when(time_ns: int | None) -> str:
     """Date and time, UTC, to the millisecond."""
     return "–" if time_ns is None else f"{_moment(time_ns):%Y-%m-%d %H:%M:%S}.{time_ns // 10**6 % 1000:03d}"
+
+
+def clock(time_ns: int, since_ns: int) -> str:
+    """The time of the day, UTC; with its date if that is another than that of the beginning."""
+    moment = _moment(time_ns)
+    date = "" if moment.date() == _moment(since_ns).date() else f"{moment:%Y-%m-%d} "
+    rest_ms = time_ns % 10**9 // 10**6
+    return f"{date}{moment:%H:%M:%S}" + (f".{rest_ms:03d}" if rest_ms else "")
 
 
 def _moment(time_ns: int) -> datetime:

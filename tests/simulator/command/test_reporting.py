@@ -25,7 +25,10 @@ def test_a_page_is_written_beside_the_tables_and_the_gist_is_printed(
     assert (tables / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
     said = capsys.readouterr().out
     assert "9 messages: 9 confirmed" in said
-    assert "127.0.0.2:1801 > 127.0.0.3:1801: 9 messages, 1.5/s, waited 20 ms, answered in 3 ms" in said
+    assert "gap-held.pcapng: 66 frames of its files, 2 connections; nothing is known to be lacking" in said
+    waited = "waited 50% 20 ms, 95% 5.6 s, most 5.81 s, answered in 3 ms, at most 3 ms"
+    assert f"127.0.0.2:1801 > 127.0.0.3:1801: 9 messages, 1.5/s, {waited}" in said
+    assert "74736564\\16: 9 messages, to it 50% 20 ms, 95% 5.6 s, most 5.81 s" in said
     assert f"{tables / 'report.html'}: open it in a browser" in said
     assert not list(tables.glob(".*"))
 

@@ -53,9 +53,11 @@ class Chromium:
         for domain in ("Page", "Runtime", "Log"):
             self._call(f"{domain}.enable")
 
-    def show(self, text: str, fragment: str = "", width: int = 1_000) -> None:
+    def show(self, text: str, fragment: str = "", width: int = 1_000, *, is_dark: bool = False) -> None:
         """Load a page, as if somebody had followed a link into it; returns when its script has run."""
         self._page.write_text(text, "utf-8")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         # What differs in the fragment alone would not be loaded again.
@@ -82,6 +84,18 @@ class Chromium:
     def type(self, text: str) -> None:
         """Keys pressed, wherever the focus is."""
         self._call("Input.insertText", text=text)
+
+    def press(self, key: str, code: int) -> None:
+        """One key, pressed and let go.
+
+        Args:
+            key, code: as a KeyboardEvent has them, `key` and `keyCode`.
+        """
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+            self._call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text
+            )
 
     def picture(self, height: int | None = None) -> bytes:
         """What is seen, as PNG: the whole page, or a part of its top."""

@@ -18,6 +18,7 @@ from captures.pipeline.stages.duplicates import DUPLICATES
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
+from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import Tables, write_part
 from tests.conformance import ROOT
 
@@ -25,6 +26,7 @@ SAMPLES: Final = ROOT / "captures" / "samples"
 SCHEMAS: Final = {
     "captures": CAPTURES,
     "packets": PACKETS,
+    "streams": STREAMS,
     "relations": RELATIONS,
     "findings": PLACED_FINDINGS,
     "clocks": CLOCKS,
@@ -66,10 +68,40 @@ def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> 
 def capture(**columns: Any) -> dict[str, Any]:
     """A row of captures."""
     counts = dict.fromkeys(
-        ("frames", "segment_frames", "ping_frames", "other_frames", "cut_frames", "size_bytes"), 0
+        (
+            "frames",
+            "segment_frames",
+            "ping_frames",
+            "other_frames",
+            "cut_frames",
+            "untimed_frames",
+            "size_bytes",
+        ),
+        0,
     )
     times = {"first_ns": BEGIN_NS, "last_ns": BEGIN_NS + 10**9}
     return {"series": "day.pcapng", "file": "day.pcapng", **counts, **times, **columns}
+
+
+def stream(connection: int, *, client: bool = True, **columns: Any) -> dict[str, Any]:
+    """A row of streams: one direction of a connection to MSMQ's port, of which nothing lacks."""
+    ends = [("10.0.0.1", 49152), ("10.0.0.2", 1801)]
+    (source, source_port), (destination, destination_port) = ends if client else ends[::-1]
+    counts = dict.fromkeys(("missing_bytes", "gap_count", "headless_bytes", "cut_bytes", "packet_count"), 0)
+    return {
+        "series": "day.pcapng",
+        "connection": connection,
+        "interface": 0,
+        "source_address": source,
+        "source_port": source_port,
+        "destination_address": destination,
+        "destination_port": destination_port,
+        "from_start": True,
+        "ending": "finished",
+        "data_bytes": 100,
+        **counts,
+        **columns,
+    }
 
 
 def history(number: int, **columns: Any) -> dict[str, Any]:

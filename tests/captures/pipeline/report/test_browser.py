@@ -80,13 +80,105 @@ def test_what_the_page_does_not_name_does_not_run(browser: Chromium, gap_held_pa
     assert any("Content Security Policy" in said for said in browser.complaints)
 
 
-@pytest.mark.parametrize("width", [400, 1_000])
+CONTRAST = """
+(() => {
+  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = parse(getComputedStyle(node).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = new Set();
+  for (const node of document.querySelectorAll("h1, h2, h3, p, td, th, a, b, dt, dd, code, li, label, span, caption")) {
+    if (!node.textContent.trim()) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(node).color)), luminance(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.add(`${node.localName}.${node.className}: ${ratio.toFixed(1)}`);
+  }
+  return [...poor];
+})()
+"""
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_every_text_can_be_read_by_day_and_by_night(
+    browser: Chromium, gap_held_page: str, *, is_dark: bool
+) -> None:
+    browser.show(gap_held_page, "search=lost", is_dark=is_dark)
+    assert browser.evaluate(CONTRAST) == []
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(21, 24, 27)" if is_dark else "rgb(255, 255, 255)"
+    )
+
+
+def rows_of(browser: Chromium, table: str) -> list[str]:
+    """The first cells of the rows of a table that are shown."""
+    found = f"[...document.querySelectorAll('{table} tr[data-host]')].filter((row) => !row.hidden)"
+    return [str(text) for text in browser.evaluate(f"{found}.map((row) => row.cells[0].innerText)")]
+
+
+def test_queue_host_and_label_narrow_messages_queues_and_hops(browser: Chromium, tmp_path: Path) -> None:
+    messages = [
+        history(number, queue=f"PRIVATE=C\\{number % 2}", label=f"order {number}") for number in range(7)
+    ]
+    messages[3] |= {"route": ["a", "x"], "outcome": "reached"}
+    messages[5] |= {"latency_ns": 10**10}
+    hops = [each for row in messages for each in hops_of(row)] + [
+        hop(messages[3]["message"], 3, "ax", BEGIN_NS)
+    ]
+    browser.show(
+        page(gather(made_up(tmp_path / "out", {"histories": messages, "hops": hops}))), "queue=C%5C1"
+    )
+    assert browser.text("#said") == "3 messages"
+    assert rows_of(browser, "#queues-table") == ["PRIVATE=C\\1"]
+    assert rows_of(browser, "#hops-table") == ["b", "a", "a"]
+    browser.evaluate("document.getElementById('host').focus()")
+    browser.type("X")
+    assert browser.text("#said") == "1 message"
+    assert browser.text("#history").startswith("order 3 \\3 reached")
+    assert rows_of(browser, "#hops-table") == ["a"]
+    assert "1 of 3 rows, as the filter above says" in browser.text("#routes")
+    browser.show(page(gather(made_up(tmp_path / "again", {"histories": messages, "hops": hops}))))
+    assert rows_of(browser, "#queues-table") == ["PRIVATE=C\\1", "PRIVATE=C\\0"]
+    browser.evaluate(
+        "order = document.getElementById('order'); order.value = 'count'; order.dispatchEvent(new Event('change'))"
+    )
+    assert rows_of(browser, "#queues-table") == ["PRIVATE=C\\0", "PRIVATE=C\\1"]
+    assert rows_of(browser, "#hops-table") == ["b", "a", "a"]
+    assert "Those with most messages first." in browser.text("#hops-table caption")
+    assert browser.complaints == []
+
+
+def test_all_of_it_can_be_reached_with_the_keyboard_alone(browser: Chromium, gap_held_page: str) -> None:
+    browser.show(gap_held_page)
+    browser.evaluate("document.getElementById('search').focus()")
+    browser.type("lost once")
+    reached = []
+    for _ in range(20):
+        browser.press("Tab", 9)
+        reached.append(
+            browser.evaluate("document.activeElement.id || document.activeElement.className || 'button'")
+        )
+        assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        if browser.evaluate("document.activeElement.dataset.id !== undefined"):
+            break
+    assert reached[:3] == ["queue", "host", "order"]
+    browser.press("Enter", 13)
+    browser.evaluate("new Promise((done) => setTimeout(done))")
+    assert browser.text("#history").startswith("lost once \\3")
+
+
+@pytest.mark.parametrize("width", [360, 1_000])
 def test_all_pictures_are_shown_and_the_page_is_no_wider_than_its_window(
     browser: Chromium, gap_held_page: str, width: int
 ) -> None:
     browser.show(gap_held_page, width=width)
     sizes = browser.evaluate("[...document.images].map((image) => [image.complete, image.naturalWidth > 0])")
-    assert sizes == [[True, True]] * 5
+    assert sizes == [[True, True]] * 7
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.picture().startswith(b"\x89PNG")
 

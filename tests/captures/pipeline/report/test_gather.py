@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.judgments import EXAMPLES
 from captures.pipeline.report.messages import ARRIVALS_EACH, named
+from captures.pipeline.report.overtime import STEPS, nice_step_ns
+from captures.pipeline.report.page import page
+from captures.pipeline.report.ranking import slowest
 from captures.pipeline.report.routes import ranks
-from captures.pipeline.report.traffic import STEPS, nice_step_ns
+from captures.pipeline.report.summary import lines
 from captures.pipeline.tables import Tables, TablesError
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 
@@ -105,19 +109,26 @@ def test_few_messages_with_very_many_arrivals_are_not_all_in_the_page_either(tmp
     assert not gather(made_up(tmp_path / "many", many), embedded_limit=3).messages.every
 
 
-def test_more_hops_than_anybody_has_are_counted_together(
+def test_of_more_hops_than_anybody_has_the_slowest_and_those_with_most_messages_have_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.report.routes.HOPS_LIMIT", 3)
-    ends = ["ab", "bc", "cd", "de", "ab", "de", "ef"]
+    monkeypatch.setattr("captures.pipeline.report.routes.HOPS_LIMIT", 2)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    ends = [*map("".join, pairwise(letters)), "ab", "ab", "yz", "yz"]
     hops = [hop(f"m{number}", 1, each, BEGIN_NS) for number, each in enumerate(ends)]
-    routes = gather(made_up(tmp_path / "out", {"hops": hops}, part_rows=2)).routes
-    assert [(each.from_label + each.to_label, each.messages) for each in routes.hops] == [
-        ("ab", 2),
-        ("bc", 1),
-        ("cd", 1),
-    ]
-    assert routes.left_out == 3
+    for row in hops[:9]:
+        row |= {"waited_ns": 5, "acknowledged_ns": BEGIN_NS + 5}
+    hops[11] |= {"waited_ns": 10**12}
+    hops[17] |= {"acknowledged_ns": BEGIN_NS + 10**11}
+    tables = made_up(tmp_path / "out", {"captures": [capture()], "hops": hops}, part_rows=2)
+    facts = gather(tables)
+    shown = {each.from_label + each.to_label: each.messages for each in facts.routes.hops}
+    assert shown == {"ab": 3, "yz": 3, "lm": 1, "rs": 1}
+    assert facts.routes.left_out == len(ends) - sum(shown.values())
+    assert [each.from_label for each in slowest(facts.routes.hops)[:2]] == ["l", "r"]
+    for text in (page(facts), "\n".join(lines(facts))):
+        assert "l" in text
+        assert "16.7 min" in text
 
 
 def test_queue_managers_are_ranked_from_where_most_messages_come(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.captures.pipeline.report.tables import (
     hops_of,
     made_up,
     sample,
+    stream,
 )
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;$\\frac{a$\0\x1b[31m\u202e"
@@ -109,7 +110,7 @@ def test_links_within_the_page_lead_somewhere(gap_held_page: str) -> None:
 def test_pictures_say_what_they_show_in_words_and_have_dark_text(gap_held_page: str) -> None:
     reader = read(gap_held_page)
     found = pictures(reader)
-    assert len(found) == 5
+    assert len(found) == 7
     alts = " ".join(alt for alt, _ in found)
     assert "127.0.0.1 to 127.0.0.2:1801, 9 messages" in alts
     assert "3–5 for 5.51 s" in alts
@@ -158,7 +159,11 @@ def hostile_rows() -> dict[str, Rows]:
             finding | {"row_id": 1, "number": 1, "others": [1], "file": HOSTILE, "frame": 1},
             finding | {"number": 0, "severity": HOSTILE},
         ],
-        "clocks": [{"series": HOSTILE, "interface": 0, "offset_ns": -5, "packets": 1}],
+        "streams": [stream(1, series=HOSTILE, missing_bytes=1), stream(2, series="other")],
+        "clocks": [
+            {"series": HOSTILE, "interface": 0, "offset_ns": -5, "packets": 1}
+            | {"reference_series": HOSTILE, "reference_interface": 7}
+        ],
         "sequences": [place | crossed | {"queue": HOSTILE}],
         "sequence_hops": [place | crossed | counts],
         "gaps": [place | gap],

@@ -238,3 +238,53 @@ def test_steps_are_by_the_reference_clock_whatever_clock_saw_them(tmp_path: Path
     times = {step.place: step.time_ns for step in story.steps}
     assert times[Place("day.pcapng", 3)] == row["arrived_ns"] + 7
     assert times[Place("day.pcapng", 4)] == row["order_acked_ns"]
+
+
+def lossy(tables: Tables) -> Tables:
+    """The same tables, as if the captures had lacked something."""
+    with tables.run() as run:
+        run.commit(added=[], state={"series": {"day.pcapng": {"is_lossy": True}}})
+    return tables
+
+
+def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_was_not_there(
+    tmp_path: Path,
+) -> None:
+    there, between = stuck(1, whereabouts="b"), stuck(2, whereabouts="b > c")
+    for row in (there, between):
+        row |= {"outcome": "not known", "reason": "frames are missing"}
+    held, told_so = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key"), history(8)
+    told_so |= {"source_manager": "a-key"}
+    gap: dict[str, Any] = {
+        "series": "day.pcapng",
+        "source_manager": "a-key",
+        "sequence": "1:1",
+        "from_key": "b-key",
+        "to_key": "c-key",
+    }
+    gap |= {"opened_by": 1, "opened_ns": BEGIN_NS, "first_number": 3, "last_number": 5}
+    hops = [
+        hop(there["message"], 1, "ab", BEGIN_NS, acknowledged_ns=BEGIN_NS + 2 * SECOND),
+        hop(between["message"], 2, "bc", BEGIN_NS, last_ns=BEGIN_NS + 6 * SECOND, copies=3),
+        *hops_of(held),
+        *hops_of(told_so),
+    ]
+    rows: dict[str, Rows] = {
+        "captures": [capture(last_ns=BEGIN_NS + 9 * SECOND)],
+        "histories": [there, between, held, told_so],
+        "hops": hops,
+        "gaps": [gap],
+    }
+    stories = gather(lossy(made_up(tmp_path / "out", rows))).messages.stories
+    assert [sentence(story.verdict) for story in stories.values()] == [
+        "b answered for it, and was not seen to send it on in the 7 s until the captures end. "
+        "Whether it went on, the captures cannot say: frames are missing.",
+        "b was seen to send it to c 3 times, and no answer was seen in the 3 s until the captures end. "
+        "Whether it went on, the captures cannot say: frames are missing.",
+        "It came to its destination, c, after 5 ms, and its source was told so.",
+        "It came to its destination, c. Of its sequence, 3–5 were not seen to come.",
+    ]
+    assert "of its sequence, 3–5 had not been seen to come: if they had not, c had to hold it" in told(
+        stories[held["message"]]
+    )
+    assert not [said for said in told(stories[told_so["message"]]) if "hold" in said]

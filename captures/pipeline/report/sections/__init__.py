@@ -1,0 +1,1 @@
+"""The sections of the page, each as lines of HTML."""

@@ -1,0 +1,93 @@
+"""Messages that are stuck, that failed, that were slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from captures.pipeline.report.facts import Facts
+from captures.pipeline.report.markup import Line, link, table, tag
+from captures.pipeline.report.outcomes import BAD, STUCK, total, unknown
+from captures.pipeline.report.words import duration, escaped, when
+
+ENDED_BADLY: Final = 10
+"""How many messages that are stuck are listed, and how many that were refused or expired."""
+WORST: Final = 5
+"""How many of each other list."""
+
+
+def worst(facts: Facts) -> Iterator[str]:
+    messages = facts.messages
+    yield '<section id="worst"><h2>Stuck, failed and slow messages</h2>'
+    if not messages.count:
+        yield "<p>The captures have no message of an application.</p>"
+    outcomes = messages.outcomes
+    lists = (
+        (
+            "Not seen to end",
+            messages.stuck[:ENDED_BADLY],
+            total(outcomes, STUCK),
+            "Those first seen longest ago come first.",
+            "whereabouts",
+        ),
+        (
+            "Not known",
+            messages.unknown[:ENDED_BADLY],
+            unknown(outcomes),
+            "The captures lack something, so they cannot tell how these ended. The earliest come first.",
+            "whereabouts",
+        ),
+        (
+            "Refused or expired",
+            messages.failed[:ENDED_BADLY],
+            total(outcomes, BAD),
+            "The earliest come first.",
+            "whereabouts",
+        ),
+        ("Longest to their destination", messages.slowest[:WORST], 0, "", "route"),
+        ("Longest until their OrderAck", messages.latest[:WORST], 0, "", "route"),
+        ("Sent again most often", messages.resent[:WORST], 0, "", "route"),
+    )
+    for title, rows, count, caption, last in lists:
+        if not rows:
+            continue
+        heads = (
+            "message",
+            "~first seen, UTC",
+            ">to destination",
+            ">until OrderAck",
+            ">resends",
+            "~end",
+            last,
+        )
+        of_all = "" if count <= len(rows) else f", {len(rows)} of {count:,}"
+        yield f"<h3>{title}{of_all}</h3>"
+        yield from table(heads, (_line(row, last) for row in rows), caption)
+    if messages.count and not any(rows for _, rows, *_ in lists):
+        yield "<p>None: every message came where it should at once.</p>"
+    yield "</section>"
+
+
+def _line(row: dict[str, Any], last: str) -> Line:
+    sought = {
+        "queue": [row["queue"] or ""],
+        "host": row["route"] or (),
+        "label": [row["label"] or "", row["message"]],
+    }
+    return Line(_worst_row(row, last), sought, {})
+
+
+def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
+    acked_ns = row["order_acked_ns"]
+    yield link(row["message"], row["label"])
+    yield when(row["first_ns"])
+    yield duration(row["latency_ns"] if row["hops"] > 1 else None)
+    yield duration(None if acked_ns is None else acked_ns - row["first_ns"])
+    yield f"{row['resends']:,}"
+    yield tag(row["outcome"])
+    yield escaped(row["whereabouts"] if last == "whereabouts" else _route(row["route"]))
+
+
+def _route(labels: Sequence[str]) -> str:
+    """From where to where, and over how many hops."""
+    return f"{labels[0]} → {labels[-1]}" + (f", {len(labels) - 1} hops" if len(labels) > 2 else "")

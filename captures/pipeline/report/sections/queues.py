@@ -1,0 +1,94 @@
+"""The queues that messages go to: which are slow, since when, and how many messages wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from captures.pipeline.report.facts import Course, Facts, Queue
+from captures.pipeline.report.figures import courses_figure
+from captures.pipeline.report.markup import Line, picture, table
+from captures.pipeline.report.overtime import SLOW, SLOW_NS
+from captures.pipeline.report.ranking import slowest
+from captures.pipeline.report.sparkline import slow_text, sparkline, waiting_text
+from captures.pipeline.report.spread import Spread
+from captures.pipeline.report.words import about, counted, duration, escaped
+
+UNENDED: Final = "not seen to end"
+
+
+def queues(facts: Facts) -> Iterator[str]:
+    """All of them, the slowest first, and how it went over time."""
+    found = facts.queues
+    yield '<section id="queues"><h2>Queues</h2>'
+    if not found.queues:
+        yield "<p>No message of an application went to a queue.</p></section>"
+        return
+    yield from picture(
+        courses_figure("queues", "Latency and backlog over time, by queue", *_charted(found.queues))
+    )
+    heads = ("queue", ">messages", ">not ended", ">failed", "took", ">50 %", ">95 %", ">most", "over time")
+    yield f"<p>{SINCE}</p>"
+    yield from table(heads, map(_row, slowest(found.queues)), "The slowest first.", named="queues-table")
+    if found.left_out:
+        yield (
+            f"<p>And {counted(found.left_out, 'message')} to other queues, none of which has the slowest or the most "
+            "messages.</p>"
+        )
+    yield "</section>"
+
+
+SINCE: Final = (
+    f"Slow is a time in which half of the messages took more than {SLOW} times as long as a quarter of all did, and "
+    f"more than {duration(SLOW_NS)}. Lines: what half of the messages took, and 95 %, on a logarithmic scale. Below "
+    "them, how many waited."
+)
+
+
+def _charted(rows: list[Queue]) -> tuple[list[tuple[str, Course]], str]:
+    shown = [
+        (queue.called or queue.name, queue.course) for queue in slowest(rows) if queue.course is not None
+    ]
+    return shown, UNENDED
+
+
+def _row(queue: Queue) -> Line:
+    return Line(
+        _cells(queue),
+        {"queue": (queue.name, queue.called), "host": queue.hosts},
+        {"slow": queue.slow_ns, "count": queue.messages},
+    )
+
+
+def _cells(queue: Queue) -> Iterator[str]:
+    name = queue.called or queue.name
+    title = f' title="{escaped(queue.name)}"' if name != queue.name else ""
+    yield f"<span{title}>{escaped(name) or 'no queue'}</span>"
+    yield f"{queue.messages:,}"
+    oldest = f'<br><span class="faint">for {duration(queue.oldest_ns)}</span>' if queue.unended else ""
+    yield f"{queue.unended:,}{oldest}"
+    yield f"{queue.failed:,}"
+    yield (
+        "to its destination"
+        if queue.arrived.count
+        else "until its OrderAck"
+        if queue.confirmed.count
+        else "–"
+    )
+    yield from quantiles(queue.took)
+    yield over_time(queue.course, UNENDED)
+
+
+def quantiles(spread: Spread) -> Iterator[str]:
+    """What half of all took at most, 95 %, and the slowest."""
+    for share in (0.5, 0.95):
+        yield about(spread.quantile(share)) if spread.count else "–"
+    yield duration(spread.most) if spread.count else "–"
+
+
+def over_time(course: Course | None, waiting: str) -> str:
+    """How it went, drawn; and since when it is slow or something waits, in words."""
+    if course is None:
+        return "–"
+    said = [text for text in (slow_text(course), waiting_text(course, waiting)) if text]
+    return sparkline(course, waiting) + "<br>".join(map(escaped, said))

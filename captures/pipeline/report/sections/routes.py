@@ -1,0 +1,82 @@
+"""Who sends to whom, and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from captures.pipeline.report.facts import Course, Facts, Hop
+from captures.pipeline.report.figures import courses_figure, hops_figure, latency_figure
+from captures.pipeline.report.markup import Line, picture, table
+from captures.pipeline.report.ranking import slowest
+from captures.pipeline.report.routemap import drawn_hops, map_figure
+from captures.pipeline.report.sections.queues import SINCE, over_time, quantiles
+from captures.pipeline.report.words import counted, escaped, rate
+
+
+def routes(facts: Facts) -> Iterator[str]:
+    routes = facts.routes
+    yield '<section id="routes"><h2>Route map</h2>'
+    if not routes.hops:
+        yield "<p>No message crossed a hop.</p></section>"
+        return
+    yield "<p>An arrow is a hop. Times are medians; thicker arrows carried more messages.</p>"
+    yield from picture(map_figure(routes))
+    count, in_all = len(drawn_hops(routes)), len(routes.hops)
+    if count < in_all:
+        yield f"<p>The map has {count:,} of {in_all:,} hops: the slowest, and those that most messages crossed.</p>"
+    heads = (
+        "from", "to", ">messages", ">a second", ">copies each",
+        ">waited: 50 %", ">95 %", ">most", ">answered: 50 %", ">95 %", ">most", "over time",
+    )  # fmt: skip
+    yield from picture(
+        courses_figure("hop-courses", "Latency and backlog over time, by hop", *_charted(routes.hops))
+    )
+    yield f"<p>{SINCE}</p>"
+    caption = "The slowest first. Waited: in the queue manager they left. Answered: by the one they came to."
+    yield from table(heads, map(_row, slowest(routes.hops)), caption, named="hops-table")
+    if routes.left_out:
+        yield (
+            f"<p>And {counted(routes.left_out, 'crossing')} of other hops, none of which has the slowest or the most "
+            "messages.</p>"
+        )
+    yield "</section>"
+
+
+def _charted(hops: list[Hop]) -> tuple[list[tuple[str, Course]], str]:
+    return [
+        (f"{hop.from_label} → {hop.to_label}", hop.course) for hop in slowest(hops) if hop.course is not None
+    ], "waiting"
+
+
+def _row(hop: Hop) -> Line:
+    ends = (hop.from_label, hop.to_label)
+    return Line(_cells(hop), {"host": ends}, {"slow": hop.slow_ns, "count": hop.messages})
+
+
+def _cells(hop: Hop) -> Iterator[str]:
+    yield escaped(hop.from_label)
+    yield escaped(hop.to_label)
+    yield f"{hop.messages:,}"
+    yield rate(hop.messages, hop.last_ns - hop.first_ns)
+    yield f"{hop.copies / hop.messages:.2f}"
+    yield from quantiles(hop.waited)
+    yield from quantiles(hop.answered)
+    yield over_time(hop.course, "waiting" if hop.waited.count else "not seen to be answered")
+
+
+def latency(facts: Facts) -> Iterator[str]:
+    messages = facts.messages
+    yield '<section id="latency"><h2>Latency</h2>'
+    shown = [latency_figure(messages.arrived, messages.confirmed), hops_figure(facts.routes)]
+    for each in shown:
+        if each is not None:
+            yield f"<h3>{each.title}</h3>"
+        yield from picture(each)
+    if not any(shown):
+        yield "<p>Nothing was seen at two places, and nothing was answered.</p>"
+    elif not messages.arrived.count:
+        yield (
+            "<p>Each message was seen on one hop alone, so how long it took to its destination cannot be told from "
+            "these captures.</p>"
+        )
+    yield "</section>"
