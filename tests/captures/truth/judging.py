@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
@@ -82,47 +83,55 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
     frames = [frame for file in files for frame in file]
     coverage = Coverage(truth.whole, frames)
     followed = _chosen(truth, said)
+    told = decoded(frames if len(files) == 1 else [])
+    claims = Claims(truth, coverage, told)
+    for finding in told.findings:
+        _claim(score, f"{finding.severity} {finding.code}", finding.text, claims.of_finding(finding))
+    for name, history in told.follow(followed).items():
+        for sentence, holds in claims.of_history(name, history):
+            _claim(score, "--follow", sentence, holds)
+    for name in followed:
+        for sentence, holds in claims.of_story(name, said.stories.get(name, [])):
+            _claim(score, "story", sentence, holds)
     if len(files) == 1:
-        told = decoded(frames)
-        claims = Claims(truth, coverage, told)
-        ours = Counter((str(each.severity), each.code, each.text) for each in told.findings)
-        theirs: Counter[tuple[str, str, str]] = Counter()
-        for (severity, code, _, text), count in said.findings.items():
-            theirs[severity, code, text] += count
-        for finding in told.findings:
-            _claim(score, f"{finding.severity} {finding.code}", finding.text, claims.of_finding(finding))
-        for name, history in told.follow(followed).items():
-            for sentence, holds in claims.of_history(name, history):
-                _claim(score, "--follow", sentence, holds)
-        for name in followed:
-            for sentence, holds in claims.of_story(name, said.stories.get(name, [])):
-                _claim(score, "story", sentence, holds)
-        if ours != theirs:
-            score.apart = 1
-            example = next(iter((ours - theirs) or (theirs - ours)))
-            score.complaints[f"decode and analyse: {' '.join(example[:2])}"] += 1
-        if runs and (again := tabled(folder.with_name(folder.name + "-runs"), files, runs=3, stories=False)):
-            apart = [name for name, outcome in said.outcomes.items() if again.outcomes.get(name) != outcome]
-            score.apart |= bool(apart)
-            score.complaints["run by run: another outcome"] += len(apart)
+        _agree(score, Counter((str(each.severity), each.code, each.text) for each in told.findings), said)
     else:
-        known = Counter(
-            (code, text) for severity, code, _, text in truth.tabled.findings if severity == "fault"
-        )
-        for (severity, code, _, text), count in said.findings.items():
-            if severity == "fault" and not known[code, text]:
-                _claim(score, f"fault {code}", text, Verdict.FALSE, count)
+        _accused_in_tables(score, truth, said)
+    if runs and len(files) == 1:
+        again = tabled(folder.with_name(f"{folder.name}-runs"), files, runs=3, stories=False)
+        apart = [name for name, outcome in said.outcomes.items() if again.outcomes.get(name) != outcome]
+        if apart:
+            score.apart = 1
+            score.complaints["run by run: another outcome"] += len(apart)
     score.accused = int(score.false_faults > 0)
     _outcomes(score, truth, coverage, said)
     return score
 
 
+def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> None:
+    """Decode and analyse have to find the same."""
+    theirs: Counter[tuple[str, str, str]] = Counter()
+    for (severity, code, _, text), count in said.findings.items():
+        theirs[severity, code, text] += count
+    if ours != theirs:
+        score.apart = 1
+        example = next(iter((ours - theirs) or (theirs - ours)))
+        score.complaints[f"decode and analyse: {' '.join(example[:2])}"] += 1
+
+
+def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
+    """Of several files packets have other numbers: faults are told by their codes."""
+    known = {code for severity, code, _, _ in truth.tabled.findings if severity == "fault"}
+    for (severity, code, _, text), count in said.findings.items():
+        if severity == "fault" and code not in known:
+            _claim(score, f"fault {code}", text, Verdict.FALSE, count)
+
+
 def _chosen(truth: Truth, said: Tabled) -> list[str]:
     """Messages to follow: first those that are told otherwise than in the whole capture."""
     whole = truth.tabled.outcomes
-    names = sorted(
-        truth.messages, key=lambda name: (said.outcomes.get(name) == whole.get(name), hash(name) % 97, name)
-    )
+    by_chance = {name: crc32(name.encode()) for name in truth.messages}
+    names = sorted(by_chance, key=lambda name: (said.outcomes.get(name) == whole.get(name), by_chance[name]))
     return names[:FOLLOWED]
 
 
