@@ -56,7 +56,8 @@ import h11
 import trio
 from structlog.typing import FilteringBoundLogger
 
-READ_BYTES: Final = 65_536
+from simulator.edges.tcpstream import READ_BYTES, TcpStream
+
 CHUNKED_READ_BYTES: Final = 4_096
 """Of a body in chunks: at each of them we look at what was read and is not used yet."""
 BARE_LF: Final = re.compile(rb"(?<!\r)\n")
@@ -215,40 +216,33 @@ class Server:
                 await conversation.run()
             finally:
                 self._conversations.remove(conversation)
-                await trio.aclose_forcefully(stream)
+                conversation.close()
             return
         self.turned_away += 1
         self._in_the_doorway += 1
         try:
             if self._in_the_doorway <= DOORWAY:
-                await _Conversation(self, stream).turn_away()
+                conversation = _Conversation(self, stream)
+                try:
+                    await conversation.turn_away()
+                finally:
+                    conversation.close()
         finally:
             self._in_the_doorway -= 1
             await trio.aclose_forcefully(stream)
 
 
-class _Parting(trio.abc.Stream):
+class _Parting(TcpStream):
     """A connection that is closed at our end first; for a moment what still comes is read.
 
     Whoever has accepted it closes the rest.
     """
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self._stream.receive_some(max_bytes)
-
     async def aclose(self) -> None:
+        """Say that nothing more comes, and wait for a moment for the other end."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError), trio.move_on_after(LINGER_S):
-            await self._stream.send_eof()
-            while await self._stream.receive_some(READ_BYTES):
+            await self.send_eof()
+            while await self.receive_some(READ_BYTES):
                 pass
 
 
@@ -260,10 +254,11 @@ class _Conversation:
         """Waits for a request; it may be cancelled at any time."""
         self._server = server
         self._limits = server.limits
-        self._stream: trio.abc.Stream = _Parting(stream)
+        self._socket = _Parting(stream)
+        self._stream: trio.abc.Stream = self._socket
         if server.tls is not None:
             # The handshake comes with the first bytes of a request, or with an answer, and has its time.
-            self._stream = trio.SSLStream(self._stream, server.tls, server_side=True, https_compatible=True)
+            self._stream = trio.SSLStream(self._socket, server.tls, server_side=True, https_compatible=True)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=server.limits.head_bytes)
         self._body_deadline = 0.0
         self._is_chunked = False
@@ -282,6 +277,10 @@ class _Conversation:
             pass
         except Exception as error:
             self._failed(error)
+
+    def close(self) -> None:
+        """Close what is left of it."""
+        self._socket.close()
 
     async def turn_away(self) -> None:
         """There is no room."""
@@ -327,9 +326,16 @@ class _Conversation:
         size_bytes = 0
         self.idle = trio.CancelScope(deadline=trio.current_time() + self._limits.head_s)
         with self.idle:
+            if self._http.trailing_data[0]:
+                await (
+                    trio.lowlevel.checkpoint()
+                )  # Others come first: so many requests may have come together.
             while True:
-                _check_lines(self._http.trailing_data[0])
-                event = self._http.next_event()
+                event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] = h11.NEED_DATA
+                came, is_all = self._http.trailing_data
+                if came or is_all:
+                    _check_lines(came)
+                    event = self._http.next_event()
                 if isinstance(event, h11.Request):
                     _check_framing(event)
                     self._is_chunked, self._last = _is_chunked(event), b"\n"
@@ -414,6 +420,10 @@ class _Conversation:
         if head is None or head.method != b"HEAD":
             data += self._http.send(h11.Data(data=answer.body)) or b""
         data += self._http.send(h11.EndOfMessage()) or b""
+        if self._stream is self._socket:
+            data = data[self._socket.send_at_once(data) :]
+            if not data:
+                return
         with trio.move_on_after(self._limits.answer_s) as patience:
             await self._stream.send_all(data)
         if patience.cancelled_caught:

@@ -34,14 +34,15 @@ class TcpStream(trio.abc.HalfCloseableStream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of it; a turn of others passes only if the kernel does not take it."""
-        sent = self._send(data)
+        sent = self.send_at_once(data)
         if sent < len(data):
             with memoryview(data) as rest:
                 while sent < len(rest):
                     await trio.lowlevel.wait_writable(self._socket)
-                    sent += self._send(rest[sent:])
+                    sent += self.send_at_once(rest[sent:])
 
-    def _send(self, data: bytes | bytearray | memoryview) -> int:
+    def send_at_once(self, data: bytes | bytearray | memoryview) -> int:
+        """How many bytes the kernel takes now."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
