@@ -19,6 +19,7 @@ from captures.net.direction import STREAM_COUNTS, Arrival, Stream
 from captures.net.ip import Datagram, IpReader
 from captures.net.links import ip_start, is_known
 from captures.net.streams import Reassembler
+from captures.net.taps import Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.points import PointCounter
@@ -44,7 +45,7 @@ class SeenPacket:
         file_offset: of the record of the frame that began it, in the unpacked file.
         time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is that of its first.
         connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
-        interface: where it was seen.
+        interface: where it was seen; of a TAP that has an interface for each direction, the first of the two.
         position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
             count.
         data: the whole packet, its SessionHeader included. Of bytes that begin no packet, up to the first 16.
@@ -242,6 +243,8 @@ class PacketReader:
     the head of a packet. A gap in the middle of a packet costs that packet alone; one that swallows a head costs what
     comes until a segment begins with one again. Nothing searches for `LIOR` inside segments.
 
+    Two interfaces that have a direction each of their connections, as a TAP gives them, are read as one.
+
     A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
 
     Attributes:
@@ -259,7 +262,7 @@ class PacketReader:
     def __iter__(self) -> Iterator[SeenPacket]:
         damage: CaptureError | OSError | None = None
         try:
-            for frame in self._frames:
+            for frame in self._looked_at():
                 for packet in self._take(frame):
                     yield self._counted(packet)
         except (CaptureError, OSError) as error:
@@ -270,6 +273,20 @@ class PacketReader:
         self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
         if damage is not None:
             raise damage
+
+    def _looked_at(self) -> Iterator[Frame]:
+        """All frames, once it is known whether interfaces are halves of a TAP."""
+        frames, taps = iter(self._frames), Taps()
+        damage: CaptureError | OSError | None = None
+        try:
+            taps.look(frames)
+        except (CaptureError, OSError) as error:
+            damage = error
+        self._reassembler = Reassembler(halves=taps.halves)
+        yield from taps.looked_at
+        if damage is not None:
+            raise damage
+        yield from frames
 
     def _counted(self, packet: SeenPacket) -> SeenPacket:
         self.totals.packets += packet.framed

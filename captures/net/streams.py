@@ -7,7 +7,7 @@ capture of any size, and keeps a bounded part of it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from captures.files.frame import Frame, Interface
@@ -41,9 +41,13 @@ class Reassembler:
 
     Args:
         connection_limit: how many connections are followed at a time.
+        halves: interfaces of TAPs that are read as others, as captures.net.taps has it.
     """
 
-    def __init__(self, connection_limit: int = CONNECTION_LIMIT) -> None:
+    def __init__(
+        self, connection_limit: int = CONNECTION_LIMIT, halves: Mapping[int, Interface] | None = None
+    ) -> None:
+        self._halves = halves or {}
         self.connection_count = 0
         self.given_up_count = 0
         self._limit = connection_limit
@@ -52,6 +56,8 @@ class Reassembler:
 
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """What one segment lets be read, and the streams that it ends."""
+        if frame.interface.number in self._halves:
+            frame = frame._replace(interface=self._halves[frame.interface.number])
         arrivals: list[Arrival] = []
         ends = ends_of(segment.source, segment.destination)
         connection = self._connections.get(ends)
@@ -63,7 +69,7 @@ class Reassembler:
                 self.given_up_count += 1
                 _, oldest = self._connections.popitem(last=False)
                 arrivals += oldest.settle()
-            connection = Connection(self.connection_count, segment, self._held)
+            connection = Connection(self.connection_count, segment, self._held, apart=bool(self._halves))
             self._connections[ends] = connection
             self.connection_count += 1
         self._connections.move_to_end(ends)
@@ -91,10 +97,17 @@ class Connection:
             the connection; else the port does.
         held: what all connections that are read together hold.
         assumed: whether it had a past that is not known, as captures.net.sender has it.
+        apart: whether its two directions may have been caught by two interfaces.
     """
 
     def __init__(
-        self, number: int, first: Segment, held: Held | None = None, *, assumed: bool = False
+        self,
+        number: int,
+        first: Segment,
+        held: Held | None = None,
+        *,
+        assumed: bool = False,
+        apart: bool = False,
     ) -> None:
         answers = first.flags & SYN and first.flags & ACK
         serves = not first.flags & SYN and first.source.port == MSMQ_PORT != first.destination.port
@@ -103,6 +116,7 @@ class Connection:
         self.ends = ends[::-1] if answers or serves else ends
         self._held = held or Held()
         self._assumed = assumed
+        self._apart = apart
         self._views: dict[int, View] = {}
 
     def is_over_for(self, interface: int, segment: Segment) -> bool:
@@ -123,7 +137,7 @@ class Connection:
                 Sender(Stream(self.number, *ends, interface), self._held, assumed=self._assumed)
                 for ends in (self.ends, self.ends[::-1])
             )
-            self._views[number] = View(one, other)
+            self._views[number] = View(one, other, apart=self._apart)
         return self._views[number]
 
     def known_view(self, interface: int) -> View | None:

@@ -134,7 +134,7 @@ class _Slice(NamedTuple):
     is_open: bool
 
 
-def read_flows(segments: Segments, data: Data, first_number: int) -> Flows:
+def read_flows(segments: Segments, data: Data, first_number: int, apart: bool = False) -> Flows:
     """The packets of a range.
 
     Args:
@@ -142,7 +142,7 @@ def read_flows(segments: Segments, data: Data, first_number: int) -> Flows:
         first_number: the number of the range's first frame. Of several files that are one capture, frames are
             numbered through.
     """
-    part = RangeSegments(segments, data, first_number)
+    part = RangeSegments(segments, data, first_number, apart)
     pairs = Pairs(segments)
     smooth = Smooth(pairs)
     parts = [from_segments(segments, data, first_number, smooth.payload_rows)]
@@ -154,7 +154,8 @@ def read_flows(segments: Segments, data: Data, first_number: int) -> Flows:
         reads: list[ConnectionRead] = []
         summaries.append(PairSummary(*outline, reads))
         if smooth.is_smooth[pair]:
-            reads.append(ConnectionRead(Connection(outline[1].number, outline[1].segment, assumed=True)))
+            connection = Connection(outline[1].number, outline[1].segment, assumed=True, apart=apart)
+            reads.append(ConnectionRead(connection))
             by_pair[pair] = reads[0]
             continue
         for epoch in reassemble(part, pairs.rows_of(pair), None, assumed=True):

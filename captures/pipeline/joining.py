@@ -207,7 +207,10 @@ class _Joiner:
             place = self._series.place(number)
             source = self._stack.enter_context(mapped(place.reading.file))
             found = segments(place.reading, source.data, waiting_before(self._series.folder, number))
-            self._again[number] = RangeSegments(found, source.data, place.first_number)
+            found.join_halves(place.halves)
+            self._again[number] = RangeSegments(
+                found, source.data, place.first_number, apart=bool(place.halves)
+            )
         return self._again[number]
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from captures.files.frame import CaptureError
+from captures.files.frame import CaptureError, Interface
 from captures.packets import Totals
 from captures.pipeline.files import mapped
 from captures.pipeline.flows import Flows, PairSummary, read_flows
@@ -32,11 +32,13 @@ class Place:
 
     number: counted from 0 over the series.
     frames_before: in the files of the series that come before this one.
+    halves: interfaces of TAPs that are read as others, as captures.net.taps has it.
     """
 
     number: int
     reading: Reading
     frames_before: int
+    halves: dict[int, Interface] = field(default_factory=dict)
 
     @property
     def first_number(self) -> int:
@@ -105,7 +107,8 @@ def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
     given_up_before = ip.given_up_count
     found = segments(place.reading, data, ip)
     ip.save(folder.fragments(place.number))
-    flows = read_flows(found, data, place.first_number)
+    found.join_halves(place.halves)
+    flows = read_flows(found, data, place.first_number, apart=bool(place.halves))
     packets = flows.packets
     rows = packet_rows(packets, texts=folder.texts)
     if found.pings:

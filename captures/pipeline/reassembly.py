@@ -31,11 +31,14 @@ class RangeSegments(NamedTuple):
     """The segments of a range, the file that their payloads stand in, and the number of the range's first frame.
 
     Of several files that are one capture, frames are numbered through.
+
+    apart: whether interfaces that are read as one may have had a direction each of their connections.
     """
 
     segments: Segments
     data: Data
     first_number: int
+    apart: bool = False
 
 
 class Epoch:
@@ -86,7 +89,7 @@ def reassemble(
         connection: what is known of it before these segments.
         assumed: if that is nothing, whether there may have been something, as captures.net.sender has it.
     """
-    segments, data, first_number = part
+    segments, data, first_number, apart = part
     epochs = [] if connection is None else [Epoch(connection)]
     ends, interfaces = segments.ends, segments.interfaces
     columns = (
@@ -120,7 +123,8 @@ def reassemble(
         if not epochs or epochs[-1].connection.is_over_for(place, segment):
             if epochs:
                 epochs[-1].settle(number)
-            epochs.append(Epoch(Connection(number, segment, assumed=assumed and not epochs)))
+            connection = Connection(number, segment, assumed=assumed and not epochs, apart=apart)
+            epochs.append(Epoch(connection))
         frame = Frame(time_ns, b"", interface=interfaces[place], number=number, offset=offset)
         epochs[-1].add_arrivals(epochs[-1].connection.feed(frame, segment), number, 0)
         at += 1
@@ -157,7 +161,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
 
 def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
     """Take segments that follow one another, if they follow what has come, and need no more; nothing waits."""
-    segments, data, first_number = part
+    segments, data, first_number, _ = part
     interface, source = segments.interface[rows], segments.source[rows]
     sides: list[_Side] = []
     for number in np.unique(interface).tolist():

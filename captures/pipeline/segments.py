@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -91,6 +91,12 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    def join_halves(self, halves: Mapping[int, Interface]) -> None:
+        """Take interfaces of TAPs for others, as captures.net.taps has it."""
+        for number, other in halves.items():
+            self.interface[self.interface == number] = other.number
+            self.interfaces[other.number] = other
 
     def payload(self, data: Data, row: int) -> bytes:
         """The payload of one segment."""

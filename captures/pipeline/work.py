@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -16,7 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from captures.files.frame import CaptureError
+from captures.files.frame import CaptureError, Interface
+from captures.files.pcap import read_capture
+from captures.net.taps import Taps
 from captures.packets import Totals
 from captures.pipeline.files import RANGE_BYTES, CaptureFile
 from captures.pipeline.folders import SeriesFolder
@@ -93,13 +96,25 @@ class Work:
         """It is known where the frames are."""
         places: list[Place] = []
         frames = self.growth.frames
+        halves = self._halves()
         for file in self.files:
             self._frames_before.append(frames)
             for reading in readings(scans[file.path]):
                 number = self.growth.range_count + len(places)
-                places.append(Place(number, reading, self._frames_before[-1]))
+                places.append(Place(number, reading, self._frames_before[-1], halves))
                 frames += reading.frame_count
         self.places = tuple(places)
+
+    def _halves(self) -> dict[int, Interface]:
+        """The interfaces of TAPs, by the first frames of the series."""
+        if self.growth.places:
+            return self.growth.places[0].halves
+        taps = Taps()
+        if self.files:
+            # What is wrong with the file is told where it is read.
+            with suppress(CaptureError, OSError):
+                taps.look(read_capture(self.files[0].path))
+        return taps.halves
 
     @property
     def reads(self) -> list[RangeRead]:

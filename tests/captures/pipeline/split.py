@@ -15,6 +15,7 @@ from captures.framing import StreamCount, fault_of
 from captures.net.direction import STREAM_COUNTS
 from captures.net.ip import IpReader
 from captures.net.streams import Ends
+from captures.net.taps import Taps
 from captures.net.tcp import Endpoint, Segment
 from captures.packets import PacketReader, SeenPacket, Totals
 from captures.pipeline.cutting import Packets
@@ -39,12 +40,16 @@ def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int]
     Args:
         odd: the numbers of frames whose payload does not lie in one piece in the file.
     """
-    reader = IpReader()
+    reader, taps = IpReader(), Taps()
+    taps.look(iter(frames))
     edges = sorted({0, len(frames), *cuts})
     scattered = frozenset(odd)
-    return [
+    parts = [
         _range(frames[start:end], start + 1, reader, scattered) for start, end in itertools.pairwise(edges)
     ]
+    for part in parts:
+        part.segments.join_halves(taps.halves)
+    return [part._replace(apart=bool(taps.halves)) for part in parts]
 
 
 def _range(

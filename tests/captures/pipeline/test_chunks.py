@@ -50,7 +50,7 @@ def test_payloads_are_gathered_in_any_order(payloads: list[bytes], data: st.Data
     frames = [
         Frame(10 * number, b"", number=number, offset=7 * number) for number in range(5, 5 + len(payloads))
     ]
-    segments, file, first_number = segments_of(
+    segments, file, first_number, _ = segments_of(
         [
             (frame, Segment(CLIENT, SERVER, 0, 0, ACK, 0, b"", payload))
             for frame, payload in zip(frames, payloads, strict=True)
@@ -68,7 +68,7 @@ def test_payloads_are_gathered_in_any_order(payloads: list[bytes], data: st.Data
 
 
 def test_a_mapped_file_serves_as_well(tmp_path: Path) -> None:
-    segments, file, first_number = segments_of(
+    segments, file, first_number, _ = segments_of(
         [(Frame(0, b"", number=1), Segment(CLIENT, SERVER, 0, 0, ACK, 0, b"", b"mapped"))], 1
     )
     path = tmp_path / "capture"

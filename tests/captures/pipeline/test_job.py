@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+import struct
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,8 +19,9 @@ from captures import spoil
 from captures.decode import Analyst, row_of
 from captures.decode.analyst import sights
 from captures.decode.row import KEYS
-from captures.files.frame import CaptureError, Frame
+from captures.files.frame import CaptureError, Frame, Interface
 from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
 from captures.framing import StreamCount
 from captures.packets import PacketReader, Totals
 from captures.pipeline.job import analyse
@@ -100,6 +102,29 @@ def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int,
     assert_same(tables, reader, wanted)
     (series,) = result.series
     assert series.totals == reader.totals
+
+
+@pytest.mark.parametrize("range_bytes", [4_000, 64 << 20])
+def test_halves_of_a_tap_are_read_as_one(range_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "tap.pcapng"
+    places = [Interface(number, name=name) for number, name in enumerate(("east", "west"))]
+    sample = SAMPLES / "three-hop.pcapng"
+    halves = []
+    for frame in read_capture(sample):
+        # What those say who were called comes later, by its interface's clock.
+        served = int(frame.data[34:36] == struct.pack("!H", 1801))
+        halves.append(frame._replace(interface=places[served], time_ns=frame.time_ns + served * 10**9))
+    with path.open("wb") as file, PcapngWriter(file) as writer:
+        for frame in sorted(halves, key=lambda frame: frame.time_ns):
+            writer.write(frame)
+    reader, whole = PacketReader(read_capture(path)), PacketReader(read_capture(sample))
+    wanted = expected(reader)
+    assert Counter(row["kind"] for row in wanted[0]) == Counter(row["kind"] for row in expected(whole)[0])
+    assert not any(row["ahead"] for row in wanted[0])
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
+    assert_same(tables, reader, wanted)
+    assert set(tables.read("histories")["outcome"].to_pylist()) == {"confirmed"}
 
 
 def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Path) -> None:

@@ -147,7 +147,17 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
             resent.remove(original)
             copy = original._replace(acknowledgment_number=segment.acknowledgment_number)
             frames.append(Frame(time_ns, encode_frame(copy, 0), interface=PLACES[0]))
+    if not both and draw(st.integers(0, 5)) == 0:
+        frames = tapped(frames, draw(st.integers(-6, 6)))
     return numbered(frames)
+
+
+def tapped(frames: list[Frame], late: int) -> list[Frame]:
+    """Each direction has an interface of its own, and what servers say is seen this many frames late, or early."""
+    served = [_segment(frame.data).source.host == SERVER.host for frame in frames]
+    frames = [frame._replace(interface=PLACES[it]) for frame, it in zip(frames, served, strict=True)]
+    order = sorted(range(len(frames)), key=lambda number: number + late * served[number])
+    return [frames[number] for number in order]
 
 
 def some_worlds() -> st.SearchStrategy[list[Frame]]:

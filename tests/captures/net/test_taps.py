@@ -1,0 +1,93 @@
+"""A direction on each of two interfaces: one connection, in causal order, however far their clocks are apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from captures.files.frame import CaptureError, Frame, Interface
+from captures.net import taps
+from captures.net.conversation import Side, TcpConversation
+from captures.net.taps import Taps
+from captures.net.tcp import Endpoint
+from captures.packets import PacketReader
+from mqproto.wire import connection_parameters, encode_packet
+from tests.captures.frames import decode_frame
+
+CLIENT = Endpoint("127.0.0.1", 40_001)
+SERVER = Endpoint("127.0.0.2", 1801)
+EAST, WEST = Interface(0, name="east"), Interface(1, name="west")
+PACKET = encode_packet(
+    connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
+)
+
+
+def talked(count: int) -> list[bytes]:
+    """Two sides that answer each other."""
+    talk = TcpConversation(CLIENT, SERVER)
+    sides = [Side.CLIENT, Side.SERVER] * count
+    return [*talk.open(), *(frame for side in sides for frame in talk.send(side, PACKET))]
+
+
+def halves(frames: list[bytes], late_ns: int = 0) -> list[Frame]:
+    """What a TAP gives, in the order of its two clocks."""
+    told = []
+    for number, frame in enumerate(frames, 1):
+        segment = decode_frame(frame)
+        assert segment is not None
+        served = segment.source == SERVER
+        told.append(Frame(number * 1_000 + served * late_ns, frame, interface=WEST if served else EAST))
+    return [
+        frame._replace(number=number)
+        for number, frame in enumerate(sorted(told, key=lambda frame: frame.time_ns), 1)
+    ]
+
+
+def looked_at(frames: list[Frame]) -> dict[int, Interface]:
+    found = Taps()
+    found.look(iter(frames))
+    return found.halves
+
+
+@pytest.mark.parametrize("late_ns", [0, 40_000, -40_000, 10**9, -(10**9)])
+def test_both_halves_are_one_connection_in_causal_order_whatever_their_clocks_say(late_ns: int) -> None:
+    frames = talked(100)
+    packets = list(PacketReader(halves(frames, late_ns)))
+    assert [(packet.interface, packet.connection, packet.ahead) for packet in packets] == [
+        (EAST, 0, False)
+    ] * 200
+    assert [packet.source for packet in packets] == [CLIENT, SERVER] * 100
+
+
+def test_what_was_caught_whole_at_two_places_is_no_tap() -> None:
+    frames = talked(3)[3:]
+    both = [Frame(0, frame, interface=place) for frame in frames for place in (EAST, WEST)]
+    assert looked_at(both) == {}
+    # At the beginning it may look so: each place has caught something else.
+    assert looked_at([both[0], both[3], *both]) == {}
+
+
+def test_one_interface_is_none_and_soon_known_to_be_none() -> None:
+    found = Taps()
+    found.look(iter([Frame(0, frame) for frame in talked(9)]))
+    assert (found.halves, len(found.looked_at)) == ({}, 2)
+
+
+def test_one_direction_alone_is_looked_at_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taps, "FRAME_LIMIT", 5)
+    found = Taps()
+    one_sided = [frame for frame in halves(talked(9)) if frame.interface == EAST]
+    found.look(iter(one_sided))
+    assert (found.halves, found.looked_at) == ({}, one_sided[:5])
+    assert len(list(PacketReader(one_sided))) == 9
+
+
+def test_damage_at_the_beginning_is_told_behind_what_came_before_it() -> None:
+    def damaged() -> object:
+        yield from halves(talked(1))
+        raise CaptureError("tap.pcap", 700, "the file ends")
+
+    reader = PacketReader(damaged())  # type: ignore[arg-type]
+    packets = iter(reader)
+    assert [next(packets).source, next(packets).source] == [CLIENT, SERVER]
+    with pytest.raises(CaptureError, match="byte 700"):
+        next(packets)
