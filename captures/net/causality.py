@@ -55,6 +55,7 @@ class View:
 
     def __init__(self, one: Sender, other: Sender, *, apart: bool = False) -> None:
         self.senders = (one, other)
+        one.stream.opposite, other.stream.opposite = other.stream, one.stream
         self._apart = apart
         self._count = 0
 

@@ -79,6 +79,7 @@ class Stream:
     conflict_count: those of them that had another byte somewhere. What was read first stands.
     early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
     keep_alive_count: repetitions of the last byte that ask whether anybody is there; its value means nothing.
+    opposite: what the other side sent; None of a stream by itself.
     """
 
     connection: int
@@ -94,6 +95,7 @@ class Stream:
     conflict_count: int = 0
     early_count: int = 0
     keep_alive_count: int = 0
+    opposite: Stream | None = field(default=None, repr=False)
 
     def add(self, later: Stream) -> None:
         """Count what was read of it later on as well."""
