@@ -103,6 +103,11 @@ class Framing:
         return self._buffer is not None and not self._buffer.pending_bytes and not self._rest_bytes
 
     @property
+    def untold(self) -> bool:
+        """Whether bytes were missing or skipped, and no packet behind them has told of it."""
+        return self.missing_bytes > 0 or self.skipped_bytes > 0
+
+    @property
     def lost(self) -> bool:
         """Whether the next packet begins with the next chunk that begins with a head, whatever comes before."""
         return self._buffer is None and not self._rest_bytes

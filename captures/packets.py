@@ -320,11 +320,18 @@ class PacketReader:
             if framing is None:
                 framing = self._framings[stream] = Framing(stream, stream.from_start)
             if chunk is not None:
-                packets += [_seen(stream, framed) for framed in framing.take(chunk)]
+                packets += [
+                    _seen(stream, framed, ahead=self._is_untold(stream)) for framed in framing.take(chunk)
+                ]
             else:
                 del self._framings[stream]
                 self._count(framing.end())
         return packets
+
+    def _is_untold(self, stream: Stream) -> bool:
+        """Whether the capture lacks bytes of the other side, and no packet has told so yet."""
+        opposite = None if stream.opposite is None else self._framings.get(stream.opposite)
+        return opposite is not None and opposite.untold
 
     def _count(self, seen: StreamCount) -> None:
         totals = self.totals
@@ -334,7 +341,7 @@ class PacketReader:
         self.points.stream(seen)
 
 
-def _seen(stream: Stream, framed: Framed) -> SeenPacket:
+def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:
     return SeenPacket(
         framed.data,
         source=stream.source,
@@ -349,7 +356,7 @@ def _seen(stream: Stream, framed: Framed) -> SeenPacket:
         position=framed.began.position,
         missing_bytes=framed.missing_bytes,
         skipped_bytes=framed.skipped_bytes,
-        ahead=framed.ended.ahead,
+        ahead=ahead or framed.ended.ahead,
         fault=framed.fault,
     )
 

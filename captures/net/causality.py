@@ -55,6 +55,7 @@ class View:
 
     def __init__(self, one: Sender, other: Sender, *, apart: bool = False) -> None:
         self.senders = (one, other)
+        one.stream.opposite, other.stream.opposite = other.stream, one.stream
         self._apart = apart
         self._count = 0
 
@@ -77,7 +78,10 @@ class View:
         sender.take(segment, frame)
         if segment.flags & ACK:
             other.acknowledged(segment.acknowledgment_number, first=bool(segment.flags & SYN))
-        return list(self._released()) if self._queue_up() or self._is_waiting else []
+        arrivals = [] if sender.queue or other.queue else sender.pass_on(other)
+        if self._queue_up() or self._is_waiting:
+            arrivals += self._released()
+        return arrivals
 
     def let_go(self) -> list[Arrival]:
         """Hold nothing more."""
@@ -107,7 +111,8 @@ class View:
 
     @property
     def _is_waiting(self) -> bool:
-        return any(sender.queue for sender in self.senders)
+        one, other = self.senders
+        return bool(one.queue or other.queue)
 
     def _queue_up(self) -> bool:
         one, other = self.senders

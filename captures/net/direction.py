@@ -79,6 +79,7 @@ class Stream:
     conflict_count: those of them that had another byte somewhere. What was read first stands.
     early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
     keep_alive_count: repetitions of the last byte that ask whether anybody is there; its value means nothing.
+    opposite: what the other side sent; None of a stream by itself.
     """
 
     connection: int
@@ -94,6 +95,7 @@ class Stream:
     conflict_count: int = 0
     early_count: int = 0
     keep_alive_count: int = 0
+    opposite: Stream | None = field(default=None, repr=False)
 
     def add(self, later: Stream) -> None:
         """Count what was read of it later on as well."""
@@ -221,6 +223,8 @@ class Direction:
 
     def in_place(self) -> list[InPlace]:
         """What is in its place since the last call."""
+        if not self._in_place:
+            return []
         in_place, self._in_place = self._in_place, []
         return in_place
 
@@ -293,6 +297,10 @@ class Direction:
             # Windows repeats the last byte to ask whether anybody is there, and puts a zero in its place.
             self.stream.keep_alive_count += 1
             return
+        if position == self._next and not self._early:
+            # So it is nearly always.
+            self._put(payload, needs, Chunk(frame.time_ns, payload, 0, frame.number, frame.offset))
+            return
         if position > self._next:
             self.stream.early_count += 1
         self._taken_count += 1
@@ -328,12 +336,16 @@ class Direction:
             if had_bytes >= len(payload):
                 continue
             data = payload[had_bytes:] if had_bytes else payload
-            chunk = Chunk(max(time_ns, early_ns), data, missing_bytes, frame, offset)
-            self._in_place.append(InPlace(self._next, needs, chunk))
-            self._recent.add(self._next, data)
-            self._next += len(data)
-            self.stream.data_bytes += len(data)
+            self._put(data, needs, Chunk(max(time_ns, early_ns), data, missing_bytes, frame, offset))
             missing_bytes = 0
+
+    def _put(self, data: bytes, needs: int | None, chunk: Chunk) -> None:
+        """Put a chunk in its place, which is the next."""
+        assert self._next is not None
+        self._in_place.append(InPlace(self._next, needs, chunk))
+        self._recent.add(self._next, data)
+        self._next += len(data)
+        self.stream.data_bytes += len(data)
 
     def _skip_gap(self) -> None:
         """Go on behind bytes that the capture lacks."""

@@ -66,11 +66,25 @@ class Sender(Direction):
     def queue_up(self, came: int, other_came: int) -> bool:
         """Have what is in its place wait; whether there is anything new."""
         in_place = self.in_place()
+        if not in_place:
+            return False
         for start, needs, chunk in in_place:
             self.queue.append(Waiting(start, needs, chunk, came, other_came))
             self.queue_bytes += len(chunk.data)
             self._held.total_bytes += len(chunk.data) + PIECE_COST_BYTES
-        return bool(in_place)
+        return True
+
+    def pass_on(self, other: Sender) -> list[Arrival]:
+        """What is in its place and need not wait, if nothing does on either side; the rest stays where it is."""
+        arrivals: list[Arrival] = []
+        for _, needs, chunk in self._in_place:
+            if other.lag(needs) is not Lag.NONE:
+                break
+            if needs is not None:
+                other.note_needed(needs)
+            arrivals.append(Arrival(self.stream, chunk))
+        del self._in_place[: len(arrivals)]
+        return arrivals
 
     def hand_out(self, *, ahead: bool) -> Arrival:
         """The first that waits."""

@@ -13,7 +13,7 @@ from typing import Final
 from captures.files.frame import Frame, Interface
 from captures.net.ip import IpReader
 from captures.net.links import ip_start
-from captures.net.tcp import PROTOCOL_TCP, Endpoint, decode_segment
+from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment
 
 FRAME_LIMIT: Final = 4_096
 """So many frames are looked at; if none of them tells, the capture has no TAP."""
@@ -44,8 +44,9 @@ class Taps:
         rest = SEEN_COUNT
         for frame in frames:
             self.looked_at.append(frame)
-            ends = _ends_in(frame, ip)
-            if ends is not None:
+            segment = segment_in(frame, ip)
+            if segment is not None:
+                ends = (segment.source, segment.destination)
                 here, there = places.setdefault(ends, frame.interface), places.get(ends[::-1])
                 if there is not None:
                     if frame.interface == there or frame.interface != here:
@@ -58,11 +59,10 @@ class Taps:
                 return
 
 
-def _ends_in(frame: Frame, ip: IpReader) -> tuple[Endpoint, Endpoint] | None:
-    """From where to where a segment went."""
+def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
+    """The segment that a frame holds or completes; None if there is none."""
     start = ip_start(frame.link_type, frame.data)
     datagram = None if start is None else ip.read(frame.data, start)
     if datagram is None or datagram.protocol != PROTOCOL_TCP:
         return None
-    segment = decode_segment(datagram)
-    return None if segment is None else (segment.source, segment.destination)
+    return decode_segment(datagram)

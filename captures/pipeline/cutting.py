@@ -6,8 +6,10 @@ that its first and its last byte stand in.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -133,9 +135,31 @@ class Run(NamedTuple):
 def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
     """The packets of each run. What is left of each is in its framing."""
     cutter = _Cutter(chunks, heads)
+    places = {run.stream: place for place, run in enumerate(runs)}
+    untold: list[tuple[int, list[Span]]] = []
     for place, run in enumerate(runs):
-        cutter.cut(place, run)
-    return cutter.packets([run.stream for run in runs])
+        spans = cutter.cut(place, run)
+        opposite = None if run.stream.opposite is None else places.get(run.stream.opposite)
+        if spans and opposite is not None:
+            untold.append((opposite, spans))
+    packets = cutter.packets([run.stream for run in runs])
+    for place, spans in untold:
+        _set_ahead(packets, place, spans)
+    return packets
+
+
+Moment = tuple[float, float]
+"""readable and order, as of captures.pipeline.chunks.Piece."""
+Span = tuple[Moment, Moment]
+"""From when to when a stream lacked bytes that none of its packets had told of."""
+
+
+def _set_ahead(packets: Packets, place: int, spans: Sequence[Span]) -> None:
+    """What a stream's packets were ahead of, as the other side lacked bytes."""
+    rows = np.flatnonzero(packets.stream == place)
+    moments = list(zip(packets.readable[rows].tolist(), packets.order[rows].tolist(), strict=True))
+    for began, ended in spans:
+        packets.ahead[rows[bisect_left(moments, began) : bisect_left(moments, ended)]] = True
 
 
 @dataclass(slots=True)
@@ -171,15 +195,18 @@ class _Cutter:
         self._position = np.cumsum(chunks.size + chunks.missing) - chunks.size
         self._shift: list[int] = []  # by run: from those positions to the positions in its stream
 
-    def cut(self, place: int, run: Run) -> None:
-        """Take all chunks of a run."""
+    def cut(self, place: int, run: Run) -> list[Span]:
+        """Take all chunks of a run; when it lacked bytes of which no packet had told."""
         chunks, heads, framing = self._chunks, self._heads, run.framing
+        spans: list[Span] = []
+        since: Moment | None = (-inf, 0) if framing.untold else None
         row = run.first
         begun_bytes = int(chunks.size[row]) if run.begun else 0
         ahead = int(self._position[row] - chunks.missing[row])
         self._shift.append(framing.position - begun_bytes - ahead)
         row += run.begun
         while row < run.end:
+            at, found_count, batch_count = row, self._found.count, len(self._found.start)
             if framing.lost and not heads.whole[row]:
                 found = min(int(heads.next_head[row]), run.end)
                 framing.miss(int(chunks.missing[row:found].sum()))
@@ -187,9 +214,23 @@ class _Cutter:
                 row = found
             elif framing.in_step and not chunks.missing[row]:
                 row = self._cut_in_step(place, run, row)
+                at = row - 1
             else:
                 self._take(place, run, chunks.piece(row).chunk)
                 row += 1
+            if since is not None and self._found.count > found_count:
+                start, size = self._found.start[batch_count][0], self._found.size[batch_count][0]
+                told = int(np.searchsorted(chunks.start, start + size - 1, side="right")) - 1
+                spans.append((since, self._moment(told)))
+                since = None
+            if since is None and framing.untold:
+                since = self._moment(at)
+        if since is not None:
+            spans.append((since, (inf, 0)))
+        return spans
+
+    def _moment(self, row: int) -> Moment:
+        return int(self._chunks.readable[row]), int(self._chunks.order[row])
 
     def packets(self, streams: list[Stream]) -> Packets:
         """All that was found."""

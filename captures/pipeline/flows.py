@@ -82,6 +82,7 @@ class StreamRead:
     place: its index in the streams of the range's packets; -1 if no packet begins.
     packet_count: rows of the range that are of this stream.
     is_steady: whether nothing was decided that depends on whether it had packets before.
+    is_lossy: whether, behind the lead, bytes were missing or skipped.
     """
 
     lead: Lead
@@ -89,6 +90,7 @@ class StreamRead:
     place: int = -1
     packet_count: int = 0
     is_steady: bool = True
+    is_lossy: bool = False
 
 
 @dataclass(slots=True)
@@ -190,6 +192,7 @@ def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
             changed |= lead.inside or lead.gap_bytes > 0
             one.framing, one.place = Framing(stream, is_open or stream.from_start), len(runs)
             one.is_steady = not is_open
+            one.is_lossy = bool(chunks.missing[begin:end].any())
             runs.append(Run(stream, one.framing, begin, end))
             reads.append(one)
     packets = cut(chunks, Heads(chunks) if changed else heads, runs)
@@ -201,7 +204,9 @@ def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
     for one in reads:
         assert one.framing is not None
         seen = one.framing.seen
-        one.is_steady |= not (seen.cut_bytes or seen.headless_bytes or seen.refused_bytes)
+        lacks = bool(seen.cut_bytes or seen.headless_bytes or seen.refused_bytes)
+        one.is_steady |= not lacks
+        one.is_lossy |= lacks
     return packets
 
 

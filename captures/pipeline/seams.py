@@ -169,9 +169,20 @@ class Stitcher:
             pairs = list(state.connection.go_on_as(earliest))
         else:
             return None
+        lossy = {ours for ours, framing in state.framings.items() if framing.untold}
         for ours, theirs in pairs:
             read = reads[0].streams.get(theirs)
-            if read is not None and not _join(state, ours, read, seam, ahead=ours in ahead):
+            if read is not None and not _join(state, ours, read, seam, lossy, ahead=ours in ahead):
+                return None
+        for ours, theirs in pairs:
+            read = reads[0].streams.get(theirs)
+            opposite = None if theirs.opposite is None else reads[0].streams.get(theirs.opposite)
+            if read is None:
+                continue
+            # It would have been ahead of what the other side lacked where the range began, and its first bytes of more.
+            if ours.opposite in lossy and (read.packet_count or read.lead.pieces):
+                return None
+            if read.lead.pieces and opposite is not None and opposite.is_lossy:
                 return None
 
         for later in reads[1:]:
@@ -234,13 +245,18 @@ class Stitcher:
         seam.closed += state.close()
 
 
-def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam, *, ahead: bool) -> bool:
+def _join(
+    state: PairState, stream: Stream, read: StreamRead, seam: Seam, lossy: set[Stream], *, ahead: bool
+) -> bool:
     """Whether a stream goes on as a range read it. Then its framing stands where the range left it.
 
     Args:
+        lossy: takes it if something lacks up to the first packet that is seen to begin.
         ahead: whether all of it is.
     """
     framing, lead = state.framing(stream), read.lead
+    if lead.missing_bytes or lead.gap_bytes or lead.pieces is None:
+        lossy.add(stream)
     if framing.lost and not lead.inside:
         framing.miss(lead.missing_bytes)
         framing.pass_over(lead.size_bytes)
@@ -250,6 +266,8 @@ def _join(state: PairState, stream: Stream, read: StreamRead, seam: Seam, *, ahe
         chunks = from_pieces(lead.pieces)
         chunks.ahead[:] |= ahead
         seam.packets += _cut(state, {stream: chunks})
+    if framing.untold:
+        lossy.add(stream)
     if read.framing is None:
         return True
 
@@ -277,6 +295,9 @@ def _cut(state: PairState, chunks: Mapping[Stream, Chunks]) -> list[Packets]:
     end = 0
     for stream, some in chunks.items():
         framing = state.framing(stream)
+        other = stream.opposite
+        if other in state.framings and other not in chunks and state.framings[other].untold:
+            some.ahead[:] = True
         begun = framing.begun
         if begun is not None:
             parts.append(from_pieces([Piece(0, 0, begun)]))

@@ -6,8 +6,8 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -33,6 +33,7 @@ from captures.decode.selection import kinds_named, moment_named, sequence_named
 from captures.decode.views.words import counted
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
+from captures.net.merging import merged
 from captures.packets import PacketReader
 from mqproto.base.errors import UsageError
 from mqproto.wire import Inspection, Ping, inspect_packet, inspect_ping
@@ -122,9 +123,23 @@ def open_capture(source: str) -> Opened | StandardInput | None:
     return None
 
 
-def run(opened: Opened, options: Options) -> int:
-    """Show a capture, and return the exit status."""
-    with opened.file:
+def open_other(source: str) -> Opened:
+    """One more capture.
+
+    Raises:
+        UsageError: it is none.
+    """
+    opened = open_capture(source) if source != "-" else None
+    if not isinstance(opened, Opened):
+        raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
+    return opened
+
+
+def run(captures: Sequence[Opened], options: Options) -> int:
+    """Show a capture, or several as one, and return the exit status."""
+    with ExitStack() as stack:
+        for opened in captures:
+            stack.enter_context(opened.file)
         if sum((options.summary, options.follow is not None, options.diagram or options.svg is not None)) > 1:
             raise UsageError(
                 "--summary, --follow and --diagram each show the capture in their own way; choose one"
@@ -132,8 +147,8 @@ def run(opened: Opened, options: Options) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # Diagrams have signs that not every pipe can take.
         names = names_of(load(options.topology)) if options.topology else Names()
-        with closing(_frames(opened)) as frames:
-            return _show(_Reading(opened, frames, options, names), options)
+        with closing(_frames(captures)) as frames:
+            return _show(_Reading(captures, frames, options, names), options)
 
 
 def _show(reading: _Reading, options: Options) -> int:
@@ -146,9 +161,10 @@ def _show(reading: _Reading, options: Options) -> int:
     return _packets(reading, options)
 
 
-def _frames(opened: Opened) -> Generator[Frame, None, None]:
-    """The frames of a capture; to be closed before the file is."""
-    yield from read_frames(opened.file, opened.where)
+def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
+    """The frames of all captures; to be closed before the files are."""
+    some = [read_frames(opened.file, opened.where) for opened in captures]
+    yield from some[0] if len(some) == 1 else merged(some)
 
 
 def names_of(topology: Topology) -> Names:
@@ -178,9 +194,11 @@ class _Reading:
     status: of the reading alone: whether it is damaged, and from where on.
     """
 
-    def __init__(self, opened: Opened, frames: Iterable[Frame], options: Options, names: Names) -> None:
+    def __init__(
+        self, captures: Sequence[Opened], frames: Iterable[Frame], options: Options, names: Names
+    ) -> None:
         self.names = names
-        self.where = opened.where
+        self.where = captures[0].where
         self.analyst = Analyst(names)
         self.reader = PacketReader(frames)
         self.findings: Counter[Severity] = Counter()
@@ -191,7 +209,7 @@ class _Reading:
         self._after = moment_named(options.after) if options.after else None
         self._before = moment_named(options.before) if options.before else None
         self._options = options
-        self._opened = opened
+        self._captures = captures
         self._prints_as_it_reads = not (
             options.summary or options.follow is not None or options.diagram or options.svg
         )
@@ -199,7 +217,7 @@ class _Reading:
     def everything(self) -> Iterator[Sight]:
         """Every packet; a damaged capture ends early."""
         take = self.analyst.take
-        with _progress(self._opened, quiet=self._prints_as_it_reads) as update:
+        with _progress(self._captures, quiet=self._prints_as_it_reads) as update:
             try:
                 for count, seen in enumerate(self.reader):
                     if count % PROGRESS_PACKETS == 0:
@@ -250,14 +268,20 @@ class _Reading:
 
 
 @contextmanager
-def _progress(opened: Opened, *, quiet: bool) -> Iterator[Callable[[], None]]:
-    """How much of the file has been read, on a terminal; nothing in a pipe."""
+def _progress(captures: Sequence[Opened], *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """How much of the files has been read, on a terminal; nothing in a pipe."""
     console = wide_console(stderr=True)
-    quiet = quiet or not console.is_terminal or not opened.size_bytes
+    size_bytes = sum(opened.size_bytes for opened in captures)
+    quiet = quiet or not console.is_terminal or not size_bytes
+
+    def update() -> None:
+        if not quiet:
+            bar.update(task, completed=sum(opened.file.tell() for opened in captures))
+
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("reading", total=opened.size_bytes or None)
-        yield (lambda: None) if quiet else lambda: bar.update(task, completed=opened.file.tell())
+        task = bar.add_task("reading", total=size_bytes or None)
+        yield update
 
 
 def _packets(reading: _Reading, options: Options) -> int:

@@ -19,11 +19,12 @@ PACKETS_LIMIT: Final = 1_000
 
 
 def decode(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
             metavar="FILE|HEX|-",
-            help="A capture (pcap, pcapng, packed or not), or packets: bytes, hex, a hex dump, Base64; - for stdin.",
+            help="A capture (pcap, pcapng, packed or not), or packets: bytes, hex, a hex dump, Base64; - for stdin. "
+            "Several captures are read as one: both halves of a TAP, or two places.",
         ),
     ],
     topology: Annotated[
@@ -71,12 +72,14 @@ def decode(
     \b
     mqproto decode run.pcapng                        a line for each packet
     mqproto decode run.pcapng --summary              what is in it, and what is wrong
+    mqproto decode east.pcapng west.pcapng           both halves of a TAP
     mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
     mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
     xxd packet.bin | mqproto decode -                every field; so for hexdump, od, Wireshark's copies, Base64
     """
     from simulator.command import captured
 
+    source, *others = sources
     opened = captured.open_capture(source)
     options = captured.Options(
         topology=topology,
@@ -97,9 +100,11 @@ def decode(
         limit=limit,
     )
     if isinstance(opened, captured.Opened):
-        return captured.run(opened, options)
+        return captured.run([opened, *(captured.open_other(other) for other in others)], options)
     if options != captured.Options(topology=topology, verbose=verbose, as_json=as_json, limit=limit):
         raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
+    if others:
+        raise UsageError("packets come one by one: name several captures, or one FILE, HEX or -")
     return packets(source, opened, limit or PACKETS_LIMIT, as_json=as_json)
 
 

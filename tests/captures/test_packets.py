@@ -125,6 +125,22 @@ def test_a_hole_in_a_packet_costs_that_packet_alone() -> None:
     assert (reader.totals.cut_bytes, reader.totals.missing_bytes, reader.totals.gap_count) == (150, 50, 1)
 
 
+def test_a_packet_is_ahead_until_one_of_the_other_side_has_told_of_the_hole() -> None:
+    """The bytes behind the hole have come, but they are those of the packet that has it."""
+    talk = TcpConversation(CLIENT, SERVER)
+    whole = user_message(300)
+    told = [*talk.open(), *(talk.send(Side.SERVER, whole[at : at + 100])[0] for at in (0, 100, 200))]
+    for side in (Side.CLIENT, Side.SERVER, Side.CLIENT):
+        told += talk.send(side, user_message(200))[:1]
+    frames = [Frame(number * 1_000, frame, number=number) for number, frame in enumerate(told, 1)]
+    found, _ = read(frames[:4] + frames[5:])
+    assert [(one.source, one.missing_bytes, one.ahead) for one in found] == [
+        (CLIENT, 0, True),
+        (SERVER, 100, False),
+        (CLIENT, 0, False),
+    ]
+
+
 def test_a_hole_that_ends_with_its_packet_leaves_the_next_in_step() -> None:
     frames = said(user_message(200)[:100], bytes(100), user_message(300)[:10], user_message(300)[10:])
     [second], reader = read(frames[:4] + frames[5:])

@@ -296,4 +296,4 @@ def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> N
 
 def test_a_mode_is_asked_for_by_its_options_alone() -> None:
     with pytest.raises(UsageError, match="choose one"):
-        captured.run(captured.Opened(io.BytesIO(), "nothing"), captured.Options(summary=True, diagram=True))
+        captured.run([captured.Opened(io.BytesIO(), "nothing")], captured.Options(summary=True, diagram=True))

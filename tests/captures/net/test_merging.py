@@ -1,0 +1,66 @@
+"""Several captures as one, in the order in which frames crossed the wire, whatever the clocks said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from captures.files.frame import CaptureError, Frame
+from captures.net.merging import merged
+from captures.packets import PacketReader
+from tests.captures.net.test_taps import CLIENT, EAST, SERVER, WEST, halves, talked
+
+HOUR_NS = 3_600 * 10**9
+
+
+def in_two(late_ns: int) -> list[list[Frame]]:
+    """A file for each direction."""
+    told = halves(talked(300), late_ns)
+    return [[frame._replace(number=0) for frame in told if frame.interface == one] for one in (EAST, WEST)]
+
+
+@pytest.mark.parametrize("late_ns", [0, 500, 40_000, -40_000, HOUR_NS, -HOUR_NS])
+@pytest.mark.parametrize("order", [1, -1])
+def test_frames_come_as_they_crossed_the_wire(late_ns: int, order: int) -> None:
+    found = list(merged([iter(frames) for frames in in_two(late_ns)[::order]]))
+    assert [frame.data for frame in found] == talked(300)
+    assert [frame.number for frame in found] == [*range(1, len(found) + 1)]
+    assert {frame.interface.name: frame.interface.number for frame in found} == {
+        "east": int(found[0].interface.name != "east"),
+        "west": int(found[0].interface.name != "west"),
+    }
+
+
+def test_both_halves_in_two_files_are_one_connection() -> None:
+    packets = list(PacketReader(merged([iter(frames) for frames in in_two(HOUR_NS)])))
+    assert [(packet.source, packet.connection, packet.ahead) for packet in packets] == [
+        (source, 0, False) for _ in range(300) for source in (CLIENT, SERVER)
+    ]
+
+
+def test_what_one_place_alone_has_bounds_the_clocks_from_one_side() -> None:
+    """The client's bytes here, and their acknowledgment there, which seems to have come first."""
+    frames = halves(talked(1), -HOUR_NS)
+    east = [frame for frame in frames if frame.interface == EAST]
+    west = [frame for frame in frames if frame.interface == WEST][1:2]
+    found = [frame.interface for frame in merged([iter(east), iter(west)])]
+    assert found.index(WEST) > 0
+
+
+def test_captures_without_a_common_connection_keep_their_times() -> None:
+    one, other = (
+        [Frame(time_ns, data) for time_ns, data in some] for some in ([(1, b"a"), (3, b"c")], [(2, b"b")])
+    )
+    assert [frame.data for frame in merged([iter(one), iter(other)])] == [b"a", b"b", b"c"]
+
+
+def test_damage_of_one_ends_no_other() -> None:
+    def damaged() -> Iterator[Frame]:
+        yield Frame(1, b"a")
+        raise CaptureError("east.pcap", 24, "the file ends")
+
+    frames = merged([damaged(), iter([Frame(2, b"b"), Frame(3, b"c")])])
+    assert [next(frames).data for _ in range(3)] == [b"a", b"b", b"c"]
+    with pytest.raises(CaptureError, match=r"east\.pcap: byte 24"):
+        next(frames)
