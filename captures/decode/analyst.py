@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from captures.decode.connections import Connections, Sent
 from captures.decode.digest import digest_of
 from captures.decode.facts import (
     Acknowledgment,
@@ -18,8 +17,10 @@ from captures.decode.findings import Finding, Severity
 from captures.decode.journeys import JourneyChecker, message_key
 from captures.decode.names import Names
 from captures.decode.sequences import SequenceChecker
-from captures.decode.sessions import SessionChecker, SessionView
-from captures.decode.sight import Acknowledged, Kind, Sight, sight_of
+from captures.decode.sessions.checker import SessionChecker, SessionView
+from captures.decode.sessions.connections import Connections
+from captures.decode.sessions.half import Sent
+from captures.decode.sight import Acknowledged, Kind, Sight, sight_of, tls_record
 from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
@@ -73,7 +74,6 @@ class Analyst:
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
         """
-        yield from self._sessions.finish(lossless=lossless)
         yield from self._sequences.finish(lossless=lossless)
 
     def label(self, key: NodeKey) -> str:
@@ -112,6 +112,9 @@ def session_facts(sight: Sight) -> SessionFacts:
         seen.skipped_bytes,
         None if message is None else message.user.recoverable,
         sight.session,
+        position=seen.position,
+        size_bytes=len(seen.data),
+        ahead=seen.ahead,
     )
     if isinstance(packet, EstablishConnection):
         return facts._replace(client=packet.client_guid, server=packet.server_guid, refused=packet.refused)
@@ -195,7 +198,12 @@ def _add_session(sight: Sight, view: SessionView) -> None:
 def own_findings(seen: SeenPacket) -> Iterable[Finding]:
     """What is wrong or odd in a packet, whatever came before it."""
     if seen.packet is None:
-        yield from malformed(seen)
+        record = tls_record(seen)
+        if record is None:
+            yield from malformed(seen)
+        else:
+            text = f"TLS ({record}): the connection is encrypted, and what it carries cannot be read"
+            yield Finding(Severity.NOTE, "encrypted", seen.number, text)
     elif not isinstance(seen.packet, Ping):
         for remark in remarks(seen.packet):
             text = f"{remark.field} {remark.text}"

@@ -58,9 +58,11 @@ SESSIONS: Final = pa.schema(
     first_ns, last_ns: of its first and last packet.
     opened_ns: when the handshake was complete, if the capture shows that.
     handshake: how far it came: nothing, asked, granted, proposed, open, refused.
-    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn.
+    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn, or
+        `encrypted`.
     *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
-    *_unacknowledged, *_unsaved: its messages that had no answer at the end.
+    *_unacknowledged, *_unsaved: its messages that had no answer at the end; null where the capture lacks what may have
+        answered them, or does not tell their numbers.
     *_lossy_since: the number of its first packet before which the capture lacks bytes.
     *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.

@@ -21,7 +21,7 @@ def test_the_readme_lists_every_code_and_the_code_makes_no_other() -> None:
     readme = (ROOT / "captures" / "README.md").read_text("utf-8")
     listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", readme[readme.index("What can be found") :]))
     assert set(CODES) <= listed
-    folders = (ROOT / "captures" / "decode", ROOT / "captures" / "pipeline")
+    folders = [ROOT / "captures" / name for name in ("decode", "decode/sessions", "pipeline")]
     sources = "".join(path.read_text("utf-8") for folder in folders for path in folder.glob("*.py"))
     made = set(re.findall(r'(?:FAULT|NOTE|severity|Severity\.FAULT|Severity\.NOTE), "([a-z-]+)"', sources))
     made |= set(re.findall(r'ack, "([a-z-]+)", ', sources))

@@ -100,7 +100,7 @@ def analyse(
         session_stage.know(learnt)
         for batch in part:
             add(session_stage.take(batch))
-        add(session_stage.finish(lossless))
+        add(session_stage.finish())
     losses = losses_of(whole(_table(found, "sessions", SESSIONS)))
     joined = joined_with(packets, _table(found, "relations", RELATIONS))
 
