@@ -20,7 +20,7 @@ from captures.decode.sequences import SequenceChecker
 from captures.decode.sessions.checker import SessionChecker, SessionView
 from captures.decode.sessions.connections import Connections
 from captures.decode.sessions.half import Sent
-from captures.decode.sight import Acknowledged, Kind, Sight, sight_of, tls_record
+from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, sight_of, tls_record
 from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
@@ -191,6 +191,11 @@ def _add_session(sight: Sight, view: SessionView) -> None:
         sight.count, sight.recoverable_count = view.sent.count, view.sent.recoverable_count
     if view.received:
         sight.received = Acknowledged([sent.packet for sent in view.received])
+    for sent in view.learnt:
+        if sent.acknowledged_by is not None and sent.acknowledged_ns is not None:
+            is_saved = sent.saved_by == sent.acknowledged_by
+            learnt = Learnt(sent.packet, sent.acknowledged_by, sent.acknowledged_ns, is_saved)
+            sight.learnt.append(learnt)
     if view.saved:
         sight.saved = Acknowledged([sent.packet for sent in view.saved])
 

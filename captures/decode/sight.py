@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from captures.decode.findings import Finding
 from captures.packets import SeenPacket
@@ -86,6 +86,19 @@ class Acknowledged:
         return f"#{packets[0]}..#{packets[-1]} ({len(packets)})"
 
 
+class Learnt(NamedTuple):
+    """That an earlier packet acknowledged a message, which is known only now.
+
+    packet, by: the packets that carried the message, and its acknowledgment; time_ns: of this one.
+    is_saved: whether it said as well that the message was saved.
+    """
+
+    packet: int
+    by: int
+    time_ns: int
+    is_saved: bool
+
+
 @dataclass(slots=True)
 class Sight:
     """A packet, understood.
@@ -100,6 +113,7 @@ class Sight:
         the second also where it is an express message.
     received: the packets that the SessionHeader acknowledges as received and were not before.
     saved: those that it newly acknowledges as saved.
+    learnt: messages of the same end that earlier SessionHeaders of the other one acknowledged, which is known only now.
     ended: those that an OrderAck, a FinalAck or an administration acknowledgment is about.
     """
 
@@ -116,6 +130,7 @@ class Sight:
     recoverable_count: int | None = None
     received: Acknowledged | None = None
     saved: Acknowledged | None = None
+    learnt: list[Learnt] = field(default_factory=list)
     ended: Acknowledged | None = None
     findings: list[Finding] = field(default_factory=list)
 

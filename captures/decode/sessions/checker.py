@@ -55,6 +55,7 @@ class SessionView:
     answers: whether it answers the packet of its kind that came the other way in the handshake.
     sent: a UserMessage as its session counts it, whose acknowledgment is still to come; None for other packets.
     received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
+    learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
     answered: all messages of which more is known now.
     """
 
@@ -65,6 +66,7 @@ class SessionView:
     sent: Sent | None = None
     received: Sequence[Sent] = ()
     saved: Sequence[Sent] = ()
+    learnt: Sequence[Sent] = ()
     answered: list[Sent] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -285,7 +287,8 @@ class SessionChecker:
             )
             finding = Finding(FAULT, "wrong-count", facts.number, text, "[MS-MQQB] 3.1.5.5.5")
             view.findings.append(finding)
-        view.answered += half.settle(*counted, numbered=is_right)
+        view.learnt = half.settle(*counted, numbered=is_right)
+        view.answered += view.learnt
 
     def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
         """AckSequenceNumber: all up to it have been received. It goes forward, to what was sent at most.  3.1.5.5.1

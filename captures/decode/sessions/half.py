@@ -247,6 +247,7 @@ class Half:
             for facts in self.heard:
                 answered += self.received(facts)
                 answered += self.saved(facts)
+            answered = list(dict.fromkeys(answered))
         self.unnumbered.clear()
         self.heard.clear()
         return answered

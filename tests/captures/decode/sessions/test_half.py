@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captures.decode import Analyst, Follower
 from captures.decode.sessions import half as module
 from captures.decode.sessions.half import Sent, ahead, at_or_before
 from captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 from tests.captures.decode.lossy import judged, lacking, lossy, sessions
-from tests.captures.decode.scene import Scene, express, guid, transactional
+from tests.captures.decode.scene import Scene, express, guid, names, transactional
 
 COUNTS = st.integers(0, 0xFFFF)
 Fates = dict[int, Sent]
@@ -73,6 +74,24 @@ def test_messages_between_a_hole_and_the_next_header_have_their_numbers_backward
     assert {number: (sent.acknowledged_by, sent.saved_by) for number, sent in known.items()} == {
         number: (sent.acknowledged_by, sent.saved_by) for number, sent in whole.items() if number != 11
     }
+
+
+def test_a_message_that_is_followed_has_its_acknowledgment_though_its_number_was_not_known_then() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in range(1, 5):
+        wire.send("a", transactional(number))
+        wire.ack("c")
+    wire.send("c", express(source=guid("c"), destination_manager=guid("a")))
+    wire.ack("a")
+    follower, analyst = Follower("3", names("a", "c")), Analyst(names("a", "c"))
+    for seen in lacking(scene.packets, [6]):
+        follower.take(analyst.take(seen))
+    [history] = follower.histories.values()
+    assert [(each.packet, each.source, each.text) for each in history.events] == [
+        (9, "a", "sent"),
+        (10, "c", "session acknowledgment: #9 received, saved"),
+    ]
 
 
 def test_so_have_those_of_a_capture_that_begins_in_the_middle() -> None:
