@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from captures.decode.connections import Connections, Sent
 from captures.decode.digest import digest_of
 from captures.decode.facts import (
     Acknowledgment,
@@ -18,8 +17,10 @@ from captures.decode.findings import Finding, Severity
 from captures.decode.journeys import JourneyChecker, message_key
 from captures.decode.names import Names
 from captures.decode.sequences import SequenceChecker
-from captures.decode.sessions import SessionChecker, SessionView
-from captures.decode.sight import Acknowledged, Kind, Sight, sight_of
+from captures.decode.sessions.checker import SessionChecker, SessionView
+from captures.decode.sessions.connections import Connections
+from captures.decode.sessions.half import Sent
+from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, sight_of, tls_record
 from captures.decode.ways import WayBook
 from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
@@ -77,7 +78,6 @@ class Analyst:
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
         """
-        yield from self._sessions.finish(lossless=lossless)
         ways = self._ways.ways(lossless=lossless)
         yield from self._journeys.finish(ways)
         yield from self._sequences.finish(ways)
@@ -118,6 +118,9 @@ def session_facts(sight: Sight) -> SessionFacts:
         seen.skipped_bytes,
         None if message is None else message.user.recoverable,
         sight.session,
+        position=seen.position,
+        size_bytes=len(seen.data),
+        ahead=seen.ahead,
     )
     if isinstance(packet, EstablishConnection):
         return facts._replace(client=packet.client_guid, server=packet.server_guid, refused=packet.refused)
@@ -201,6 +204,11 @@ def _add_session(sight: Sight, view: SessionView) -> None:
         sight.count, sight.recoverable_count = view.sent.count, view.sent.recoverable_count
     if view.received:
         sight.received = Acknowledged([sent.packet for sent in view.received])
+    for sent in view.learnt:
+        if sent.acknowledged_by is not None and sent.acknowledged_ns is not None:
+            is_saved = sent.saved_by == sent.acknowledged_by
+            learnt = Learnt(sent.packet, sent.acknowledged_by, sent.acknowledged_ns, is_saved)
+            sight.learnt.append(learnt)
     if view.saved:
         sight.saved = Acknowledged([sent.packet for sent in view.saved])
 
@@ -208,7 +216,12 @@ def _add_session(sight: Sight, view: SessionView) -> None:
 def own_findings(seen: SeenPacket) -> Iterable[Finding]:
     """What is wrong or odd in a packet, whatever came before it."""
     if seen.packet is None:
-        yield from malformed(seen)
+        record = tls_record(seen)
+        if record is None:
+            yield from malformed(seen)
+        else:
+            text = f"TLS ({record}): the connection is encrypted, and what it carries cannot be read"
+            yield Finding(Severity.NOTE, "encrypted", seen.number, text)
     elif not isinstance(seen.packet, Ping):
         for remark in remarks(seen.packet):
             text = f"{remark.field} {remark.text}"

@@ -30,6 +30,8 @@ class SessionFacts(NamedTuple):
     refused: CS of an EstablishConnection or a ConnectionParameters.
     timeouts_ms: RecoverableAckTimeout and AckTimeout of a ConnectionParameters.
     window: WindowSize of a ConnectionParameters.
+    position, size_bytes: where it stands in what its sender sent, missing bytes counted; how long it is.
+    ahead: whether its sender may have had bytes of the other end that the capture has not shown before it.
     """
 
     number: int
@@ -48,6 +50,9 @@ class SessionFacts(NamedTuple):
     refused: bool = False
     timeouts_ms: tuple[int, int] | None = None
     window: int = 0
+    position: int = 0
+    size_bytes: int = 0
+    ahead: bool = False
 
 
 class Fate(Protocol):

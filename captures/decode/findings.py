@@ -51,6 +51,7 @@ class Finding(NamedTuple):
 
 CODES: Final = {
     "malformed": "bytes that form no packet",
+    "encrypted": "a connection that carries TLS, so that nobody can say what it carries",
     "odd-field": "a field that breaks what is asked of senders, and that receivers let pass",
     "out-of-turn": "a packet that its session is not ready for, or no longer",
     "wrong-answer": "an answer in the handshake that does not fit its request",

@@ -16,7 +16,8 @@ from mqproto.base.errors import UsageError
 NANOSECONDS: Final = 1_000_000_000
 GROUPS: Final = {
     "usermessage": frozenset(Kind)
-    - {Kind.PING, Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK, Kind.MALFORMED},
+    - {Kind.PING, Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}
+    - {Kind.MALFORMED, Kind.ENCRYPTED},
     "internal": frozenset({Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}),
 }
 """Words that stand for several kinds."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from captures.decode.findings import Finding
 from captures.packets import SeenPacket
@@ -38,6 +39,8 @@ class Kind(StrEnum):
     ADMIN_ACK = "AdminAck"
     REPORT = "Report"
     MALFORMED = "Malformed"
+    ENCRYPTED = "Encrypted"
+    """The head of what is TLS, and so carries packets that nobody can read."""
 
     __hash__ = str.__hash__  # Kinds are keys for every packet, and Enum's own is five times as slow.
 
@@ -50,6 +53,18 @@ INTERNAL_KINDS: Final = {
 }
 MESSAGES: Final = frozenset({Kind.EXPRESS, Kind.RECOVERABLE, Kind.TRANSACTIONAL})
 """What applications send; the other UserMessages say what became of these."""
+TLS_HEAD: Final = struct.Struct("!BBBHB")
+TLS_MAJOR: Final = 3
+TLS_MINOR: Final = 4
+TLS_RECORD_LIMIT_BYTES: Final = (1 << 14) + 2_048
+TLS_HANDSHAKE: Final = 22
+TLS_CONTENTS: Final = {
+    20: "change of ciphers",
+    21: "alert",
+    TLS_HANDSHAKE: "handshake",
+    23: "application data",
+}
+TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
 _ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NORMAL, MessageClass.REPORT}
 
 
@@ -71,6 +86,19 @@ class Acknowledged:
         return f"#{packets[0]}..#{packets[-1]} ({len(packets)})"
 
 
+class Learnt(NamedTuple):
+    """That an earlier packet acknowledged a message, which is known only now.
+
+    packet, by: the packets that carried the message, and its acknowledgment; time_ns: of this one.
+    is_saved: whether it said as well that the message was saved.
+    """
+
+    packet: int
+    by: int
+    time_ns: int
+    is_saved: bool
+
+
 @dataclass(slots=True)
 class Sight:
     """A packet, understood.
@@ -85,6 +113,7 @@ class Sight:
         the second also where it is an express message.
     received: the packets that the SessionHeader acknowledges as received and were not before.
     saved: those that it newly acknowledges as saved.
+    learnt: messages of the same end that earlier SessionHeaders of the other one acknowledged, which is known only now.
     ended: those that an OrderAck, a FinalAck or an administration acknowledgment is about.
     """
 
@@ -101,6 +130,7 @@ class Sight:
     recoverable_count: int | None = None
     received: Acknowledged | None = None
     saved: Acknowledged | None = None
+    learnt: list[Learnt] = field(default_factory=list)
     ended: Acknowledged | None = None
     findings: list[Finding] = field(default_factory=list)
 
@@ -123,8 +153,23 @@ def sight_of(seen: SeenPacket) -> Sight:
             acknowledgment=acknowledgment,
         )
     if packet is None:
-        return Sight(seen, Kind.MALFORMED)
+        return Sight(seen, Kind.MALFORMED if tls_record(seen) is None else Kind.ENCRYPTED)
     return Sight(seen, INTERNAL_KINDS[type(packet)], session=getattr(packet, "session", None))
+
+
+def tls_record(seen: SeenPacket) -> str | None:
+    """What record of TLS begins where a packet should; None if none does.  [RFC 8446] 4, 5.1
+
+    Its first two bytes are never those of a packet.
+    """
+    if seen.framed or seen.is_ping or len(seen.data) < TLS_HEAD.size:
+        return None
+    content, major, minor, size_bytes, handshake = TLS_HEAD.unpack_from(seen.data)
+    if content not in TLS_CONTENTS or major != TLS_MAJOR or minor > TLS_MINOR:
+        return None
+    if not 0 < size_bytes <= TLS_RECORD_LIMIT_BYTES:
+        return None
+    return TLS_HELLOS.get(handshake, "handshake") if content == TLS_HANDSHAKE else TLS_CONTENTS[content]
 
 
 def message_kind(message: UserMessage, acknowledgment: OrderAckBody | FinalAckBody | None) -> Kind:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from captures.decode.connections import CONNECTION_LIMIT, Connection, Half
 from captures.decode.facts import Hop, NodeKey, SessionFacts
+from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection
+from captures.decode.sessions.half import Half
 from captures.decode.sight import Kind
 
 SECOND_NS: Final = 1_000_000_000

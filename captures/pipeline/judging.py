@@ -152,7 +152,7 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
     stage.know(bench.directory)
     take(left, bench.ends)
     end(is_open=True)
-    add(left, stage.finish(bench.lossless))
+    add(left, stage.finish())
     settled.finish()
     left.finish()
     return done

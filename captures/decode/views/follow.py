@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -153,6 +154,8 @@ class Follower:
                 self._take_acknowledgment(sight, message)
         if self.histories and (sight.received is not None or sight.saved is not None):
             self._take_session(sight)
+        if self.histories and sight.learnt:
+            self._take_learnt(sight)
 
     def _take_message(self, sight: Sight, message: UserMessage) -> None:
         key = message_key(message)
@@ -242,6 +245,15 @@ class Follower:
                         told.setdefault(number, []).append(what)
             for number, words in told.items():
                 _add(history, sight, f"session acknowledgment: #{number} {', '.join(words)}")
+
+    def _take_learnt(self, sight: Sight) -> None:
+        """Earlier acknowledgments, which go in their places."""
+        for history in self.histories.values():
+            for learnt in sight.learnt:
+                if learnt.packet in history.crossings and len(history.events) < EVENT_LIMIT:
+                    text = f"session acknowledgment: #{learnt.packet} received" + ", saved" * learnt.is_saved
+                    event = Event(learnt.time_ns, learnt.by, sight.destination, sight.source, text)
+                    insort(history.events, event, key=lambda each: each.packet)
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:

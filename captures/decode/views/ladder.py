@@ -156,7 +156,7 @@ def arrow_text(sight: Sight, names: Names) -> str:
         return _session_text(sight.session)
     if isinstance(packet, ConnectionParameters):
         return "refused" if packet.refused else "parameters"
-    return "malformed"
+    return sight.kind.lower()
 
 
 def _message_text(sight: Sight, names: Names) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from captures.decode.names import Names, printable
-from captures.decode.sight import Kind, Sight
+from captures.decode.sight import Kind, Sight, tls_record
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
@@ -108,6 +108,8 @@ def what(sight: Sight, names: Names) -> str:
         )
     if sight.session is not None:
         return _of_session(sight, sight.session)
+    if sight.kind is Kind.ENCRYPTED:
+        return f"TLS {tls_record(sight.seen)}"
     return " ".join(str(sight.seen.fault or "").split())
 
 

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from captures.decode.connections import Addresses, Connections
 from captures.decode.names import Names
-from captures.decode.sessions import SessionChecker
+from captures.decode.sessions.checker import SessionChecker
+from captures.decode.sessions.connections import Addresses, Connections
 from captures.net.tcp import Endpoint
 from captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
 from captures.pipeline.stages.rows import key_of, values

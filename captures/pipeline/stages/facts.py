@@ -49,6 +49,9 @@ SESSION_COLUMNS: Final = (
     "refused",
     "recoverable_ack_timeout_ms",
     "ack_timeout_ms",
+    "position",
+    "size_bytes",
+    "ahead",
 )
 """What is read of packets to judge sessions."""
 
@@ -85,6 +88,9 @@ def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
         (refused is True for refused in values(batch, "refused")),
         _timeouts_ms(batch),
         (window or 0 for window in values(batch, "window_size")),
+        values(batch, "position"),
+        values(batch, "size_bytes"),
+        values(batch, "ahead"),
     )
 
 

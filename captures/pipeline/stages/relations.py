@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.connections import Connection
+from captures.decode.sessions.connections import Connection
 from captures.net.tcp import Endpoint
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers

@@ -62,9 +62,11 @@ SESSIONS: Final = pa.schema(
     first_ns, last_ns: of its first and last packet.
     opened_ns: when the handshake was complete, if the capture shows that.
     handshake: how far it came: nothing, asked, granted, proposed, open, refused.
-    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn.
+    state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn, or
+        `encrypted`.
     *_window: the largest that the end has announced. *_session_acks: SessionHeaders, alone or riding.
-    *_unacknowledged, *_unsaved: its messages that had no answer at the end.
+    *_unacknowledged, *_unsaved: its messages that had no answer at the end; null where the capture lacks what may have
+        answered them, or does not tell their numbers.
     begun: whether the captures have its beginning, or lack bytes of that.
     *_lossy_since: the number of its first packet before which the capture lacks bytes.
     *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the

@@ -1,12 +1,12 @@
 """Sessions: what each packet is to its session, the sessions themselves, and what is wrong with them.
 
-The rules are `captures.decode.sessions`'. All packets of a connection come to one stage, in the order of row_id.
+The rules are in `captures.decode.sessions`. All packets of a connection come to one stage, in the order of row_id.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.connections import CONNECTION_LIMIT, Connection, Connections, Half, Sent, Stage
 from captures.decode.facts import SessionFacts
 from captures.decode.findings import Severity
 from captures.decode.names import Names
-from captures.decode.sessions import SessionChecker, SessionView
+from captures.decode.sessions.checker import SessionChecker, SessionView
+from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Connections, Stage
+from captures.decode.sessions.half import Half, Sent
 from captures.decode.sight import Kind
 from captures.decode.ways import EVER, Sending, begins
 from captures.net.direction import Ending
@@ -40,7 +41,6 @@ COLUMNS: Final = (
     "file",
     "frame",
     "file_offset",
-    "size_bytes",
     "queue",
     "destination_manager",
 )
@@ -229,15 +229,9 @@ class SessionStage:
             series = self._series[name] = _Series(self._names, Remembered(self._directory.of(name)))
         return series
 
-    def finish(self, lossless: Callable[[str], bool]) -> Batches:
-        """What there is to say at the end.
-
-        Args:
-            lossless: whether a series has no gap at all; else what it lacks may explain a breach, which is a note then.
-        """
+    def finish(self) -> Batches:
+        """What there is to say at the end."""
         for name, series in self._series.items():
-            for rank, finding in enumerate(series.checker.finish(lossless=lossless(name))):
-                self._out["findings"].append(finding_row(name, None, RANK + rank, finding))
             for session in series.sessions.values():
                 self._close(name, session)
         self._series.clear()
@@ -309,7 +303,7 @@ class SessionStage:
             *_ends(view.received),
             *_ends(view.saved),
         )
-        if sent is None or sent.count is None:
+        if sent is None:
             self._out["relations"].append((*row, None, None, None, queue_name))
         else:
             self._wait(count, row, sent, queue_name)
@@ -409,8 +403,8 @@ class SessionStage:
                 session.reached.name.lower(),
                 connection.stage.name.lower(),
                 *timeouts_ms,
-                *_counted(client, session.client),
-                *_counted(server, session.server),
+                *_counted(client, session.client, server),
+                *_counted(server, session.server, client),
                 session.severities[Severity.FAULT],
                 session.severities[Severity.NOTE],
             )
@@ -425,7 +419,7 @@ _NOTHING: Final = (None,) * (len(RELATIONS) - 6)
 def _advance(session: _Session, facts: SessionFacts) -> None:
     """How far the handshake has come, whatever is lost later."""
     stage = session.connection.stage
-    if stage is not Stage.UNKNOWN and stage > session.reached:
+    if session.reached < stage <= Stage.REFUSED:
         session.reached = stage
         if stage is Stage.OPEN and facts.kind is Kind.CONNECTION_PARAMETERS:
             session.opened_ns = facts.time_ns
@@ -437,16 +431,20 @@ def _ends(acknowledged: Sequence[Sent]) -> tuple[list[int] | None, int | None]:
     return [acknowledged[0].packet, acknowledged[-1].packet], len(acknowledged)
 
 
-def _counted(half: Half, count: _Count) -> Row:
-    unsaved = sum(sent.saved_by is None for sent in count.waiting if sent.recoverable_count is not None)
+def _counted(half: Half, count: _Count, other: Half) -> Row:
+    unanswered: tuple[int | None, int | None] = (
+        sum(sent.acknowledged_by is None for sent in count.waiting),
+        sum(sent.saved_by is None for sent in count.waiting if sent.recoverable),
+    )
+    if count.messages and (half.adrift or half.stale or not other.end):
+        unanswered = None, None
     return (
         half.window,
         count.packets,
         count.size_bytes,
         count.messages,
         count.session_acks,
-        sum(sent.acknowledged_by is None for sent in count.waiting),
-        unsaved,
+        *unanswered,
         count.missing_bytes,
         half.lossy_since,
         count.sending.last_ns,

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.decode.connections import OUTSTANDING_LIMIT, Connection, Half, Sent, Stage, ahead
+from captures.decode.sessions.connections import Connection, Stage
+from captures.decode.sessions.half import MAY_FOLLOW, OUTSTANDING_LIMIT, Half, Sent, Step, ahead
 from captures.decode.sight import Kind
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers
@@ -25,6 +26,7 @@ from captures.pipeline.stages.facts import HEADER
 from captures.pipeline.stages.rows import codes, integers
 
 NOBODY: Final = -1
+_OF_ALL: Final = ("number", "time_ns", "size_bytes", "position")
 LEAST: Final = 128
 """How many packets of a connection, one behind the other, are worth it."""
 MOST: Final = OUTSTANDING_LIMIT // 2
@@ -44,6 +46,7 @@ class Packets:
     number: Integers
     time_ns: Integers
     size_bytes: Integers
+    position: Integers
     is_message: Mask
     recoverable: Mask
     has_header: Mask
@@ -63,7 +66,7 @@ class Packets:
             pc.fill_null(pc.not_equal(delivery, "express"), False),
             pc.is_valid(batch.column("ack_number")),
         )
-        columns: list[Any] = [integers(batch, name) for name in ("number", "time_ns", "size_bytes")]
+        columns: list[Any] = [integers(batch, name) for name in _OF_ALL]
         columns += (mask.to_numpy(zero_copy_only=False) for mask in masks)
         columns += (integers(batch, name).astype(np.int64) for name in HEADER)
         return cls(*columns)
@@ -115,6 +118,7 @@ def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Inte
     """The rows that are to be taken one by one, and those that may be taken together, by their first."""
     is_ack = pc.equal(batch.column("kind"), str(Kind.SESSION_ACK)).to_numpy(zero_copy_only=False)
     lacks = (integers(batch, "missing_bytes") | integers(batch, "skipped_bytes")) != 0
+    lacks |= batch.column("ahead").to_numpy(zero_copy_only=False)
     usual = (packets.is_message | is_ack) & ~lacks
     connection = codes(batch, ("series", "connection", "interface"))
     order = np.argsort(connection, kind="stable")
@@ -145,9 +149,7 @@ def take(connection: Connection, from_client: Mask, packets: Packets) -> tuple[S
     client, server = connection.client, connection.server
     if connection.stage not in (Stage.OPEN, Stage.UNKNOWN):
         return None
-    window = max(client.window, server.window)
-    if not window and packets.window_size.any():
-        return None
+    window = max(client.window, server.window) if client.offered and server.offered else 0
     of_client = _look(client, from_client, packets, window)
     of_server = _look(server, ~from_client, packets, window)
     if of_client is None or of_server is None:
@@ -162,10 +164,11 @@ def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | Non
 
     Args:
         mine: the packets that it has sent.
-        window: the largest of both ends, before these packets.
+        window: the largest of both ends, before these packets; 0 where the capture does not tell.
     """
-    if half.sent is None or half.recoverable_sent is None or half.suspicions or half.uncounted:
+    if not half.is_exact or Step.TALKING not in MAY_FOLLOW[half.step]:
         return None
+    assert half.sent is not None
     sent = np.flatnonzero(packets.is_message & mine)
     recoverable = np.flatnonzero(packets.recoverable & mine)
     own, theirs = np.flatnonzero(packets.has_header & mine), np.flatnonzero(packets.has_header & ~mine)
@@ -184,7 +187,9 @@ def _look(half: Half, mine: Mask, packets: Packets, window: int) -> Steady | Non
 def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, window: int) -> Answers | None:
     """What is said to be received goes forward, and is no more than was sent; what is not stays within the window."""
     waiting = list(half.unacknowledged)
-    if half.sent is None or half.acknowledged is None or len(waiting) + len(sent) >= OUTSTANDING_LIMIT:
+    assert half.sent is not None
+    assert half.acknowledged is not None
+    if len(waiting) + len(sent) >= OUTSTANDING_LIMIT:
         return None
     counts = [each.count for each in waiting]
     if ahead(half.sent, half.acknowledged) != len(waiting) or not _follow(counts, half.sent):
@@ -202,7 +207,7 @@ def _received(half: Half, sent: Integers, headers: Integers, packets: Packets, w
 def _saved(half: Half, recoverable: Integers, headers: Integers, packets: Packets) -> Answers | None:
     """What is said to be saved leaves nothing out, and is no more than was sent."""
     waiting = list(half.unsaved)
-    if half.recoverable_sent is None or len(waiting) + len(recoverable) >= OUTSTANDING_LIMIT:
+    if len(waiting) + len(recoverable) >= OUTSTANDING_LIMIT:
         return None
     if not _follow([each.recoverable_count for each in waiting], half.recoverable_sent):
         return None
@@ -250,7 +255,6 @@ def _settle(half: Half, mine: Mask, steady: Steady, packets: Packets, said: Said
         the messages that still wait for an answer, by their rows.
     """
     assert half.sent is not None
-    assert half.recoverable_sent is not None
     for answers, by, numbers, before, ends in (
         (steady.received, said.acknowledged_by, said.session_number, half.sent, said.received),
         (steady.saved, said.saved_by, said.session_recoverable_number, half.recoverable_sent, said.saved),
@@ -286,9 +290,12 @@ def _settle(half: Half, mine: Mask, steady: Steady, packets: Packets, said: Said
     half.unsaved.extend(
         sent for sent in new.values() if sent.recoverable_count is not None and sent.saved_by is None
     )
-    half.seen = True
-    half.sent = (half.sent + len(steady.received.rows)) & 0xFFFF
-    half.recoverable_sent = (half.recoverable_sent + len(steady.saved.rows)) & 0xFFFF
+    half.sent = half.most = (half.sent + len(steady.received.rows)) & 0xFFFF
+    half.recoverable_sent = half.most_recoverable = (half.recoverable_sent + len(steady.saved.rows)) & 0xFFFF
+    own = np.flatnonzero(mine)
+    if len(own):
+        half.step = Step.TALKING
+        half.end = int(packets.position[own[-1]] + packets.size_bytes[own[-1]])
     if len(steady.received.headers):
         half.acknowledged = int(packets.ack_number[steady.received.headers[-1]])
     half.window = max(half.window, int(packets.window_size[packets.has_header & mine].max(initial=0)))
@@ -308,6 +315,9 @@ def _sent(half: Half, row: int, packets: Packets, said: Said) -> Sent:
     return Sent(
         half,
         int(packets.number[row]),
+        recoverable_number is not None,
+        number,
+        recoverable_number,
         number,
         recoverable_number,
         acknowledged_by,

@@ -16,6 +16,7 @@ from captures.packets import PacketReader, SeenPacket
 from mqproto.base.errors import WireFormatError
 from mqproto.testing.packets import nearly_valid_packets, packets, pings
 from mqproto.wire import encode_packet, encode_ping
+from tests.captures.decode.lossy import lossy
 from tests.captures.decode.scene import (
     BEGAN_NS,
     Scene,
@@ -89,35 +90,7 @@ def test_a_conversation_by_the_book_has_no_faults(scene: Scene) -> None:
 @settings(max_examples=150)
 @given(conversations(), st.data())
 def test_a_capture_that_lacks_some_of_it_accuses_nobody(scene: Scene, data: st.DataObject) -> None:
-    lost = data.draw(st.sets(st.sampled_from(range(len(scene.packets))), max_size=3))
-    kept = [packet for place, packet in enumerate(scene.packets) if place not in lost]
-    for place in lost:
-        gone = scene.packets[place]
-        after = next(
-            (each for each in kept if each.number > gone.number and is_same_stream(each, gone)), None
-        )
-        if after is not None:
-            after.missing_bytes += len(gone.data)
-    scene.packets = kept
-    assert scene.faults(lossless=False) == []
-
-
-@settings(max_examples=100)
-@given(conversations(), st.data())
-def test_what_is_held_up_behind_a_gap_accuses_nobody(scene: Scene, data: st.DataObject) -> None:
-    """A reader of TCP streams gives what follows a gap only when it is sure that nothing will fill it."""
-    place = data.draw(st.integers(0, len(scene.packets) - 1))
-    gone = scene.packets.pop(place)
-    held = [each for each in scene.packets[place:] if is_same_stream(each, gone)]
-    if held:
-        held[0].missing_bytes = len(gone.data)
-    until = data.draw(st.integers(place, len(scene.packets)))
-    early, late = scene.packets[:until], scene.packets[until:]
-    scene.packets = [
-        *(each for each in early if each not in held),
-        *(each for each in early if each in held),
-        *late,
-    ]
+    scene.packets = [seen for _, seen in data.draw(lossy(scene.packets))]
     assert scene.faults(lossless=False) == []
 
 
@@ -128,10 +101,6 @@ def test_a_capture_that_begins_or_ends_in_the_middle_accuses_nobody(
 ) -> None:
     scene.packets = scene.packets[first : len(scene.packets) - last]
     assert scene.faults() == []
-
-
-def is_same_stream(one: SeenPacket, other: SeenPacket) -> bool:
-    return (one.connection, one.source) == (other.connection, other.source)
 
 
 @settings(max_examples=30)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from captures.decode.analyst import crossing_of
-from captures.decode.connections import Half, Sent
 from captures.decode.journeys import JourneyChecker
+from captures.decode.sessions.half import Half, Sent
 from captures.decode.sight import sight_of
 from captures.files.frame import Interface
 from captures.packets import SeenPacket

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from captures.decode.connections import Stage
 from captures.decode.findings import Severity
+from captures.decode.sessions.connections import Stage
 from captures.decode.sight import Kind
 from captures.files.frame import Interface
 from captures.files.pcapng import Section

@@ -102,7 +102,7 @@ def analyse(
         session_stage.know(learnt)
         for batch in part:
             add(session_stage.take(batch))
-        add(session_stage.finish(lossless))
+        add(session_stage.finish())
     session_rows = whole(_table(found, "sessions", SESSIONS))
     losses = losses_of(session_rows)
     known_ways: dict[str, Ways] = defaultdict(Ways)

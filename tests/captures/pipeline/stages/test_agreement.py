@@ -15,9 +15,10 @@ from captures.packets import SeenPacket
 from captures.pipeline import job
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
+from tests.captures.decode.lossy import lacking
 from tests.captures.decode.scene import Scene, names
 from tests.captures.decode.story import pinged, story
-from tests.captures.decode.test_analyst import conversations, is_same_stream
+from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.stages.local import Analysed, Cluster, analyse
 from tests.captures.pipeline.stages.table import FOLDER, OF_OTHERS, SAMPLES, decode, sample
 
@@ -95,20 +96,17 @@ def test_a_story_with_names_and_pings_is_told_as_decode_tells_it() -> None:
     conversations(),
     st.lists(st.tuples(PLACES, PLACES), max_size=4),
     st.sets(PLACES, max_size=3),
+    st.sets(PLACES, max_size=3),
     st.builds(Cluster, st.integers(1, 4), st.integers(1, 50)),
 )
 def test_whatever_the_capture_lacks_or_has_wrong_and_however_rows_are_dealt_out_the_verdict_is_one(
-    scene: Scene, swaps: list[tuple[int, int]], lost: set[int], cluster: Cluster
+    scene: Scene, swaps: list[tuple[int, int]], lost: set[int], early: set[int], cluster: Cluster
 ) -> None:
     for one, other in swaps:
         if max(one, other) < len(scene.packets):
             scene.packets[one].data = scene.packets[other].data
-    kept = [packet for place, packet in enumerate(scene.packets) if place not in lost]
-    for place in lost & set(range(len(scene.packets))):
-        gone = scene.packets[place]
-        after = next(
-            (each for each in kept if each.number > gone.number and is_same_stream(each, gone)), None
-        )
-        if after is not None:
-            after.missing_bytes += len(gone.data)
+    kept = lacking(scene.packets, lost)
+    for place in early:
+        if place < len(kept):
+            kept[place].ahead = True
     agree(kept, None, cluster, lossless=not lost)

@@ -49,7 +49,7 @@ def judged(seen: Sequence[SeenPacket], batch_rows: int, least: int, *, saving: b
                 stage.know(directory.Directory({}))
                 stage = loads(pickled(stage))
                 stage.know(learnt(seen))
-    found = collected([*outputs, stage.finish(lambda series: True)])
+    found = collected([*outputs, stage.finish()])
     return {name: sorted(map(repr, rows)) for name, rows in found.items()}
 
 
@@ -67,7 +67,9 @@ def traffic(draw: st.DrawFn) -> Scene:
     wires = [opened(draw, scene) for _ in range(draw(st.integers(1, 2)))]
     for _ in range(draw(st.integers(0, 15))):
         wire, end = draw(st.sampled_from(wires)), draw(st.sampled_from("aaac"))
-        kind = draw(st.sampled_from(["send", "send", "send", "ride", "ack", "ack", "ack", "odd", "lose"]))
+        kind = draw(
+            st.sampled_from(["send", "send", "send", "ride", "ack", "ack", "ack", "odd", "lose", "ahead"])
+        )
         if kind == "ack":
             wire.ack(draw(st.sampled_from("accc")))
         elif kind == "odd":
@@ -77,7 +79,8 @@ def traffic(draw: st.DrawFn) -> Scene:
                 number = len(scene.packets)
                 message = transactional(number) if draw(st.integers(0, 2)) else express(message_id=number)
                 wire.send(end, message, riding=kind == "ride")
-            scene.packets[-1].missing_bytes = 10 * (kind == "lose")
+            scene.packets[-1].missing_bytes = draw(st.sampled_from([10, 200, 5_000])) * (kind == "lose")
+            scene.packets[-1].ahead = kind == "ahead"
     return scene
 
 

@@ -1,24 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from captures.decode import Analyst
-from captures.decode import connections as module
-from captures.decode.connections import ahead, at_or_before
+from captures.decode.sessions import connections as module
 from captures.net.tcp import Endpoint
+from mqproto.wire import establish_connection
 from tests.captures.decode.scene import Scene, address, express, guid, names
-
-COUNTS = st.integers(0, 0xFFFF)
-
-
-@given(COUNTS, st.integers(0, 0x7FFF))
-def test_of_two_counts_less_than_half_the_circle_apart_one_is_before(count: int, distance: int) -> None:
-    later = (count + distance) & 0xFFFF
-    assert at_or_before(count, later)
-    assert ahead(later, count) == distance
-    assert at_or_before(later, count) is (distance == 0)
 
 
 def test_ends_are_told_apart_by_port_if_the_capture_begins_in_the_middle() -> None:
@@ -40,6 +28,23 @@ def test_what_a_handshake_has_told_holds_for_other_connections_of_the_same_addre
     scene.wire("a", "c", opened=False).send("a", express())
     sight = scene.sights()[0][-1]
     assert sight.hop == (guid("a"), guid("c"))
+
+
+def test_an_answer_tells_who_the_ends_are_though_the_capture_lacks_its_request() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    del scene.packets[0]
+    wire.send("a", express())
+    assert scene.sights()[0][-1].hop == (guid("a"), guid("c"))
+
+
+def test_an_answer_that_does_not_fit_its_request_tells_nothing() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c", opened=False)
+    for end, server in (("a", "c"), ("c", "b")):
+        wire.put(end, establish_connection(client=guid("a"), server=guid(server), time_stamp_ms=0))
+    scene.wire("b", "c", opened=False).send("b", express())
+    assert scene.sights()[0][-1].hop == (address("b").host, "10.0.0.3:1801")
 
 
 def test_an_address_of_several_queue_managers_is_none_of_them() -> None:

@@ -1,18 +1,15 @@
-"""What is remembered of each connection: who its ends are, and what each has sent and acknowledged.
-
-Counts are 16 bits wide and wrap; `ahead` alone may compare two of them.
-"""
+"""What is remembered of each connection: its two ends, who they are, and how far its session has come."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from captures.decode.facts import NodeKey, SessionFacts
-from captures.decode.findings import Finding
 from captures.decode.names import Names
+from captures.decode.sessions.half import NOTHING, Half
 from captures.net.tcp import Endpoint
 from mqproto.wire import NULL_GUID, Guid
 
@@ -21,9 +18,6 @@ CONNECTION_LIMIT: Final = 4_096
 """How many connections are remembered; the oldest is forgotten first."""
 ADDRESS_LIMIT: Final = 16_384
 """Of how many addresses it is remembered whose they are; with more, all are forgotten and learnt anew."""
-SUSPICION_LIMIT: Final = 1_000
-OUTSTANDING_LIMIT: Final = 0x7FFF
-"""Of how many unacknowledged messages the packets are remembered; half of the 16-bit circle."""
 
 
 class Stage(IntEnum):
@@ -36,107 +30,16 @@ class Stage(IntEnum):
     OPEN = 4
     REFUSED = 5
     UNKNOWN = 6
-    """The capture begins in the middle, lacks something, or somebody was out of turn: nothing is judged."""
-
-
-def ahead(number: int, reference: int) -> int:
-    """How far one 16-bit count is ahead of another, 0 to 65,535."""
-    return (number - reference) & 0xFFFF
-
-
-def at_or_before(number: int, reference: int) -> bool:
-    """Whether a 16-bit count is not beyond another."""
-    return (reference - number) & 0xFFFF < 0x8000
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """A message that one end of a connection has sent, and what the other end has said of it.
-
-    packet: the number of the packet that carried it.
-    count, recoverable_count: its numbers on the session, 16 bits; None where the capture does not tell, the second also
-        of an express message.
-    acknowledged_by, saved_by: the first packets that say it was received, and saved; None while there is none.
-    acknowledged_ns: when the first of them was seen.
-    unheard: whether nothing will be said any more of whether it was saved.
-    """
-
-    half: Half
-    packet: int
-    count: int | None = None
-    recoverable_count: int | None = None
-    acknowledged_by: int | None = None
-    acknowledged_ns: int | None = None
-    saved_by: int | None = None
-    unheard: bool = False
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all is known that acknowledgments will say of it."""
-        heard = self.recoverable_count is None or self.saved_by is not None or self.unheard
-        return self.acknowledged_by is not None and heard
-
-
-NOTHING: Final[deque[Sent]] = deque(maxlen=0)
-
-
-def outstanding() -> deque[Sent]:
-    """Messages that wait for an answer; of more than half the 16-bit circle the oldest are forgotten."""
-    return deque(maxlen=OUTSTANDING_LIMIT)
-
-
-@dataclass(slots=True, eq=False)
-class Half:
-    """What one end of a connection has sent.
-
-    sent, recoverable_sent: its messages so far, 16 bits; None while the capture does not tell.
-    acknowledged: the highest AckSequenceNumber that the other end has sent; None before the first one of a
-        connection that the capture has not seen from its start.
-    unacknowledged, unsaved: messages that the other end has not answered for.
-    uncounted: those from before its counts were lost. An acknowledgment is of them too, though nobody can say any more
-        whether they are all that it is of.
-    window: the largest that this end has announced; 0 before it has.
-    seen: whether the capture has any packet of it.
-    lossy_since: the first packet before which bytes of it are missing in the capture; None if there is none.
-    suspicions: findings that hold unless the capture turns out to lack something of this half.
-    """
-
-    endpoint: Endpoint
-    key: NodeKey = ""
-    hop: tuple[NodeKey, NodeKey] = ("", "")
-    label: str = ""
-    sent: int | None = None
-    recoverable_sent: int | None = None
-    acknowledged: int | None = None
-    unacknowledged: deque[Sent] = field(default_factory=outstanding)
-    unsaved: deque[Sent] = field(default_factory=outstanding)
-    uncounted: deque[Sent] = field(default_factory=outstanding)
-    window: int = 0
-    seen: bool = False
-    lossy_since: int | None = None
-    suspicions: list[Finding] = field(default_factory=list)
-
-    def suspect(self, finding: Finding) -> None:
-        """Keep a finding that this half may still explain, but not more than is bearable."""
-        if len(self.suspicions) < SUSPICION_LIMIT:
-            self.suspicions.append(finding)
-
-    def forget_counts(self) -> list[Sent]:
-        """From here on nobody knows how many messages there were; those of which nothing will be said any more."""
-        self.sent = self.recoverable_sent = None
-        for sent in self.unsaved:
-            sent.unheard = True
-        over = [sent for sent in self.unsaved if sent.is_settled]
-        self.uncounted.extend(self.unacknowledged)
-        self.unacknowledged.clear()
-        self.unsaved.clear()
-        return over
+    """The capture begins in the middle, lacks something, or somebody was out of turn."""
+    ENCRYPTED = 7
+    """What it carries cannot be read."""
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
     """One connection, and how far its session has come.
 
+    asked: whether the capture has a request for a session.
     client_guid, server_guid: as the handshake has them so far; NULL_GUID where it does not tell.
     timeouts_ms: the RecoverableAckTimeout and AckTimeout that were proposed.
     """
@@ -144,6 +47,7 @@ class Connection:
     client: Half
     server: Half
     stage: Stage = Stage.NOTHING
+    asked: bool = False
     client_guid: Guid = NULL_GUID
     server_guid: Guid = NULL_GUID
     timeouts_ms: tuple[int, int] | None = None
@@ -157,11 +61,13 @@ class Connection:
     def release(self) -> None:
         """It is forgotten; messages that crossed it still know its halves, but not what these had to remember."""
         for half in (self.client, self.server):
-            half.unacknowledged = half.unsaved = half.uncounted = NOTHING
+            half.unacknowledged = half.unsaved = half.unnumbered = NOTHING
+            half.heard.clear()
 
     def lose_track(self) -> None:
         """Something is missing or out of turn: nothing more is known of the handshake."""
-        self.stage = Stage.UNKNOWN
+        if self.stage is not Stage.ENCRYPTED:
+            self.stage = Stage.UNKNOWN
 
 
 class Addresses:
@@ -241,14 +147,21 @@ class Connections:
 
     def introduce(self, connection: Connection, client: Guid, server: Guid) -> None:
         """A request tells who the ends should be; NULL_GUID for an end that it does not tell."""
+        connection.asked = True
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)
 
-    def confirm(self, connection: Connection, server: Guid) -> None:
-        """An answer tells who the ends are. From now on their addresses are known, on other connections too."""
-        connection.server_guid = server
+    def confirm(self, connection: Connection, client: Guid, server: Guid) -> None:
+        """An answer tells who the ends are. From now on their addresses are known, on other connections too.
+
+        One that does not fit its request tells nothing; where the capture lacks that, the answer repeats what it said.
+        """
+        wanted = connection.server_guid
+        if connection.asked and (client != connection.client_guid or wanted not in (NULL_GUID, server)):
+            return
+        connection.client_guid, connection.server_guid = client, server
         ends = connection.client.endpoint, connection.server.endpoint
-        self._addresses.learn(ends[0], connection.client_guid, ends[1], server)
+        self._addresses.learn(ends[0], client, ends[1], server)
         self.name(connection)
 
     def name(self, connection: Connection) -> None:

@@ -1,0 +1,361 @@
+"""Is a session by the book? Handshake, counts, windows, acknowledgments.  [MS-MQQB] 3.1.1.6.1, 3.1.5.3 to 3.1.5.5
+
+A capture may lack what the two ends had. So each rule says what it needs of it, and is silent where it has not that; a
+fault is one in whatever traffic fits the capture. Packets of a connection come in causal order: behind a packet come
+those whose senders may have known it. Where that could not be had, a packet is `ahead`: the other end may have sent
+more by then than came before it here. What an end has said itself counts nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from captures.decode.facts import SessionFacts
+from captures.decode.findings import Finding, Severity
+from captures.decode.sessions.connections import MSMQ_PORT, Connection, Connections, Stage
+from captures.decode.sessions.half import HALF_CIRCLE, MAY_FOLLOW, Half, Sent, Step, ahead, at_or_before
+from captures.decode.sight import Kind
+from mqproto.wire import NULL_GUID, Guid, SessionHeader, guid_text
+from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
+
+FAULT, NOTE = Severity.FAULT, Severity.NOTE
+OPEN = Stage.OPEN
+
+STEPS: Final = {
+    Kind.ESTABLISH_CONNECTION: Step.INTRODUCED,
+    Kind.CONNECTION_PARAMETERS: Step.ADJUSTED,
+}
+SECTIONS: Final = {
+    Kind.ESTABLISH_CONNECTION: "[MS-MQQB] 3.1.5.3",
+    Kind.CONNECTION_PARAMETERS: "[MS-MQQB] 3.1.5.4",
+    Kind.SESSION_ACK: "[MS-MQQB] 3.1.5.5",
+}
+STATES: Final = {
+    Stage.NOTHING: "nobody has asked for a session",
+    Stage.ASKED: "the request for a session has no answer yet",
+    Stage.GRANTED: "the session has no parameters yet",
+    Stage.PROPOSED: "the session's parameters have no answer yet",
+    Stage.OPEN: "the session is open",
+    Stage.REFUSED: "the session was refused",
+}
+BEHIND: Final = {
+    Step.INTRODUCED: "it comes right behind an EstablishConnection of the same end",
+    Step.ADJUSTED: "it comes right behind a ConnectionParameters of the same end",
+    Step.TALKING: "the same end has used the session as open",
+}
+
+
+@dataclass(slots=True, eq=False)
+class SessionView:
+    """What a packet is to its session.
+
+    half, other: the end that sent it, and the one that it went to.
+    answers: whether it answers the packet of its kind that came the other way in the handshake.
+    sent: a UserMessage as its session counts it, whose acknowledgment is still to come; None for other packets.
+    received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
+    learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
+    answered: all messages of which more is known now.
+    """
+
+    connection: Connection
+    half: Half
+    other: Half
+    answers: bool = False
+    sent: Sent | None = None
+    received: Sequence[Sent] = ()
+    saved: Sequence[Sent] = ()
+    learnt: Sequence[Sent] = ()
+    answered: list[Sent] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+class SessionChecker:
+    """Follows every session of a capture. State is bounded for each connection, and so is the number of these."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def take(self, facts: SessionFacts) -> SessionView:
+        """Look at the next packet of a connection."""
+        kind = facts.kind
+        begins = kind is Kind.ESTABLISH_CONNECTION and facts.source.port != MSMQ_PORT
+        connection = self._connections.find(facts, begins=begins)
+        half, other = connection.halves(facts.source)
+        view = SessionView(connection, half, other)
+        self._follow_stream(facts, view)
+        before, half.step = half.step, STEPS.get(kind, Step.TALKING)
+        if facts.recoverable is not None:
+            self._take_turn(facts, view, before)
+            self._count(facts, facts.recoverable, view)
+        elif kind is Kind.ESTABLISH_CONNECTION:
+            self._take_connection(facts, view, before)
+        elif kind is Kind.CONNECTION_PARAMETERS:
+            self._take_parameters(facts, view, before)
+        elif kind is Kind.SESSION_ACK:
+            self._take_turn(facts, view, before)
+        else:
+            self._lose(view, None)
+            if kind is Kind.ENCRYPTED:
+                connection.stage = Stage.ENCRYPTED
+        if facts.header is not None:
+            self._take_session_header(facts, facts.header, view)
+        return view
+
+    def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
+        """Whether this packet follows upon the last one of its half, and if not, what may have been between them."""
+        half = view.half
+        if facts.missing_bytes or facts.skipped_bytes:
+            what = f"{facts.missing_bytes:,} bytes before it are not in the capture"
+            if facts.skipped_bytes:
+                what = f"{facts.skipped_bytes:,} bytes before it belong to no packet" + (
+                    f", {facts.missing_bytes:,} are not in the capture" if facts.missing_bytes else ""
+                )
+            view.findings.append(Finding(NOTE, "missing-bytes", facts.number, what))
+            if half.lossy_since is None:
+                half.lossy_since = facts.number
+            # Of a packet that has a hole, the rest is not among these, but it counts in positions.
+            hole_bytes = max(facts.position - half.end, facts.missing_bytes + facts.skipped_bytes)
+            self._lose(view, hole_bytes // SMALLEST_USER_MESSAGE)
+        half.end = facts.position + facts.size_bytes
+
+    def _lose(self, view: SessionView, hidden: int | None) -> None:
+        """The capture does not show something of what this end has sent, `hidden` messages at most."""
+        view.half.lose(hidden)
+        view.other.miss_answers()
+        view.connection.lose_track()
+
+    # The handshake
+
+    def _take_connection(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
+        """An EstablishConnection packet asks or answers.  3.1.5.3
+
+        Who the ends are hangs on these packets alone, in whatever state their session is.
+        """
+        connection, half, stage = view.connection, view.half, view.connection.stage
+        client, server = facts.client or NULL_GUID, facts.server or NULL_GUID
+        asks = half is connection.client
+        if self._is_in_turn(facts, view, before, stage is (Stage.NOTHING if asks else Stage.ASKED)):
+            half.begin()
+            if asks and stage is Stage.NOTHING:
+                connection.stage = Stage.ASKED
+            elif stage is Stage.ASKED:
+                view.answers = True
+                connection.stage = Stage.REFUSED if facts.refused else Stage.GRANTED
+                self._take_answer(facts, client, server, view)
+        if not asks and not facts.refused:
+            self._connections.confirm(connection, client, server)
+        elif asks and (not connection.asked or facts.missing_bytes or facts.skipped_bytes):
+            self._connections.introduce(connection, client, server)
+
+    def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:
+        """An answer names who was asked for, and who asked.  3.1.5.3.1
+
+        Needs: the request, and nothing missing of either end since.
+        """
+        connection, number = view.connection, facts.number
+        asked, wanted = connection.client_guid, connection.server_guid
+        if facts.refused:
+            text = "the acceptor wants no session"
+            if server not in (wanted, NULL_GUID) and wanted != NULL_GUID:
+                text += f": it is {guid_text(server)}, asked was for {guid_text(wanted)}"
+            view.findings.append(Finding(NOTE, "refused", number, text, "[MS-MQQB] 3.1.5.3.1"))
+        elif not facts.ahead and (client != asked or (wanted != NULL_GUID and server != wanted)):
+            text = (
+                f"it is from {guid_text(server)} to {guid_text(client)}; the request was "
+                f"from {guid_text(asked)} to {guid_text(wanted)}"
+            )
+            view.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1"))
+
+    def _take_parameters(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
+        """A ConnectionParameters packet proposes or answers.  3.1.5.4"""
+        connection, half, stage = view.connection, view.half, view.connection.stage
+        half.window = max(half.window, facts.window, 1)
+        half.offered = True
+        proposes = half is connection.client
+        if not self._is_in_turn(
+            facts, view, before, stage is (Stage.GRANTED if proposes else Stage.PROPOSED)
+        ):
+            return
+        if before is Step.UNKNOWN and not half.sent:
+            half.begin()  # No message comes before it, whatever is missing there.
+        if stage > Stage.REFUSED:
+            return
+        view.answers = not proposes
+        if facts.refused:
+            connection.stage = Stage.REFUSED
+            text = f"the {'acceptor' if view.answers else 'initiator'} wants no session after all"
+            view.findings.append(Finding(NOTE, "refused", facts.number, text, "[MS-MQQB] 2.2.1"))
+        elif proposes:
+            connection.stage = Stage.PROPOSED
+            connection.timeouts_ms = facts.timeouts_ms
+        else:
+            connection.stage = Stage.OPEN
+            self._compare_timeouts(facts, view)
+
+    def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
+        """The acceptor adopts the timeouts that were proposed, and says so.  3.1.5.4.1
+
+        Needs: the proposal, and nothing missing of either end since.
+        """
+        proposed, adopted = view.connection.timeouts_ms, facts.timeouts_ms
+        if facts.ahead or proposed is None or adopted is None or proposed == adopted:
+            return
+        text = (
+            f"its timeouts are {adopted[0]:,} and {adopted[1]:,} ms; proposed were {proposed[0]:,} and "
+            f"{proposed[1]:,} ms"
+        )
+        view.findings.append(Finding(FAULT, "wrong-parameters", facts.number, text, "[MS-MQQB] 3.1.5.4.1"))
+
+    def _take_turn(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
+        """UserMessages and SessionAcks are welcome once the session is open.  3.1.5.5, 3.1.5.8"""
+        self._is_in_turn(facts, view, before, view.connection.stage is OPEN)
+
+    def _is_in_turn(self, facts: SessionFacts, view: SessionView, before: Step, fits: bool) -> bool:
+        """Whether a packet may come here, as far as the capture tells; else its receiver closes the session.
+
+        Needs: either the packet of the same end right before it, with nothing missing between them, which it may not
+        follow whatever the other end has said; or all that both ends have sent from their beginning on, and that it is
+        not `ahead`, so that it had no answer that is not here. An end that shows nothing has no known beginning.
+
+        Args:
+            before: the packet of the same end right before it.
+            fits: whether it is what the handshake waits for.
+        """
+        half, connection, stage = view.half, view.connection, view.connection.stage
+        follows = half.step in MAY_FOLLOW[before]
+        if follows and (fits or stage > Stage.REFUSED):
+            return True
+        connection.lose_track()
+        if follows and (facts.ahead or Step.UNKNOWN in (before, view.other.step)):
+            return False
+        half.step = Step.UNKNOWN  # What comes next is not wrong for that as well.
+        state = BEHIND[before] if facts.ahead or stage > Stage.REFUSED else STATES[stage]
+        section = SECTIONS.get(facts.kind, "[MS-MQQB] 3.1.5.8")
+        text = f"{facts.kind}, though {state}"
+        view.findings.append(Finding(FAULT, "out-of-turn", facts.number, text, section))
+        return False
+
+    # Messages and their acknowledgments
+
+    def _count(self, facts: SessionFacts, recoverable: bool, view: SessionView) -> None:
+        """A UserMessage has the next number of its session, and stays within the window.  3.1.1.3.1
+
+        Needs: how many messages came before it at least, the last acknowledgment of them with nothing missing of the
+        other end since, and the ConnectionParameters of both: no later window is larger than theirs.
+        """
+        half, other = view.half, view.other
+        view.sent = half.count(facts.number, recoverable=recoverable)
+        if half.sent is None or half.acknowledged is None or half.stale or facts.ahead:
+            return
+        window = max(half.window, other.window)
+        waiting = ahead(half.sent, half.acknowledged)
+        if not (half.offered and other.offered and window < waiting < HALF_CIRCLE):
+            half.over = False
+        elif not half.over:
+            half.over = True
+            text = f"{waiting:,} messages are not acknowledged; the window is {window:,}"
+            finding = Finding(FAULT, "window-exceeded", facts.number, text, "[MS-MQQB] 3.1.1.3.1")
+            view.findings.append(finding)
+
+    def _take_session_header(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
+        """A session acknowledgment, alone or riding on a message.  3.1.5.5"""
+        half, other = view.half, view.other
+        half.window = max(half.window, header.window_size)
+        if self._take_acknowledgment(facts, header, view):
+            view.answered += view.received
+        if header.recoverable_msg_ack_flags and self._take_saved(facts, header, view):
+            view.answered += view.saved
+        if other.adrift:
+            other.hear(facts)
+        self._compare_counts(facts, header, view)
+
+    def _compare_counts(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> None:
+        """UserMsgSequenceNumber and RecoverableMsgSeqNumber: how many messages it has sent.  3.1.5.5.5
+
+        Needs: how many there were at the beginning, or by an earlier header of the same end, and all that this end has
+        sent since, or how much is missing of that.
+        """
+        half = view.half
+        counted = (header.user_msg_sequence_number, header.recoverable_msg_seq_number)
+        is_right = half.could_have_sent(*counted)
+        if not is_right:
+            text = (
+                f"it says that {counted[0]:,} messages were sent, {counted[1]:,} of them recoverable; counted are "
+                f"{_shown(half.sent, half.most)} and {_shown(half.recoverable_sent, half.most_recoverable)}"
+            )
+            finding = Finding(FAULT, "wrong-count", facts.number, text, "[MS-MQQB] 3.1.5.5.5")
+            view.findings.append(finding)
+        view.learnt = half.settle(*counted, numbered=is_right)
+        view.answered += view.learnt
+
+    def _take_acknowledgment(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
+        """AckSequenceNumber: all up to it have been received. It goes forward, to what was sent at most.  3.1.5.5.1
+
+        Needs, to go backwards: an earlier one of the same end, and nothing missing of one of the two ends since; else
+        it may be another session. Needs, to be beyond: how many messages the other end has sent at most, and that the
+        packet is not `ahead`.
+        """
+        number, acknowledged, other = facts.number, header.ack_sequence_number, view.other
+        before, is_near = other.acknowledged, self._is_near(view)
+        if before is not None and is_near and not at_or_before(before, acknowledged):
+            if facts.ahead and other.stale:
+                other.acknowledged = None
+                return False
+            text = f"it acknowledges message {acknowledged:,}, after one that acknowledged {before:,}"
+            view.findings.append(Finding(FAULT, "ack-backwards", number, text, "[MS-MQQB] 3.1.5.5.1"))
+            return False
+        if other.sent is not None and is_near and not facts.ahead:
+            if not at_or_before(acknowledged, other.most):
+                text = f"it acknowledges message {acknowledged:,}; {_last(other.sent, other.most)}"
+                finding = Finding(FAULT, "ack-beyond-sent", number, text, "[MS-MQQB] 3.1.5.5.1")
+                view.findings.append(finding)
+                return False
+            if not at_or_before(acknowledged, other.sent):
+                other.sent = acknowledged  # So many there were at least.
+        other.acknowledged = acknowledged
+        other.stale = other.torn = False
+        view.received = other.received(facts)
+        return True
+
+    def _is_near(self, view: SessionView) -> bool:
+        """Whether so few messages wait for an acknowledgment that 16 bits tell which of two counts is the higher one.
+
+        A window of 1 says nothing: so both ends say that a queue is paused.  3.1.7.13
+        """
+        other = view.other
+        if other.sent is not None and other.acknowledged is not None:
+            return ahead(other.most, other.acknowledged) < HALF_CIRCLE
+        return 1 < max(view.half.window, other.window) < HALF_CIRCLE
+
+    def _take_saved(self, facts: SessionFacts, header: SessionHeader, view: SessionView) -> bool:
+        """RecoverableMsgAckFlags: of what was sent, some is saved.  3.1.5.5.3
+
+        Needs, to be beyond: how many recoverable messages the other end has sent at most, and that the packet is not
+        `ahead`.
+        """
+        base, flags, other = (
+            header.recoverable_msg_ack_seq_number,
+            header.recoverable_msg_ack_flags,
+            view.other,
+        )
+        last = (base + flags.bit_length() - 1) & 0xFFFF
+        if other.sent is not None and not facts.ahead and not at_or_before(last, other.most_recoverable):
+            sent = _last(other.recoverable_sent, other.most_recoverable)
+            text = f"it says that recoverable message {last:,} is saved; {sent}"
+            finding = Finding(FAULT, "saved-beyond-sent", facts.number, text, "[MS-MQQB] 3.1.5.5.3")
+            view.findings.append(finding)
+            return False
+        view.saved = other.saved(facts)
+        return True
+
+
+def _shown(least: int | None, most: int) -> str:
+    """A count of which it may not be known how high it is."""
+    return f"{most:,}" if least in (None, most) else f"{least:,} to {most:,}"
+
+
+def _last(least: int, most: int) -> str:
+    """The number of the last message that was sent, which may not be known."""
+    return f"the last one sent was {most:,}" + ("" if least == most else " at most")
