@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from captures.decode.connections import CONNECTION_LIMIT, Connection, Half
+from captures.decode.connections import CONNECTION_LIMIT, Connection, Half, Origins
 from captures.decode.facts import Hop, NodeKey, SessionFacts
 from captures.decode.sight import Kind
 
@@ -178,16 +178,17 @@ class WayBook:
         sending = talk.client if half is connection.client else talk.server
         sending.take(facts.time_ns, lacks_before=lacks_before)
 
-    def ways(self, *, lossless: bool = True) -> Ways:
+    def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
 
         Args:
+            origins: who is where no handshake has told.
             lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
         """
         ways = Ways()
         ways.add_all(self._over if lossless else self._over_of_lossy)
         for connection, talk in self._talks.values():
-            talk.hop = connection.client.hop
+            talk.hop = origins.resolve_hop(connection.client.hop)
             ways.add(talk, lossless=lossless)
         return ways
 
