@@ -18,7 +18,7 @@ from captures.decode.journeys import JourneyChecker, message_key
 from captures.decode.names import Names
 from captures.decode.sequences import SequenceChecker
 from captures.decode.sessions.checker import SessionChecker, SessionView
-from captures.decode.sessions.connections import Connections
+from captures.decode.sessions.connections import Connections, Origins
 from captures.decode.sessions.half import Sent
 from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, sight_of, tls_record
 from captures.decode.ways import WayBook
@@ -28,6 +28,7 @@ from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
     FinalAckBody,
+    Guid,
     MessageClass,
     OrderAckBody,
     Ping,
@@ -51,7 +52,8 @@ class Analyst:
         self.names = names or Names()
         self._connections = Connections(self.names)
         self._sessions = SessionChecker(self._connections)
-        self._journeys = JourneyChecker()
+        self._origins = Origins()
+        self._journeys = JourneyChecker(resolve=self._origins.resolve_hop)
         self._sequences = SequenceChecker()
         self._ways = WayBook()
 
@@ -66,6 +68,7 @@ class Analyst:
             view = self._sessions.take(facts)
             self._ways.take(facts, view.connection, view.half)
             _add_session(sight, view)
+            self._identify(sight)
             if sight.message is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.message, view.sent))
                 self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
@@ -78,13 +81,28 @@ class Analyst:
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
         """
-        ways = self._ways.ways(lossless=lossless)
+        ways = self._ways.ways(self._origins, lossless=lossless)
         yield from self._journeys.finish(ways)
         yield from self._sequences.finish(ways)
 
     def label(self, key: NodeKey) -> str:
         """What the queue manager at one end of a hop is called."""
         return self._connections.label(key)
+
+    def _identify(self, sight: Sight) -> None:
+        """Who is at the ends of its hop, where no handshake has told."""
+        seen, message = sight.seen, sight.message
+        news = False
+        if message is not None:
+            if not message.user.hop_count:
+                news = self._origins.learn(seen.source, message.user.source_queue_manager)
+        elif sight.kind is Kind.ESTABLISH_CONNECTION and sight.answers:
+            for end, key in zip((seen.source, seen.destination), sight.hop, strict=True):
+                news |= not isinstance(key, str) and self._origins.learn(end, Guid(key))
+        if news:
+            self._sequences.rename(self._origins.resolve_hop)
+        if isinstance(sight.hop[0], str) or isinstance(sight.hop[1], str):
+            sight.hop = self._origins.resolve_hop(sight.hop)
 
     def _take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
         body, transaction = sight.acknowledgment, message.transaction

@@ -10,11 +10,11 @@ most in favour of the queue manager.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from captures.decode.facts import Crossing, MessageKey, NodeKey
+from captures.decode.facts import Crossing, Hop, MessageKey, NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.sight import Acknowledged
 from captures.decode.ways import EVER, SECOND_NS, SLACK_NS, Ways
@@ -46,10 +46,15 @@ class Form:
 
 
 class JourneyChecker:
-    """Remembers where messages crossed, `limit` crossings in all."""
+    """Remembers where messages crossed, `limit` crossings in all.
 
-    def __init__(self, limit: int = REMEMBERED_LIMIT) -> None:
+    Args:
+        resolve: who is at the ends of a hop, as far as that is known by now.
+    """
+
+    def __init__(self, limit: int = REMEMBERED_LIMIT, resolve: Callable[[Hop], Hop] | None = None) -> None:
         self._limit = limit
+        self._resolve = resolve or _as_it_is
         self._count = 0
         self._journeys: OrderedDict[MessageKey, list[Form]] = OrderedDict()
         self._suspects: list[list[Form]] = []
@@ -65,6 +70,9 @@ class JourneyChecker:
             self._journeys[key] = [Form(crossing, crossing)]
             self._make_room()
             return findings
+        for each in forms:
+            if isinstance(each.first.hop[0], str) or isinstance(each.first.hop[1], str):
+                each.first, each.last = self._resolved(each.first), self._resolved(each.last)
         here = [each for each in forms if each.last.hop == hop and each.last.interface == crossing.interface]
         if here:
             if key[0] == hop[0] and (other := _other_message(crossing, here)) is not None:
@@ -90,12 +98,18 @@ class JourneyChecker:
             ways: what the capture lacks.
         """
         for forms in (*self._suspects, *self._journeys.values()):
+            for each in forms:
+                each.first, each.last = self._resolved(each.first), self._resolved(each.last)
             for left, came in changed(forms):
                 if (finding := _judged(left, came, ways)) is not None:
                     yield finding
         self._suspects.clear()
         self._journeys.clear()
         self._count = 0
+
+    def _resolved(self, crossing: Crossing) -> Crossing:
+        hop = self._resolve(crossing.hop)
+        return crossing if hop == crossing.hop else crossing._replace(hop=hop)
 
     def _make_room(self) -> None:
         """One crossing more is remembered: forget the message that was first seen longest ago, if it is too many."""
@@ -221,6 +235,10 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
     if last is not None and last.number > earlier.number:
         return f"it had come once more as #{last.number}"
     return NO_REASON
+
+
+def _as_it_is(hop: Hop) -> Hop:
+    return hop
 
 
 def _by_number(crossing: Crossing) -> int:

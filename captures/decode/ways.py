@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from captures.decode.facts import Hop, NodeKey, SessionFacts
-from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection
+from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
 from captures.decode.sessions.half import Half
 from captures.decode.sight import Kind
 
@@ -179,16 +179,17 @@ class WayBook:
         sending = talk.client if half is connection.client else talk.server
         sending.take(facts.time_ns, lacks_before=lacks_before)
 
-    def ways(self, *, lossless: bool = True) -> Ways:
+    def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
 
         Args:
+            origins: who is where no handshake has told.
             lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
         """
         ways = Ways()
         ways.add_all(self._over if lossless else self._over_of_lossy)
         for connection, talk in self._talks.values():
-            talk.hop = connection.client.hop
+            talk.hop = origins.resolve_hop(connection.client.hop)
             ways.add(talk, lossless=lossless)
         return ways
 

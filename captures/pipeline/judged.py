@@ -20,13 +20,13 @@ from captures.decode.names import Names
 from captures.decode.ways import Ways
 from captures.files.frame import NANOSECONDS
 from captures.pipeline.growth import SILENT_NS
-from captures.pipeline.stages.directory import Learners
+from captures.pipeline.stages.directory import FirstHop, Learners
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.settling import Horizon
 from captures.pipeline.tables import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
-FORM: Final = 5
+FORM: Final = 6
 """To be raised when a class changes of which objects are saved, or what tables say of packets. Of another form nothing
 is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
@@ -56,11 +56,13 @@ class Buckets:
 class Past:
     """What is known behind the last packet that is judged.
 
-    losses, ways: of sessions that are over. places: the capture points: series and interface.
+    first_hops: who sent messages from where. losses, ways: of sessions that are over.
+    places: the capture points: series and interface.
     clock_pairs: rows of `clocks.CLOCK_PAIRS`. codes: how often each severity and code was found.
     """
 
     learners: Learners = field(default_factory=Learners)
+    first_hops: set[FirstHop] = field(default_factory=set)
     losses: Losses = field(default_factory=dict)
     ways: dict[str, Ways] = field(default_factory=dict)
     places: set[tuple[str, int]] = field(default_factory=set)

@@ -57,6 +57,7 @@ JOINED: Final = tuple(name for name in RELATIONS.names if name not in ("series",
 _READ: Final = tuple(
     dict.fromkeys(name for name in (*grouping.COLUMNS, *sequences.COLUMNS) if name not in JOINED)
 )
+OF_ORIGINS: Final = tuple(name for name in directory.ORIGIN_COLUMNS if name not in sessions.COLUMNS)
 FACTS, ENDED, RELATED = "facts", "endings", "relations"
 SEQUENCE_ROWS: Final = "sequence-rows"
 """Rows on their way: what connections need, and how they ended; what packets are to them; what sequences need."""
@@ -88,7 +89,9 @@ def share(bench: Bench, task: Task, count: Count) -> Done:
     done = Done()
     found = done.open if task.number in bench.ends else done.settled
     facts: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
-    for batch in read(part, sessions.COLUMNS):
+    for packets in read(part, (*sessions.COLUMNS, *OF_ORIGINS)):
+        found.first_hops |= directory.first_hops(packets)
+        batch = packets.select(sessions.COLUMNS)
         bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
         for number, rows in split(batch, bucket).items():
             facts[number].append(rows)
@@ -130,6 +133,8 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
             out.found.losses |= losses_of(rows)
             for series, talk in talks_of(rows):
                 ways = out.found.ways.get(series) or out.found.ways.setdefault(series, Ways())
+                if series in bench.origins:
+                    talk.hop = bench.origins[series].resolve_hop(talk.hop)
                 ways.add(talk, lossless=bench.lossless(series))
         out.add(found)
 
@@ -189,7 +194,10 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
         at += batch.num_rows
         assert own["row_id"].combine_chunks().equals(batch.column("row_id")), "a relation for each packet"
         for name in JOINED:
-            batch = batch.append_column(name, whole(own[name]))
+            column = whole(own[name])
+            if name in ("from_key", "to_key"):
+                column = directory.resolved(column, bench.origins.get(part.series))
+            batch = batch.append_column(name, column)
         if is_new or is_end:
             rows = sequences.keyed(batch.select(sequences.COLUMNS))
             bucket = by_text(rows.column("identifier"), bench.buckets.connections)
@@ -277,7 +285,7 @@ def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
 
 
 def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
-    label = directory.labels(bench.names, bench.directory)
+    label = directory.labels(bench.names, bench.directory, bench.origins)
     return (
         histories.HistoryStage(label, bench.ways, bench.offsets_ns),
         duplicates.DuplicateStage(bench.lossless, bench.offsets_ns),

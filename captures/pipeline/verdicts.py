@@ -24,6 +24,7 @@ from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, P
 from captures.pipeline.runner import Runner
 from captures.pipeline.saving import pickled, save, saved
 from captures.pipeline.stages import clocks, duplicates
+from captures.pipeline.stages.directory import origins_of
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.stages.schema import ENDINGS, RELATIONS
@@ -156,7 +157,10 @@ class _Judge:
         learners = deepcopy(past.learners)
         learners.learn(batch for done in shared for batch in done.open.handshakes)
         places = past.places.union(*(done.open.places for done in shared))
-        self._bench = replace(bench, directory=learners.directory())
+        past.first_hops.update(*(done.settled.first_hops for done in shared))
+        directory = learners.directory()
+        origins = origins_of(past.first_hops.union(*(done.open.first_hops for done in shared)), directory)
+        self._bench = replace(bench, directory=directory, origins=origins)
 
         of_sessions = self._carry_out("judging sessions", judging.judge_sessions, by_connection)
         self._drop(judging.FACTS, judging.ENDED)

@@ -12,12 +12,13 @@ from typing import Final
 import pyarrow as pa
 
 from captures.decode.names import Names
+from captures.decode.sessions.connections import Origins
 from captures.decode.ways import Ways
 from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, StreamPart
 from captures.pipeline.exchange import Exchange
 from captures.pipeline.judged import Buckets, Judged
 from captures.pipeline.records import Integers
-from captures.pipeline.stages.directory import Directory
+from captures.pipeline.stages.directory import Directory, FirstHop
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.settling import Horizon
@@ -46,7 +47,7 @@ class Bench:
     before: how far the run before has come; None if all packets are judged anew.
     horizon: of which messages nothing more is expected.
     parted_ns: sessions that are silent since then are over.
-    directory, losses, known_ways, offsets_ns: what the stages before have found.
+    directory, origins, losses, known_ways, offsets_ns: what the stages before have found.
     """
 
     run_folder: Path
@@ -63,6 +64,7 @@ class Bench:
     horizon: Horizon
     parted_ns: int
     directory: Directory = field(default_factory=lambda: Directory({}))
+    origins: Mapping[str, Origins] = field(default_factory=dict)
     losses: Losses = field(default_factory=dict)
     known_ways: Mapping[str, Ways] = field(default_factory=dict)
     offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -123,6 +125,7 @@ class Found:
     parts: list[Part] = field(default_factory=list)
     losses: Losses = field(default_factory=dict)
     ways: dict[str, Ways] = field(default_factory=dict)
+    first_hops: set[FirstHop] = field(default_factory=set)
     handshakes: list[pa.RecordBatch] = field(default_factory=list)
     places: set[tuple[str, int]] = field(default_factory=set)
     clock_pairs: list[pa.RecordBatch] = field(default_factory=list)

@@ -7,7 +7,7 @@ end of the capture: then all is known that may explain an acknowledgment.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -198,6 +198,16 @@ class SequenceChecker:
         ):
             sequence.claim(claim)
         return view
+
+    def rename(self, resolve: Callable[[Hop], Hop]) -> None:
+        """It has become known who is at an address: hops that lead there lead to him."""
+        for sequence in self._sequences.values():
+            if any(isinstance(end, str) for hop in sequence.hops for end in hop):
+                hops, sequence.hops = sequence.hops, {}
+                for hop, progress in hops.items():
+                    known = sequence.hops.setdefault(resolve(hop), progress)
+                    if known is not progress:
+                        known.add_all(progress)
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
         """What nothing has explained until the end.

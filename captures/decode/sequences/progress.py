@@ -38,6 +38,13 @@ class HopProgress:
     covered: BoundedRanges = field(default_factory=BoundedRanges)
     gaps: list[Gap] = field(default_factory=list)
 
+    def add_all(self, other: HopProgress) -> None:
+        """The same hop under another name."""
+        self.base = max(self.base, other.base)
+        for first, last in other.covered:
+            self.covered.add(first, last)
+        self.gaps = sorted((*self.gaps, *other.gaps))[-GAP_LIMIT:]
+
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
         """The next message of the hop: the gap that it shows, those that it fills, and what is to be noted.
 

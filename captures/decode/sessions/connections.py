@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -99,6 +100,54 @@ class Addresses:
         for known in (self.listening, self.hosts):
             if len(known) > ADDRESS_LIMIT:
                 known.clear()
+
+
+class Origins:
+    """Who is at an address of which no handshake has told: the source of the messages that leave it with no hop behind
+    them.  [MS-MQMQ] 2.2.19.2
+
+    An address with several sources is nobody's; an end of it may be somebody's all the same.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Guid | None] = {}
+
+    def learn(self, source: Endpoint, manager: Guid) -> bool:
+        """A message without a hop behind it leaves an end of a connection; whether that was news."""
+        news = False
+        for key in (source.host, str(source)):
+            known = self._known.get(key, manager)
+            if key not in self._known and len(self._known) < ADDRESS_LIMIT:
+                self._known[key] = manager
+                news = True
+            elif known not in (manager, None):
+                self._known[key] = None
+                news = True
+        return news
+
+    def resolve(self, key: NodeKey) -> NodeKey:
+        """The queue manager that is at an address, if that is known; a GUID is one."""
+        if not isinstance(key, str):
+            return key
+        host = key.rpartition(":")[0].strip("[]") if _is_end(key) else key
+        return self._known.get(key) or self._known.get(host) or key
+
+    def resolve_hop(self, hop: tuple[NodeKey, NodeKey]) -> tuple[NodeKey, NodeKey]:
+        """The same of both ends of a hop."""
+        one, other = hop
+        return self.resolve(one), self.resolve(other)
+
+    def everyone(self) -> Iterator[tuple[str, Guid]]:
+        """The addresses, and the ends, that are somebody's."""
+        for key, guid in self._known.items():
+            if guid is not None:
+                yield key, guid
+
+
+def _is_end(key: str) -> bool:
+    """Whether it is an address with a port: an IPv6 address has colons of its own."""
+    host, _, port = key.rpartition(":")
+    return bool(host) and port.isdecimal() and (":" not in host or host.endswith("]"))
 
 
 class Connections:

@@ -6,23 +6,34 @@ There are few addresses and many packets, so every stage gets all of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from captures.decode.names import Names
 from captures.decode.sessions.checker import SessionChecker
-from captures.decode.sessions.connections import Addresses, Connections
+from captures.decode.sessions.connections import MSMQ_PORT, Addresses, Connections, Origins
 from captures.net.tcp import Endpoint
 from captures.pipeline.stages.facts import SESSION_COLUMNS, session_facts
-from captures.pipeline.stages.rows import key_of, values
-from mqproto.wire import Guid
+from captures.pipeline.stages.rows import key_of, key_text, mapped_texts, values
+from mqproto.wire import NULL_GUID, Guid, guid_from_text
 
 HANDSHAKE_COLUMNS: Final = SESSION_COLUMNS
+ORIGIN_COLUMNS: Final = ("series", "source_address", "source_port", "source_manager", "hop_count")
 INTRODUCTION_LIMIT: Final = 65_536
 """How much is learnt from one series; what a stranger's handshakes tell beyond that is passed over."""
+
+
+class FirstHop(NamedTuple):
+    """An end of a connection that a message left with no hop behind it, and the source of that."""
+
+    series: str
+    address: str
+    port: int
+    manager: str
 
 
 class Introduction(NamedTuple):
@@ -120,9 +131,50 @@ class Remembered(Addresses):
         """Nothing is forgotten."""
 
 
-def labels(names: Names, directory: Directory) -> Callable[[str], str]:
+def first_hops(packets: pa.RecordBatch) -> set[FirstHop]:
+    """The ends that messages left with no hop behind them, and the source of these; one row for each.
+
+    Args:
+        packets: with ORIGIN_COLUMNS.
+    """
+    rows = packets.select(ORIGIN_COLUMNS).filter(pc.equal(packets.column("hop_count"), 0))
+    rows = pa.Table.from_batches([rows]).group_by(list(ORIGIN_COLUMNS)).aggregate([])
+    columns = (rows[name].to_pylist() for name in ORIGIN_COLUMNS[:4])
+    return {FirstHop(*row) for row in zip(*columns, strict=True) if row[3] is not None}
+
+
+def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Origins]:
+    """Who is where no handshake of a connection has told, by series."""
+    found: dict[str, Origins] = {}
+    for series, introductions in directory.by_series.items():
+        for each in introductions:
+            for end, guid in ((each.client, each.client_guid), (each.server, each.server_guid)):
+                if guid != NULL_GUID:
+                    found.setdefault(series, Origins()).learn(end, guid)
+    for series, address, port, manager in sorted(every):
+        found.setdefault(series, Origins()).learn(Endpoint(address, port), guid_from_text(manager))
+    return found
+
+
+def resolved(column: pa.Array, origins: Origins | None) -> pa.Array:
+    """Keys of RELATIONS, with the queue manager in the place of an address, where that is known."""
+    if origins is None:
+        return column
+    return mapped_texts(column, lambda text: key_text(origins.resolve(key_of(text))))
+
+
+def labels(
+    names: Names, directory: Directory, origins: Mapping[str, Origins] | None = None
+) -> Callable[[str], str]:
     """What the queue manager with a key of RELATIONS is called, wherever it is: by name, or by where it listens."""
     every = Addresses()
+    for known in (origins or {}).values():
+        for key, guid in known.everyone():
+            host, _, port = key.rpartition(":")
+            if port == str(MSMQ_PORT):
+                every.listening[Endpoint(host.strip("[]"), MSMQ_PORT)] = guid
+            else:
+                every.hosts[key] = guid
     for found in directory.by_series.values():
         for each in found:
             every.learn(*each[1:])

@@ -303,7 +303,7 @@ class HistoryStage:
         Every queue manager that had it may have sent it on since, where the captures lack some of what that sent. Where
         they began later than a connection, what was written before may have crossed before.
         """
-        if len(hops[-1].first.to_key) != GUID_CHARACTERS:
+        if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN
         for hop in hops:
             event = hop.first
@@ -378,7 +378,7 @@ def _route(hops: list[_Hop]) -> list[str]:
     """The keys of the queue managers in the order in which they are crossed; one that a detour comes back to, again."""
     route = [hops[0].first.from_key]
     for hop in hops:
-        if route[-1] != hop.first.from_key:
-            route.append(hop.first.from_key)
+        if route[-1] != hop.first.from_key and route[-1].rpartition(":")[0] != hop.first.from_key:
+            route.append(hop.first.from_key)  # An end that listens is at the address that connects elsewhere.
         route.append(hop.first.to_key)
     return route

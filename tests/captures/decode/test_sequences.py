@@ -267,7 +267,7 @@ def test_a_sequence_that_crosses_more_hops_than_there_can_be_is_not_judged() -> 
         far = scene.wire("a", "c", opened=False)
         far.ends["a"].endpoint = Endpoint(f"10.1.0.{number}", 50_000)
         far.ends["c"].endpoint = Endpoint("10.2.0.1", 1_801)
-        far.put("a", transactional(3))
+        far.put("a", passed_on(transactional(3)))
     assert scene.faults() == []
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from captures.decode import Analyst
 from captures.decode.sessions import connections as module
+from captures.decode.sessions.connections import Origins
 from captures.net.tcp import Endpoint
 from mqproto.wire import establish_connection
 from tests.captures.decode.scene import Scene, address, express, guid, names
@@ -12,13 +13,13 @@ from tests.captures.decode.scene import Scene, address, express, guid, names
 def test_ends_are_told_apart_by_port_if_the_capture_begins_in_the_middle() -> None:
     scene = Scene()
     wire = scene.wire("a", "c", opened=False)
-    wire.send("c", express())
+    wire.ack("c")
     [sight] = scene.sights()[0]
     assert sight.hop == ("10.0.0.3:1801", "10.0.0.1")
     odd = Scene()
     wire = odd.wire("a", "c", opened=False)
     wire.ends["c"].endpoint = Endpoint("10.0.0.3", 2_000)
-    wire.send("c", express())
+    wire.ack("c")
     assert odd.sights()[0][0].hop == ("10.0.0.3:2000", "10.0.0.1")
 
 
@@ -43,7 +44,7 @@ def test_an_answer_that_does_not_fit_its_request_tells_nothing() -> None:
     wire = scene.wire("a", "c", opened=False)
     for end, server in (("a", "c"), ("c", "b")):
         wire.put(end, establish_connection(client=guid("a"), server=guid(server), time_stamp_ms=0))
-    scene.wire("b", "c", opened=False).send("b", express())
+    scene.wire("b", "c", opened=False).ack("b")
     assert scene.sights()[0][-1].hop == (address("b").host, "10.0.0.3:1801")
 
 
@@ -71,3 +72,21 @@ def test_connections_and_addresses_are_remembered_within_bounds(monkeypatch: pyt
         analyst.take(seen)
     assert len(analyst._connections.everyone()) == 5
     assert len(analyst._connections._addresses.hosts) <= 8
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+def test_who_is_where_is_known_from_messages_on_their_first_hop_unless_they_disagree() -> None:
+    origins = Origins()
+    one, six = Endpoint("10.0.0.1", 50_000), Endpoint("::1", 1_801)
+    assert origins.learn(one, guid("a"))
+    assert not origins.learn(Endpoint("10.0.0.1", 50_000), guid("a"))
+    origins.learn(six, guid("f"))
+    hops = {
+        key: origins.resolve(key) for key in ("10.0.0.1", "10.0.0.1:1801", "::1", "[::1]:1801", "10.0.0.2")
+    }
+    assert list(hops.values()) == [guid("a"), guid("a"), guid("f"), guid("f"), "10.0.0.2"]
+    assert origins.learn(Endpoint("10.0.0.1", 1_801), guid("b"))
+    assert origins.resolve("10.0.0.1") == "10.0.0.1"
+    assert origins.resolve("10.0.0.1:1801") == guid("b")
+    assert origins.resolve_hop((guid("c"), "10.0.0.1:50000")) == (guid("c"), guid("a"))
+    assert dict(origins.everyone())["10.0.0.1:1801"] == guid("b")

@@ -29,7 +29,7 @@ from captures.pipeline.stages import (
 )
 from captures.pipeline.stages.facts import losses_of, talks_of
 from captures.pipeline.stages.findings import packet_findings
-from captures.pipeline.stages.rows import Batches
+from captures.pipeline.stages.rows import Batches, key_of, key_text
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
 from captures.pipeline.stages.session_schema import SESSIONS
@@ -106,13 +106,23 @@ def analyse(
     session_rows = whole(_table(found, "sessions", SESSIONS))
     losses = losses_of(session_rows)
     known_ways: dict[str, Ways] = defaultdict(Ways)
+    origins = directory.origins_of(directory.first_hops(whole(packets)), learnt)
     for series, talk in talks_of(session_rows):
+        if series in origins:
+            talk.hop = origins[series].resolve_hop(talk.hop)
         known_ways[series].add(talk, lossless=lossless(series))
 
     def ways(series: str) -> Ways:
         return known_ways[series]
 
     joined = joined_with(packets, _table(found, "relations", RELATIONS))
+    for name in ("from_key", "to_key"):
+        keys = zip(joined["series"].to_pylist(), joined[name].to_pylist(), strict=True)
+        known = [
+            key_text(origins[series].resolve(key_of(key))) if series in origins else key
+            for series, key in keys
+        ]
+        joined = joined.set_column(joined.schema.get_field_index(name), name, pa.array(known, pa.string()))
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
     for part in cluster.parted(rows, sequences.KEY, sequences.ORDER):
@@ -140,7 +150,7 @@ def analyse(
         tables.append(_mapped(before.tables["arrivals"], duplicates.remembered))
     rows = pa.concat_tables(tables, promote_options="default")
     for part in cluster.parted(rows, histories.KEY, histories.ORDER):
-        label = directory.labels(names or Names(), learnt)
+        label = directory.labels(names or Names(), learnt, origins)
         messages = grouping.MessageStages(
             histories.HistoryStage(label, ways, offsets_ns),
             duplicates.DuplicateStage(lossless, offsets_ns),

@@ -149,6 +149,27 @@ def test_a_positive_final_ack_says_of_those_before_it_what_an_order_ack_would() 
     assert [row["final_class"] for row in found] == [None, None, "ACK_RECEIVE", None]
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+def test_a_capture_that_begins_in_mid_session_knows_who_is_where_from_first_hops() -> None:
+    """No handshake is in it, and queues are named by their queue manager's GUID."""
+    scene = Scene()
+    first, second = scene.wire("a", "b", opened=False), scene.wire("b", "c", opened=False)
+    for number in (1, 2):
+        first.send("a", transactional(number))
+        second.send("b", passed_on(transactional(number)))
+    second.send("c", ordered(1))
+    first.send("b", passed_on(ordered(1)))
+    found = analyse(packet_table(scene.packets)).rows("histories")
+    found.sort(key=lambda row: row["row_id"])
+    assert [row["outcome"] for row in found] == [Outcome.CONFIRMED, Outcome.REACHED]
+    assert [row["route"] for row in found] == [["10.0.0.1", "10.0.0.2:1801", "10.0.0.3:1801"]] * 2
+    assert found[0]["order_ack_at_source"]
+    second.send("b", express(message_id=9, source=guid("e")))
+    second.send("b", express(message_id=10, source=guid("d")))
+    found = analyse(packet_table(scene.packets)).rows("histories")
+    assert {row["outcome"] for row in found} == {Outcome.CONFIRMED, Outcome.REACHED}
+
+
 def test_an_order_ack_confirms_also_what_the_capture_has_behind_it() -> None:
     scene = Scene()
     wire = scene.wire("a", "c")

@@ -90,5 +90,5 @@ def test_a_sequence_on_more_hops_than_there_can_be_is_counted_on_so_many() -> No
     for number in range(HOP_LIMIT + 5):
         wire = scene.wire("a", "c", opened=False)
         wire.ends["a"].endpoint = Endpoint(f"10.1.0.{number}", 50_000)
-        wire.send("a", transactional(1))
+        wire.send("a", passed_on(transactional(1)))
     assert len(analysed(scene).rows("sequence_hops")) == HOP_LIMIT
