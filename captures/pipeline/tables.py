@@ -35,6 +35,8 @@ HIDDEN: Final = "_"
 """What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
 COMPRESSION: Final = "zstd"
 SAMPLE_ROWS: Final = 4_096
+GROUP_ROWS: Final = 1 << 16
+"""Whoever looks for few rows reads no more than the groups that may have them, as their statistics say."""
 
 
 class TablesError(MqprotoError):
@@ -237,6 +239,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> Part:
             table,
             file,
             compression=COMPRESSION,
+            row_group_size=GROUP_ROWS,
             use_dictionary=repeating,
             column_encoding=encodings,
             # Nobody looks for texts by their order, and to compare them costs as much as to write them.

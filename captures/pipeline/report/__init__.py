@@ -12,5 +12,7 @@ shown of them is a fixed number of rows, however large they are.
    a row of a table. `page` makes one HTML file of it all, out of `sections` and `markup`, with `embedded` for what
    can be looked up there by `report.js`; `summary` has lines for a terminal.
 
+4. `search` finds messages among any number of them, through a `sieve`, which tells which rows may have a text.
+
 All texts in the tables were written by strangers: `words` makes them harmless.
 """

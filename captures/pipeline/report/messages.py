@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Messages
 from captures.pipeline.report.outcomes import BAD, GOOD, STUCK, is_one_of
 from captures.pipeline.report.scanning import Top, batches, integers
-from captures.pipeline.stages.history_schema import HISTORIES, HOPS
+from captures.pipeline.stages.history_schema import HISTORIES
 from captures.pipeline.tables import Tables
 
 EMBEDDED_LIMIT: Final = 5_000
@@ -23,12 +21,9 @@ ARRIVALS_EACH: Final = 20
 no other bound that is small."""
 KEPT: Final = 400
 """How many at most of each list of messages: of more, the page has those alone."""
-HOPS_OF_ONE: Final = 64
-"""How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
-_HISTORY: Final = tuple(
+HISTORY: Final = tuple(
     name for name in HISTORIES.names if name not in ("hop_ns", "row_id", "number", "file_offset")
 )
-_HOP: Final = tuple(name for name in HOPS.names if name not in ("file_offset", "hop_count"))
 
 
 def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
@@ -39,7 +34,7 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     deliveries: Counter[str] = Counter()
     stuck, unknown, failed = Top(KEPT), Top(KEPT), Top(KEPT)
     slowest, latest, resent = Top(KEPT), Top(KEPT), Top(KEPT)
-    for batch in batches(tables, "histories", _HISTORY):
+    for batch in batches(tables, "histories", HISTORY):
         first_ns, _ = integers(batch.column("first_ns"))
         latency_ns, arrived = integers(batch.column("latency_ns"))
         acked_ns, acked = integers(batch.column("order_acked_ns"))
@@ -76,51 +71,6 @@ def has_room(tables: Tables, embedded_limit: int) -> bool:
     """Whether the page has all messages."""
     limits = {"histories": 1, "hops": HOPS_EACH, "duplicates": ARRIVALS_EACH}
     return all(tables.manifest.rows(name) <= each * embedded_limit for name, each in limits.items())
-
-
-def ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """By the message, its hops in order."""
-    found: dict[str, list[dict[str, Any]]] = {message: [] for message in wanted}
-    names = pa.array(wanted, pa.string())
-    for batch in batches(tables, "hops", _HOP):
-        for row in batch.filter(pc.is_in(batch.column("message"), value_set=names)).to_pylist():
-            if len(found[row["message"]]) < HOPS_OF_ONE:
-                found[row["message"]].append(row)
-    for hops in found.values():
-        hops.sort(key=lambda row: (row["position"], row["first_ns"]))
-    return found
-
-
-def named(tables: Tables, text: str, limit: int) -> Iterator[dict[str, Any]]:
-    """The histories of messages of this label or identifier, or the number that ends one; else with it as a part."""
-    found = list(_matching(tables, _is_named, text, limit))
-    yield from found or _matching(tables, _has_part, text, limit)
-
-
-def _matching(
-    tables: Tables, matches: Callable[[pa.RecordBatch, str], Any], text: str, limit: int
-) -> Iterator[dict[str, Any]]:
-    for batch in batches(tables, "histories", _HISTORY):
-        for row in batch.filter(matches(batch, text)).slice(0, limit).to_pylist():
-            yield row
-            limit -= 1
-        if limit <= 0:
-            return
-
-
-def _is_named(batch: pa.RecordBatch, text: str) -> Any:
-    identifier = batch.column("message")
-    numbered = pc.ends_with(identifier, f"\\{text}")
-    return pc.or_kleene(
-        pc.equal(batch.column("label"), text), pc.or_kleene(pc.equal(identifier, text), numbered)
-    )
-
-
-def _has_part(batch: pa.RecordBatch, text: str) -> Any:
-    label, identifier = (
-        pc.match_substring(batch.column(name), text, ignore_case=True) for name in ("label", "message")
-    )
-    return pc.or_kleene(label, identifier)
 
 
 def _counted(column: pa.Array) -> dict[str, int]:

@@ -128,10 +128,10 @@ def _search(facts: Facts) -> Iterator[str]:
     if messages.every:
         yield '<label for="search">A part of its label, or its identifier</label>'
     else:
-        command = shlex.join(["mqproto", "report", facts.folder, "--message", "LABEL"])
+        command = shlex.join(["mqproto", "report", facts.folder, "--find", "LABEL"])
         yield (
-            f"<p>This page has {len(messages.embedded):,} of {messages.count:,} messages: of all that are stuck, that "
-            f"failed, that were slow, and that were sent again, up to {KEPT} each. "
+            f"<p>This page has {len(messages.embedded):,} of {messages.count:,} messages: of all that are stuck, of "
+            f"which the end is not known, that failed, that were slow, and that were sent again, up to {KEPT} each. "
             f"For any other: <code>{escaped(command, limit=None)}</code></p>"
         )
         yield f'<label for="search">Among these {len(messages.embedded):,}: a part of a label, or an identifier</label>'

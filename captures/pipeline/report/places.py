@@ -1,4 +1,5 @@
-"""Where packets are: those that messages and findings lead to, all found in one pass over the table of packets."""
+"""Where packets are: those that messages and findings lead to, all found in one pass over the table of packets,
+of which groups of rows are passed over that have none of them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from captures.decode.row import identifier_text
 from captures.decode.sight import Kind
 from captures.pipeline.report.facts import Place
-from captures.pipeline.report.scanning import batches, grouped, integers, rows
+from captures.pipeline.report.scanning import grouped, integers, near, rows
 from captures.pipeline.stages.rows import subject_of
 from captures.pipeline.tables import Tables
 
@@ -95,7 +96,9 @@ class Places:
             (row["series"], row["interface"]): row["offset_ns"]
             for row in rows(tables, "clocks", ("series", "interface", "offset_ns"))
         }
-        for batch in batches(tables, "packets", _COLUMNS):
+        captured_ns = np.unique(np.add.outer(times_ns, np.unique([0, *offsets_ns.values()])))
+        wanted = {"row_id": row_ids, "number": numbers, "time_ns": captured_ns}
+        for batch in near(tables, "packets", _COLUMNS, wanted):
             framed = batch.column("framed").to_numpy(zero_copy_only=False)
             hits = np.isin(integers(batch.column("row_id"))[0], row_ids)
             hits |= framed & np.isin(integers(batch.column("number"))[0], numbers)

@@ -107,7 +107,7 @@ def waiting_text(course: Course, waiting: str) -> str:
         return f"at most {most:,} {waiting}, at {peak}"
     last = course.waiting[-1]
     more = f", at most {most:,} at {peak}" if most > last else ""
-    return f"{last:,} {waiting}, never none since {_at(course, since_ns)}{more}"
+    return f"{last:,} {waiting}, some at all times since {_at(course, since_ns)}{more}"
 
 
 def _at(course: Course, time_ns: int) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Place, Sentence, Step, Story
-from captures.pipeline.report.messages import ways_of
 from captures.pipeline.report.places import Places, Seen
-from captures.pipeline.report.scanning import batches
+from captures.pipeline.report.scanning import near
+from captures.pipeline.report.sieve import with_one_of
 from captures.pipeline.stages.histories import Outcome
+from captures.pipeline.stages.history_schema import HOPS
 from captures.pipeline.stages.sequence_schema import GAPS
 from captures.pipeline.tables import Tables
 from mqproto.edge.exactlyonce import Verdict
@@ -26,6 +28,9 @@ GAPS_KEPT: Final = 100
 """How many gaps of one sequence on its way to one queue manager are looked at."""
 GAPS_TOLD: Final = 4
 _ARRIVAL: Final = ("message", "to_key", "series", "row_id", "number", "verdict", "reason")
+HOPS_OF_ONE: Final = 64
+"""How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
+_HOP: Final = tuple(name for name in HOPS.names if name not in ("file_offset", "hop_count"))
 _GAP: Final = ("series", "source_manager", "sequence", "to_key")
 _AS: Final = {
     str(Verdict.NEW): "as a new one",
@@ -61,13 +66,13 @@ class Evidence:
 
 def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
     """Look for it, and ask for the packets that it leads to."""
-    ways = ways_of(tables, [row["message"] for row in histories])
+    ways = _ways_of(tables, [row["message"] for row in histories])
     found = Evidence(histories, ways, lossy=lossy_series(tables))
     for row in histories:
         for hop in ways[row["message"]]:
             found.arrivals[row["message"], hop["to_key"]] = []
             found.gaps[hop["series"], row["source_manager"], row["sequence"], hop["to_key"]] = []
-    for row in _rows_of(tables, "duplicates", "message", ways, _ARRIVAL):
+    for row in with_one_of(tables, "duplicates", "message", ways, _ARRIVAL):
         arrivals = found.arrivals.get((row["message"], row["to_key"]))
         if arrivals is not None and len(arrivals) < COPIES_TOLD:
             arrivals.append(row)
@@ -75,7 +80,7 @@ def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
             places.want_packet(row["series"], row["number"])
     _answers(tables, found.answers, places)
     sequences = {row["sequence"] for row in histories if row["sequence"]}
-    for row in _rows_of(tables, "gaps", "sequence", sequences, GAPS.names):
+    for row in with_one_of(tables, "gaps", "sequence", sequences, GAPS.names):
         gaps = found.gaps.get(tuple(row[name] for name in _GAP))
         if gaps is not None and len(gaps) < GAPS_KEPT:
             gaps.append(row)
@@ -120,24 +125,26 @@ def lossy_series(tables: Tables) -> frozenset[str]:
     return frozenset(name for name, each in known.items() if each.get("is_lossy"))
 
 
-def _rows_of(
-    tables: Tables, table: str, column: str, wanted: Iterable[str], names: Iterable[str]
-) -> Iterator[Row]:
-    values = pa.array(wanted, pa.string())
-    if len(values):
-        for batch in batches(tables, table, list(names)):
-            yield from batch.filter(pc.is_in(batch.column(column), value_set=values)).to_pylist()
+def _ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[Row]]:
+    """By the message, its hops in order."""
+    found: dict[str, list[Row]] = {message: [] for message in wanted}
+    for row in with_one_of(tables, "hops", "message", wanted, _HOP):
+        if len(found[row["message"]]) < HOPS_OF_ONE:
+            found[row["message"]].append(row)
+    for hops in found.values():
+        hops.sort(key=lambda row: (row["position"], row["first_ns"]))
+    return found
 
 
 def _answers(tables: Tables, wanted: dict[tuple[str, int], int | None], places: Places) -> None:
-    row_ids = pa.array({row_id for _, row_id in wanted}, pa.int64())
-    if len(row_ids):
-        for batch in batches(tables, "relations", ("series", "row_id", "acknowledged_by")):
-            for row in batch.filter(pc.is_in(batch.column("row_id"), value_set=row_ids)).to_pylist():
-                key, number = (row["series"], row["row_id"]), row["acknowledged_by"]
-                if key in wanted and number is not None:
-                    wanted[key] = number
-                    places.want_packet(row["series"], number)
+    row_ids = np.unique(np.array([row_id for _, row_id in wanted], dtype=np.int64))
+    columns = ("series", "row_id", "acknowledged_by")
+    for batch in near(tables, "relations", columns, {"row_id": row_ids}):
+        for row in batch.filter(pc.is_in(batch.column("row_id"), value_set=pa.array(row_ids))).to_pylist():
+            key, number = (row["series"], row["row_id"]), row["acknowledged_by"]
+            if key in wanted and number is not None:
+                wanted[key] = number
+                places.want_packet(row["series"], number)
 
 
 def _acknowledgments(row: Row) -> Iterator[tuple[str, tuple[str, str, int]]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from captures.pipeline import tables as under_test
@@ -207,3 +208,13 @@ def test_a_commit_onto_a_disk_that_fails_leaves_the_tables_as_they_were(
             run.commit(added=[part])
 
     assert found(tmp_path) == [1]
+
+
+def test_rows_are_in_groups_so_that_few_of_them_need_not_be_read_with_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captures.pipeline.tables.GROUP_ROWS", 3)
+    part = write_part(tmp_path, "t/x.parquet", pa.table({"n": pa.array(range(8), pa.int64())}))
+    metadata = pq.ParquetFile(tmp_path / part.name).metadata
+    known = [metadata.row_group(number).column(0).statistics for number in range(metadata.num_row_groups)]
+    assert [(each.min, each.max) for each in known] == [(0, 2), (3, 5), (6, 7)]

@@ -51,7 +51,9 @@ def test_a_message_is_told_of_by_its_label(tables: Path, capsys: pytest.CaptureF
     assert said.count("lost once: confirmed, 127.0.0.3:1801") == 3
     went = "went from 127.0.0.2:1801 to 127.0.0.3:1801, its destination, after it waited 5.81 s"
     assert f"{went}  (frame.number == " in said
-    assert run_command(["report", str(tables), "--message", "lost once", "--json"]) == DONE
+    assert (
+        run_command(["report", str(tables), "--find", "lost once", "--host", "127.0.0.3", "--json"]) == DONE
+    )
     for row in json.loads(capsys.readouterr().out):
         assert row["verdict"].startswith("It came to its destination, 127.0.0.3:1801, after ")
         assert {step["what"] for step in row["steps"]} >= {"went from 127.0.0.1 to 127.0.0.2:1801"}
@@ -61,7 +63,9 @@ def test_a_message_that_nobody_sent_is_said_to_be_none(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command(["report", str(tables), "--message", "nobody's"]) == FINDING
-    assert "no message in" in capsys.readouterr().out
+    assert 'has all of this: "nobody\'s" in its label or identifier' in capsys.readouterr().out
+    assert run_command(["report", str(tables), "--find", "lost", "--queue", "\x1b"]) == FINDING
+    assert capsys.readouterr().out.rstrip("\n").isprintable()
 
 
 def test_a_breach_of_the_protocol_is_told_by_the_status(tmp_path: Path) -> None:

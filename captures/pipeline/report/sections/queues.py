@@ -27,7 +27,7 @@ def queues(facts: Facts) -> Iterator[str]:
     yield from picture(
         courses_figure("queues", "Latency and backlog over time, by queue", *_charted(found.queues))
     )
-    heads = ("queue", ">messages", ">not ended", ">failed", "took", ">50 %", ">95 %", ">most", "over time")
+    heads = ("queue", "over time", ">messages", ">not ended", ">failed", "took", ">50 %", ">95 %", ">most")
     yield f"<p>{SINCE}</p>"
     yield from table(heads, map(_row, slowest(found.queues)), "The slowest first.", named="queues-table")
     if found.left_out:
@@ -64,6 +64,7 @@ def _cells(queue: Queue) -> Iterator[str]:
     name = queue.called or queue.name
     title = f' title="{escaped(queue.name)}"' if name != queue.name else ""
     yield f"<span{title}>{escaped(name) or 'no queue'}</span>"
+    yield over_time(queue.course, UNENDED)
     yield f"{queue.messages:,}"
     oldest = f'<br><span class="faint">for {duration(queue.oldest_ns)}</span>' if queue.unended else ""
     yield f"{queue.unended:,}{oldest}"
@@ -76,7 +77,6 @@ def _cells(queue: Queue) -> Iterator[str]:
         else "–"
     )
     yield from quantiles(queue.took)
-    yield over_time(queue.course, UNENDED)
 
 
 def quantiles(spread: Spread) -> Iterator[str]:

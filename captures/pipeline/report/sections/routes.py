@@ -25,8 +25,8 @@ def routes(facts: Facts) -> Iterator[str]:
     if count < in_all:
         yield f"<p>The map has {count:,} of {in_all:,} hops: the slowest, and those that most messages crossed.</p>"
     heads = (
-        "from", "to", ">messages", ">a second", ">copies each",
-        ">waited: 50 %", ">95 %", ">most", ">answered: 50 %", ">95 %", ">most", "over time",
+        "from", "to", "over time", ">messages", ">a second", ">copies each",
+        ">waited: 50 %", ">95 %", ">most", ">answered: 50 %", ">95 %", ">most",
     )  # fmt: skip
     yield from picture(
         courses_figure("hop-courses", "Latency and backlog over time, by hop", *_charted(routes.hops))
@@ -56,12 +56,12 @@ def _row(hop: Hop) -> Line:
 def _cells(hop: Hop) -> Iterator[str]:
     yield escaped(hop.from_label)
     yield escaped(hop.to_label)
+    yield over_time(hop.course, "waiting" if hop.waited.count else "not seen to be answered")
     yield f"{hop.messages:,}"
     yield rate(hop.messages, hop.last_ns - hop.first_ns)
     yield f"{hop.copies / hop.messages:.2f}"
     yield from quantiles(hop.waited)
     yield from quantiles(hop.answered)
-    yield over_time(hop.course, "waiting" if hop.waited.count else "not seen to be answered")
 
 
 def latency(facts: Facts) -> Iterator[str]:

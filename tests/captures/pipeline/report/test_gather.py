@@ -9,7 +9,7 @@ import pytest
 
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.judgments import EXAMPLES
-from captures.pipeline.report.messages import ARRIVALS_EACH, named
+from captures.pipeline.report.messages import ARRIVALS_EACH
 from captures.pipeline.report.overtime import STEPS, nice_step_ns
 from captures.pipeline.report.page import page
 from captures.pipeline.report.ranking import slowest
@@ -160,18 +160,3 @@ def test_tables_of_a_capture_without_packets_say_so(tmp_path: Path) -> None:
 def test_a_folder_without_tables_is_refused_by_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TablesError, match="run mqproto analyse CAPTURES --out"):
         gather(Tables(tmp_path / "nothing"))
-
-
-def test_a_message_is_found_by_its_whole_name_before_parts_of_names(tmp_path: Path) -> None:
-    tables = made_up(
-        tmp_path / "out", {"histories": [history(number) for number in range(300)]}, part_rows=90
-    )
-
-    def labels(text: str) -> list[str]:
-        return [row["label"] for row in named(tables, text, 5)]
-
-    assert labels("order 17") == ["order 17"]
-    assert labels("A-GUID\\17") == ["order 17"]
-    assert labels("17") == ["order 17"]
-    assert labels("ORDER 29") == ["order 29", "order 290", "order 291", "order 292", "order 293"]
-    assert labels("(.*") == []

@@ -84,9 +84,9 @@ def test_it_says_since_when_it_is_slow_and_until_when(half_ms: list[int | None],
     [
         ([0, 0, 0], None, ""),
         ([0, 4, 0], None, "at most 4 waiting, at 00:01:42"),
-        ([0, 4, 3], 101, "3 waiting, never none since 00:01:41, at most 4 at 00:01:42"),
-        ([2, 0, 3], 102, "3 waiting, never none since 00:01:42"),
-        ([1, 1, 1], 100, "1 waiting, never none since 00:01:40"),
+        ([0, 4, 3], 101, "3 waiting, some at all times since 00:01:41, at most 4 at 00:01:42"),
+        ([2, 0, 3], 102, "3 waiting, some at all times since 00:01:42"),
+        ([1, 1, 1], 100, "1 waiting, some at all times since 00:01:40"),
     ],
 )
 def test_it_says_since_when_something_waits(waiting: list[int], since: int | None, said: str) -> None:

@@ -239,7 +239,7 @@ def test_of_too_many_messages_the_page_says_which_command_finds_any(tmp_path: Pa
     tables = made_up(tmp_path / "my tables", {"histories": rows})
     reader = read(page(gather(tables, embedded_limit=29)))
     assert "This page has 10 of 30 messages" in reader.text
-    assert f"mqproto report '{tables.folder}' --message LABEL" in reader.text
+    assert f"mqproto report '{tables.folder}' --find LABEL" in reader.text
     assert len(embedded_messages(reader)) == 10
 
 

@@ -48,7 +48,7 @@ def test_what_has_not_ended_is_counted_with_how_long_ago_it_was_seen(tmp_path: P
     assert [row["outcome"] for row in facts.messages.stuck] == ["in flight"]
     said = read(page(facts)).text
     assert "1 not known: the captures cannot tell" in said
-    assert "2 not seen to end, never none since" in said
+    assert "2 not seen to end, some at all times since" in said
     assert "2 not seen to end, for 60 s" in "\n".join(lines(facts))
     assert as_json(facts)["queues"][0]["unended"] == 2
 

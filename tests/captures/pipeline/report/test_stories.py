@@ -288,3 +288,22 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
         stories[held["message"]]
     )
     assert not [said for said in told(stories[told_so["message"]]) if "hold" in said]
+
+
+def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("captures.pipeline.tables.GROUP_ROWS", 1)
+    row = history(1)
+    ahead_ns = 7 * SECOND
+    point = {"series": "far.pcapng", "interface": 1}
+    packet = point | {"framed": True, "kind": "OrderAck", "class_name": "ORDER_ACK", "ack_sequence": "1:1"}
+    packets = [
+        packet | {"row_id": 900 + number, "number": 900 + number, "frame": number, "file": "far.pcapng"}
+        | {"time_ns": row["order_acked_ns"] + ahead_ns + (number - 5) * SECOND}
+        for number in range(9)
+    ]  # fmt: skip
+    clock = point | {"offset_ns": ahead_ns, "uncertainty_ns": 0, "packets": 9}
+    tables = made_up(tmp_path / "out", {"histories": [row], "packets": packets, "clocks": [clock]})
+    [story] = gather(tables).messages.stories.values()
+    assert [step.place for step in story.steps] == [("far.pcapng", 5)]
