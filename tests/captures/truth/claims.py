@@ -112,7 +112,7 @@ class Claims:
 
     def resend(self, finding: Finding, number: int) -> Verdict:
         """The same message crossed the same hop before; and the reason is one."""
-        found = re.fullmatch(r"it crossed this hop as #(\d+), .* before; (.*)", finding.text)
+        found = re.fullmatch(r"it crossed this hop as #(\d+)(?:, .* before)?; (.*)", finding.text)
         earlier = self.original.get(int(found[1])) if found else None
         if found is None or earlier is None:
             return Verdict.UNCHECKED
@@ -132,6 +132,11 @@ class Claims:
             return Verdict.TRUE
         if why == "its connection ended before a session acknowledgment came":
             return verdict(received.get(earlier, number) >= number)
+        if why == "no session acknowledgment of it had been seen on that connection":
+            by = received.get(earlier, number)
+            return verdict(by >= number or not self.there([by]))
+        if why == "its source sends it until its OrderAck comes":
+            return verdict(known.sequence is not None and known.crossings[number][0] == known.key[0])
         if why == "its OrderAck had not come":
             home = [each for each in known.order_acks if each < number]
             return verdict(not any(self.truth.sights[each].hop[1] == known.key[0] for each in home))
