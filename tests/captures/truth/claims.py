@@ -14,7 +14,7 @@ from typing import Final
 
 from captures.decode import Finding, History, Severity
 from captures.packets import SeenPacket
-from mqproto.wire import MessageClass
+from mqproto.wire import FinalAckBody, MessageClass
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
@@ -223,6 +223,8 @@ class Claims:
             return self.why_again(known, same[-1], number, found[1]) if same else Verdict.FALSE
         if text.startswith("OrderAck of all up to "):
             return verdict(number in known.order_acks)
+        if text.startswith("FinalAck of number "):
+            return verdict(self._covers(known, number))
         if text.startswith("FinalAck "):
             return verdict(number in known.final_acks)
         if text.startswith("administration acknowledgment "):
@@ -234,6 +236,24 @@ class Claims:
                 and ("saved" not in found[2] or 0 < saved.get(packet, 0) <= number)
             )
         return Verdict.UNCHECKED
+
+    def _covers(self, known: Known, number: int) -> bool:
+        """Whether a packet is a positive FinalAck of a later number of its sequence."""
+        sight = self.truth.sights.get(number)
+        body = None if sight is None else sight.acknowledgment
+        if (
+            sight is None
+            or sight.message is None
+            or known.sequence is None
+            or not isinstance(body, FinalAckBody)
+        ):
+            return False
+        is_positive = not sight.message.properties.message_class & NEGATIVE
+        return (
+            is_positive
+            and body.tx_sequence_id == known.sequence[1]
+            and body.tx_sequence_number > known.sequence[2]
+        )
 
     def _of_end(self, known: Known, part: str) -> Verdict:
         home = any(self.truth.sights[each].hop[1] == known.key[0] for each in self._then(known.order_acks))
@@ -357,6 +377,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Claims, Known, re.Match[str]], bool]]]
         r"^\S+ sent it to (\S+) .*no answer came",
         lambda claims, known, found: claims.never_answered(known, found[1]),
     ),
+    (r"^Whether it went on, the captures cannot say: ", lambda claims, known, found: True),
     (r"^The captures lack some of the traffic", lambda claims, known, found: True),
     (r"^went from ", lambda claims, known, found: bool(known.crossings)),
     (

@@ -181,7 +181,9 @@ def _is_there(truth: Truth, coverage: Coverage, number: int) -> bool:
 
 def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
     facts = set(FACTS.get(whole, ()))
-    if "came" in facts and not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
+    if _came(truth, coverage, known):
+        facts |= {"came", "seen to come"}
+    if not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
         facts.discard("seen to come")
     return facts
 
