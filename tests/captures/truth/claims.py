@@ -14,7 +14,7 @@ from typing import Final
 
 from captures.decode import Finding, History, Severity
 from captures.packets import SeenPacket
-from mqproto.wire import MessageClass
+from mqproto.wire import FinalAckBody, MessageClass
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
@@ -112,7 +112,7 @@ class Claims:
 
     def resend(self, finding: Finding, number: int) -> Verdict:
         """The same message crossed the same hop before; and the reason is one."""
-        found = re.fullmatch(r"it crossed this hop as #(\d+), .* before; (.*)", finding.text)
+        found = re.fullmatch(r"it crossed this hop as #(\d+)(?:, .* before)?; (.*)", finding.text)
         earlier = self.original.get(int(found[1])) if found else None
         if found is None or earlier is None:
             return Verdict.UNCHECKED
@@ -132,6 +132,11 @@ class Claims:
             return Verdict.TRUE
         if why == "its connection ended before a session acknowledgment came":
             return verdict(received.get(earlier, number) >= number)
+        if why == "no session acknowledgment of it had been seen on that connection":
+            by = received.get(earlier, number)
+            return verdict(by >= number or not self.there([by]))
+        if why == "its source sends it until its OrderAck comes":
+            return verdict(known.sequence is not None and known.crossings[number][0] == known.key[0])
         if why == "its OrderAck had not come":
             home = [each for each in known.order_acks if each < number]
             return verdict(not any(self.truth.sights[each].hop[1] == known.key[0] for each in home))
@@ -218,6 +223,8 @@ class Claims:
             return self.why_again(known, same[-1], number, found[1]) if same else Verdict.FALSE
         if text.startswith("OrderAck of all up to "):
             return verdict(number in known.order_acks)
+        if text.startswith("FinalAck of number "):
+            return verdict(self._covers(known, number))
         if text.startswith("FinalAck "):
             return verdict(number in known.final_acks)
         if text.startswith("administration acknowledgment "):
@@ -230,6 +237,24 @@ class Claims:
             )
         return Verdict.UNCHECKED
 
+    def _covers(self, known: Known, number: int) -> bool:
+        """Whether a packet is a positive FinalAck of a later number of its sequence."""
+        sight = self.truth.sights.get(number)
+        body = None if sight is None else sight.acknowledgment
+        if (
+            sight is None
+            or sight.message is None
+            or known.sequence is None
+            or not isinstance(body, FinalAckBody)
+        ):
+            return False
+        is_positive = not sight.message.properties.message_class & NEGATIVE
+        return (
+            is_positive
+            and body.tx_sequence_id == known.sequence[1]
+            and body.tx_sequence_number > known.sequence[2]
+        )
+
     def _of_end(self, known: Known, part: str) -> Verdict:
         home = any(self.truth.sights[each].hop[1] == known.key[0] for each in self._then(known.order_acks))
         if part.startswith("reached its destination"):
@@ -238,6 +263,9 @@ class Claims:
             return Verdict.TRUE
         if part.startswith("no OrderAck came back"):
             return verdict(not home)
+        if part.startswith("no OrderAck was seen to come back"):
+            at_source = [each for each in known.order_acks if self.truth.sights[each].hop[1] == known.key[0]]
+            return verdict(not self.there(at_source))
         if part.startswith("OrderAck back"):
             return verdict(home)
         if found := re.match(r"([A-Z_]{4,}) after", part):
@@ -349,6 +377,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Claims, Known, re.Match[str]], bool]]]
         r"^\S+ sent it to (\S+) .*no answer came",
         lambda claims, known, found: claims.never_answered(known, found[1]),
     ),
+    (r"^Whether it went on, the captures cannot say: ", lambda claims, known, found: True),
     (r"^The captures lack some of the traffic", lambda claims, known, found: True),
     (r"^went from ", lambda claims, known, found: bool(known.crossings)),
     (

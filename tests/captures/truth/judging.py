@@ -154,9 +154,7 @@ def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> N
     """Each message whose bytes are there: is it told as in the whole capture, or as not known where that is right?"""
     pending: list[tuple[Known, str, str]] = []
     for name, known in truth.messages.items():
-        if not any(
-            coverage.has(truth.whole.spans[number], head_bytes(truth, number)) for number in known.crossings
-        ):
+        if not any(_is_there(truth, coverage, number) for number in known.crossings):
             continue
         whole, told = truth.tabled.outcomes[name], said.outcomes.get(name, "not found")
         score.there += 1
@@ -175,9 +173,17 @@ def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> N
             score.complaints[f"told {told}, is {whole}, and no second world fits"] += 1
 
 
+def _is_there(truth: Truth, coverage: Coverage, number: int) -> bool:
+    """Whether a message's packet is there; of cut frames all of it that stands before the body."""
+    span = truth.whole.spans[number]
+    return coverage.has(span, head_bytes(truth, number) if coverage.is_cut else None)
+
+
 def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
     facts = set(FACTS.get(whole, ()))
-    if "came" in facts and not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
+    if _came(truth, coverage, known):
+        facts |= {"came", "seen to come"}
+    if not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
         facts.discard("seen to come")
     return facts
 

@@ -118,9 +118,11 @@ class Coverage:
         parts: dict[tuple[StreamKey, int], list[tuple[int, int]]] = defaultdict(list)
         self.places: list[Span | None] = []  # of each frame, in their new order
         self.last_frame = 0  # of the whole capture
+        self.is_cut = False  # whether frames lack their ends
         reader = IpReader()
         for frame in frames:
             self.last_frame = max(self.last_frame, frame.number)
+            self.is_cut |= frame.missing_bytes > 0
             segment = segment_in(frame, reader)
             span = None if segment is None else whole.span_of(frame, segment)
             self.places.append(span)

@@ -1,0 +1,98 @@
+"""The judge himself: what is false is called so, what nobody knows is unchecked, "not known" needs a second world."""
+
+from __future__ import annotations
+
+import pytest
+
+from captures import spoil
+from captures.decode import Finding, Severity
+from captures.files.frame import Frame
+from tests.captures.truth.claims import Claims, Verdict
+from tests.captures.truth.knowing import Known, Truth
+from tests.captures.truth.saying import decoded
+from tests.captures.truth.second import fits
+from tests.captures.truth.whole import Coverage
+from tests.captures.truth.worlds import thinned, world
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
+    return world(28, tmp_path_factory.mktemp("world")).truth
+
+
+def claims(truth: Truth, frames: list[Frame]) -> Claims:
+    return Claims(truth, Coverage(truth.whole, frames), decoded(frames))
+
+
+def a_later_one(truth: Truth) -> Known:
+    """A message that is confirmed, and has another before it in its sequence."""
+    return next(
+        known
+        for known in truth.messages.values()
+        if known.sequence is not None
+        and known.sequence[2] > 1
+        and known.arrivals
+        and truth.tabled.outcomes[known.name] == "confirmed"
+        and (*known.sequence[:2], known.sequence[2] - 1) in truth.numbered
+    )
+
+
+def test_what_is_said_of_the_whole_capture_is_true(truth: Truth) -> None:
+    judge = claims(truth, truth.whole.frames)
+    assert {judge.of_finding(finding) for finding in truth.decoded.findings} <= {Verdict.TRUE}
+    for name, sentences in truth.tabled.stories.items():
+        assert {holds for _, holds in judge.of_story(name, sentences)} == {Verdict.TRUE}
+
+
+def test_lies_are_found(truth: Truth) -> None:
+    judge, known = claims(truth, truth.whole.frames), a_later_one(truth)
+    assert known.sequence is not None
+    number, packet = known.sequence[2], min(known.crossings)
+    for severity, code, text in (
+        (Severity.NOTE, "gap", f"number {number - 1:,} of sequence 1:2 did not cross before {number:,}"),
+        (Severity.NOTE, "missing-bytes", "5 bytes before it are not in the capture"),
+        (Severity.NOTE, "window-exceeded", "273 messages are not acknowledged; the window is 64"),
+        (Severity.FAULT, "ack-beyond-sent", "it acknowledges message 9; the last one sent was 8"),
+    ):
+        assert judge.of_finding(Finding(severity, code, packet, text)) is Verdict.FALSE
+    for sentence in (
+        f"It came to its destination, there, which has to hold it: of its sequence, {number - 1:,} never came.",
+        "Nothing more was said of it in these captures.",
+        "The captures do not show it come.",
+        "It was refused: nobody likes it.",
+    ):
+        assert Verdict.FALSE in [holds for _, holds in judge.of_story(known.name, [sentence])]
+    assert [holds for _, holds in judge.of_story(known.name, ["It went to the moon."])] == [Verdict.UNCHECKED]
+
+
+def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:
+    known = a_later_one(truth)
+    hidden = {
+        frame
+        for number in known.said
+        for frame in range(truth.whole.packets[number].first_frame, truth.whole.packets[number].frame + 1)
+    }
+    left = [frame for frame in truth.whole.frames if frame.number not in hidden]
+    assert fits(truth, Coverage(truth.whole, left), known.said)
+    assert not fits(truth, Coverage(truth.whole, truth.whole.frames), known.said)
+    # That it came cannot have been otherwise: its destination said so.
+    hidden = {truth.whole.packets[number].frame for number in known.arrivals}
+    left = [frame for frame in truth.whole.frames if frame.number not in hidden]
+    assert not fits(truth, Coverage(truth.whole, left), known.arrivals)
+
+
+def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(truth: Truth) -> None:
+    frames = truth.whole.frames
+    for spoilt in (
+        list(spoil.segmented(spoil.coalesced(frames, 100), 300)),
+        list(spoil.delayed(frames, 20)),
+        list(spoil.halved(frames)),
+        thinned(frames),
+    ):
+        coverage = Coverage(truth.whole, spoilt)
+        assert all(map(coverage.has, truth.whole.spans.values()))
+    seen = [sight.seen for sight in truth.decoded.sights if sight.seen.framed]
+    originals = Coverage(truth.whole, frames).originals(seen)
+    assert all(number == original for number, original in originals.items())
+    cut = Coverage(truth.whole, list(spoil.shortened(frames, 96)))
+    assert not all(map(cut.has, truth.whole.spans.values()))
