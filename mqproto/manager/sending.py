@@ -48,7 +48,7 @@ STAMP_LIMIT: Final = 1_000
 STAMP_LIMIT_BYTES: Final = 4_096
 """Of a packet without its body, for its kind to be remembered."""
 
-OWN: Final = frozenset({"body", "label", "correlation_id"})
+OWN: Final = frozenset({"body", "label", "correlation_id", "extension"})
 """In what messages differ that are alike."""
 likeness: Final = attrgetter(*(field.name for field in fields(Draft) if field.name not in OWN))
 """All else of a draft."""
@@ -69,7 +69,8 @@ class Run(NamedTuple):
     def size_bytes(self) -> int:
         """What of their packets their application decides, about."""
         first, *others = self.drafts
-        return first.size_bytes * len(self.drafts) + sum(len(each.body) - len(first.body) for each in others)
+        own_bytes = _own_bytes(first)
+        return first.size_bytes * len(self.drafts) + sum(_own_bytes(each) - own_bytes for each in others)
 
 
 def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
@@ -125,7 +126,7 @@ class Sending:
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
-            example = max(run.drafts, key=_body_bytes)
+            example = max(run.drafts, key=_own_bytes)
             queue = run.destination.queue
             example.check(destination=queue if isinstance(queue, str) else "")
             for draft in run.drafts:
@@ -217,7 +218,9 @@ class Sending:
             self._await_answers(run, now)
             queue = self._outbound.towards(run.destination, run.example.priority)
             for draft, message_id in zip(run.drafts, ordinals, strict=True):
-                packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id)
+                packet = stamp.packet(
+                    draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id
+                )
                 expires_s = reach_deadline_s(packet)
                 self._waypoints.accepted(packet, run.destination.name)
                 message = Joining(packet, message_id, draft.recoverable, expires_s=expires_s)
@@ -243,7 +246,9 @@ class Sending:
         identifier, number, previous = sequence.number_next()
         for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
             place = place_bytes(word, identifier, number, previous)
-            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
+            packet = stamp.packet(
+                draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place
+            )
             expires_s = reach_deadline_s(packet)
             self._waypoints.accepted(packet, sequence.name)
             self._outbound.put(sequence, Joining(packet, message_id, True, final_ack, expires_s))
@@ -276,7 +281,9 @@ class Sending:
             place = b""
             if draft.transactional:
                 place = place_bytes(word, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
-            packet = stamp.packet(draft.body, draft.label, draft.correlation_id, sent_s, message_id, place)
+            packet = stamp.packet(
+                draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place
+            )
             expires_s = receive_deadline_s(packet)
             self._waypoints.accepted(packet, run.destination.name)
             recoverable = draft.transactional or draft.recoverable
@@ -315,7 +322,6 @@ class Sending:
             priority=0 if draft.transactional else draft.priority,
             time_to_reach_queue_s=draft.time_to_reach_queue_s,
             time_to_be_received_s=draft.time_to_be_received_s,
-            extension=draft.extension,
             body_type=draft.body_type,
             application_tag=draft.application_tag,
             journal_negative=draft.journal_negative,
@@ -356,8 +362,9 @@ def asks_final_ack(draft: Draft) -> bool:
     return draft.final_ack or draft.journal_negative or draft.journal_positive
 
 
-def _body_bytes(draft: Draft) -> int:
-    return len(draft.body)
+def _own_bytes(draft: Draft) -> int:
+    """In which the sizes of messages differ that are alike, but for labels."""
+    return len(draft.body) + len(draft.extension)
 
 
 def _guid_of(public: str) -> Guid | None:

@@ -1,8 +1,8 @@
 """Packets of messages that are alike, made from one of them.  [MS-MQMQ] 2.2.20
 
-What a producer sends differs mostly in bodies, labels and correlation identifiers, and in the time and the numbers that
-its queue manager gives: to set these anew and copy the rest takes a fifth of what encoding takes. The offsets come from
-the layouts, as in patch.py.
+What a producer sends differs mostly in bodies, labels, correlation identifiers and extensions (a gateway's has the
+producer's id), and in the time and the numbers that its queue manager gives: to set these anew and copy the rest takes
+a fifth of what encoding takes. The offsets come from the layouts, as in patch.py.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ _PACKET_SIZE: Final = base_header.offset_of("packet_size")
 _SENT: Final = base_header.sizeof() + user_header.offset_of("sent_time_s")
 _SIZES: Final = message_properties_header.offset_of("message_size")
 _LABEL: Final = message_properties_header.offset_of("label")
+_EXTENSION_SIZE: Final = message_properties_header.offset_of("extension_size")
 _LABEL_LENGTH: Final = message_properties_header.offset_of("label_length")
 _CORRELATION: Final = message_properties_header.offset_of("correlation_id")
 _CORRELATION_BYTES: Final = 20
 _LABEL_LIMIT_BYTES: Final = 2 * (LONGEST_LABEL + 1)
 assert message_properties_header.offset_of("allocation_body_size") == _SIZES + _number.size
+assert _EXTENSION_SIZE + _number.size == _LABEL
 assert user_header.offset_of("message_id") == user_header.offset_of("sent_time_s") + _number.size
 assert [
     transaction_header.offset_of(name)
@@ -58,9 +60,9 @@ class Stamp:
     """
 
     def __init__(self, packet: bytes) -> None:
-        label, extension, body, end = variable_part(packet)
+        label, _, _, end = variable_part(packet)
         properties = label - _LABEL
-        self._without_label = body - (extension - label)
+        self._without_properties = label
         place = transaction_offset(packet)
         after_place = place + _place.size
         if place < 0:
@@ -73,8 +75,7 @@ class Stamp:
         self._to_label_length = packet[after_place : properties + _LABEL_LENGTH]
         self._to_correlation = packet[properties + _LABEL_LENGTH + 1 : correlation]
         self._to_sizes = packet[correlation + _CORRELATION_BYTES : sizes]
-        self._to_label = packet[sizes + _numbers.size : label]
-        self._extension = packet[extension:body]
+        self._to_extension_size = packet[sizes + _numbers.size : properties + _EXTENSION_SIZE]
         # Whatever follows the body begins on a 4-byte boundary, so it does not depend on where.
         self._to_end = packet[end + -end % 4 :]
         self._set("", bytes(_CORRELATION_BYTES))
@@ -87,24 +88,23 @@ class Stamp:
                 f"a label of {len(label)} characters, a correlation id of {len(correlation_id)} bytes: "
                 f"at most {LONGEST_LABEL} without a NUL, and {_CORRELATION_BYTES}"
             )
-        self._label, self._correlation_id = label, correlation_id
+        self._label, self._correlation_id, self._text = label, correlation_id, text
         length = _byte.pack(len(text) >> 1)
         self._after_place = b"".join(
             (self._to_label_length, length, self._to_correlation, correlation_id, self._to_sizes)
         )
-        self._after_sizes = b"".join((self._to_label, text, self._extension))
-        self._without_body = self._without_label + len(text)
 
     def packet(
         self,
         body: bytes,
         label: str,
         correlation_id: bytes,
+        extension: bytes,
         sent_time_s: int,
         message_id: int,
         place: bytes = b"",
     ) -> bytes:
-        """A packet with this body, label, CorrelationID, SentTime and MessageID.
+        """A packet with this body, label, CorrelationID, ExtensionData, SentTime and MessageID.
 
         Its sizes follow, AllocationBodySize among them.
 
@@ -117,7 +117,7 @@ class Stamp:
         if label != self._label or correlation_id != self._correlation_id:
             self._set(label, correlation_id)
         body_bytes = len(body)
-        end = self._without_body + body_bytes
+        end = self._without_properties + len(self._text) + len(extension) + body_bytes
         padding = -end % 4
         size = end + padding + len(self._to_end)
         if size > MAXIMUM_PACKET_SIZE:
@@ -132,7 +132,10 @@ class Stamp:
                 place,
                 self._after_place,
                 _numbers.pack(body_bytes, body_bytes),
-                self._after_sizes,
+                self._to_extension_size,
+                _number.pack(len(extension)),
+                self._text,
+                extension,
                 body,
                 bytes(padding),
                 self._to_end,

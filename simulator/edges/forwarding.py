@@ -87,7 +87,7 @@ class Forwarding:
                 raise UsageError(f"{name} is there {len(said)} times: send it once")
             if said:
                 found[name] = ", ".join(said)  # [RFC 9110] 5.3
-        return _traced(found)
+        return _traced(found) if found else found
 
     def given(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Those of a message's that its consumer gets."""

@@ -10,7 +10,9 @@ import secrets
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import count, groupby
+from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -41,6 +43,8 @@ UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """What one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
+SPARE_DEADLINES: Final = 1_000
+"""How many deadlines of receives that have ended are kept, as they pass by themselves."""
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
 """What is said to a client of its request; nothing of it was carried out."""
 
@@ -50,8 +54,6 @@ class Consumer:
     """A receive: it waits until it is given messages, and lasts until they are settled.
 
     number: the transaction's name as well, so it is another one in each life of the node.
-
-    patience: the time it waits; cancel it to stop the clock.
     fence: the epoch of its receiver; 0 for none.
     """
 
@@ -59,7 +61,6 @@ class Consumer:
     client: Client
     request: int
     queue: str
-    patience: trio.CancelScope
     given: bool = False
     fence: int = 0
 
@@ -107,20 +108,26 @@ class Service:
         self._places = trio.Semaphore(CLIENT_LIMIT)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
+        self._deadlines: list[tuple[float, int]] = []
+        """A heap: until when consumers wait, and their numbers; those of some that have ended are among them."""
+        self._timer = trio.CancelScope()
 
     async def run(
         self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve clients; after `stop`, until the last has its answers."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            with self._accepting:
-                while True:
-                    await self._places.acquire()
-                    accepted, _ = await accept(listener)
-                    client = Client(self, Connection(accepted, self._nursery, self._buffer))
-                    self._clients.add(client)
-                    self._nursery.start_soon(self._serve, client)
+        async with trio.open_nursery() as clock:
+            clock.start_soon(self._expire)
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                with self._accepting:
+                    while True:
+                        await self._places.acquire()
+                        accepted, _ = await accept(listener)
+                        client = Client(self, Connection(accepted, self._nursery, self._buffer))
+                        self._clients.add(client)
+                        self._nursery.start_soon(self._serve, client)
+            clock.cancel_scope.cancel()
 
     def introduce(self, client: Client, introduction: control.Introduction) -> control.Hello:
         """A client says who it is. Of one invoker the newest connection counts, so that no request of an older one
@@ -185,7 +192,6 @@ class Service:
             client.connection.send(frame)
         for delivery in deliveries:
             consumer = self.consumers[delivery.consumer]
-            consumer.patience.cancel()
             consumer.given = True
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
@@ -253,7 +259,7 @@ class Service:
             chosen = self.core.consume_these(number, queue, keys, self.clock.now())
             self.answer(client, _messages(request, number, chosen))
         is_given = wish.chosen is not None
-        consumer = Consumer(number, client, request, queue, trio.CancelScope(), is_given, wish.fence)
+        consumer = Consumer(number, client, request, queue, is_given, wish.fence)
         self.consumers[number] = consumer
         client.consumers[request] = consumer
         if consumer.given:
@@ -261,7 +267,7 @@ class Service:
         if wish.timeout_s == 0:
             self._impatient.append(consumer)
         elif wish.timeout_s is not None:
-            self._nursery.start_soon(self._expire, consumer, wish.timeout_s)
+            self._expect(number, trio.current_time() + wish.timeout_s)
 
     def _fence(self, queue: str, epoch: int) -> None:
         """Take back what receivers of earlier epochs hold, so that the first message of the queue is the first again.
@@ -280,10 +286,25 @@ class Service:
                 else:
                     self.give_up(consumer)
 
-    async def _expire(self, consumer: Consumer, timeout_s: float) -> None:
-        with consumer.patience:
-            await trio.sleep(timeout_s)
-            self.give_up(consumer)
+    def _expect(self, number: int, deadline_s: float) -> None:
+        """A consumer waits no longer than that."""
+        if len(self._deadlines) > 2 * len(self.consumers) + SPARE_DEADLINES:
+            self._deadlines = [each for each in self._deadlines if each[1] in self.consumers]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (deadline_s, number))
+        self._timer.deadline = min(self._timer.deadline, deadline_s)
+
+    async def _expire(self) -> None:
+        """Give up those who have waited for long enough. There is one clock for all of them: a task for each receive,
+        which mostly has its message at once, would take as long as the receive."""
+        while True:
+            next_s = self._deadlines[0][0] if self._deadlines else inf
+            with trio.CancelScope(deadline=next_s) as self._timer:
+                await trio.sleep_forever()
+            while self._deadlines and self._deadlines[0][0] <= trio.current_time():
+                _, number = heappop(self._deadlines)
+                if number in self.consumers:
+                    self.give_up(self.consumers[number])
 
     def give_up(self, consumer: Consumer) -> None:
         """It waits no longer; if it was given something in the meantime, nothing happens."""
@@ -293,7 +314,6 @@ class Service:
 
     def abandon(self, consumer: Consumer) -> None:
         """Nobody wants its messages any more; those that it was given go back."""
-        consumer.patience.cancel()
         self.core.abandon(consumer.number, consumer.queue, self.clock.now())
         self._forget(consumer)
         self.turns.wake()

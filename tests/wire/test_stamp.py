@@ -39,6 +39,7 @@ def bytes_of(header: TransactionHeader | None) -> bytes:
     st.binary(max_size=50),
     labels(),
     st.binary(min_size=20, max_size=20),
+    st.binary(max_size=50),
     WORDS,
     WORDS,
     PLACES,
@@ -48,6 +49,7 @@ def test_a_stamped_packet_is_the_same_as_an_encoded_one(
     body: bytes,
     label: str | None,
     correlation_id: bytes,
+    extension: bytes,
     sent_time_s: int,
     message_id: int,
     place: TransactionHeader,
@@ -66,18 +68,21 @@ def test_a_stamped_packet_is_the_same_as_an_encoded_one(
     properties = message.properties
     properties.message_body, properties.allocation_body_size = body, len(body)
     properties.label, properties.correlation_id = label or None, correlation_id
+    properties.extension_data = extension
     place_in_sequence = bytes_of(message.transaction)
-    packet = stamp.packet(body, label or "", correlation_id, sent_time_s, message_id, place_in_sequence)
+    packet = stamp.packet(
+        body, label or "", correlation_id, extension, sent_time_s, message_id, place_in_sequence
+    )
     assert packet == encode_packet(message)
 
 
 def test_a_packet_that_would_be_too_large_is_refused() -> None:
     packet = encode_packet(a_user_message())
     stamp = Stamp(packet)
-    room = MAXIMUM_PACKET_SIZE - (len(stamp.packet(b"", "label", bytes(20), 1, 1)))
-    assert len(stamp.packet(bytes(room), "label", bytes(20), 1, 1)) == MAXIMUM_PACKET_SIZE
+    room = MAXIMUM_PACKET_SIZE - (len(stamp.packet(b"", "label", bytes(20), b"", 1, 1)))
+    assert len(stamp.packet(bytes(room), "label", bytes(20), b"", 1, 1)) == MAXIMUM_PACKET_SIZE
     with pytest.raises(UsageError, match=r"the packet would have 4,194,308 bytes, at most 4,194,304"):
-        stamp.packet(bytes(room + 1), "label", bytes(20), 1, 1)
+        stamp.packet(bytes(room + 1), "label", bytes(20), b"", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_a_packet_that_would_be_too_large_is_refused() -> None:
 def test_what_no_header_can_carry_is_refused(label: str, correlation_id: bytes) -> None:
     stamp = Stamp(encode_packet(a_user_message()))
     with pytest.raises(UsageError, match="at most 249 without a NUL, and 20"):
-        stamp.packet(b"", label, correlation_id, 1, 1)
+        stamp.packet(b"", label, correlation_id, b"", 1, 1)
 
 
 @pytest.mark.parametrize(("number", "previous"), [(0, 0), (2**32, 0), (1, -1), (1, 0xFFFFFFFF)])
