@@ -184,8 +184,8 @@ async def test_whoever_is_killed_or_stopped_each_message_is_called_once_in_order
         for _ in range(STRIKES):
             bodies = [b"%d" % (len(sent) + number) for number in range(20)]
             sent += bodies
-            await send(desk, *bodies)
             reached = trio.Event()
+            await send(desk, *bodies)
             await reached.wait()
             name = dice.choice(names)
             how = dice.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
