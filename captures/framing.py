@@ -9,9 +9,15 @@ from captures.net.direction import Chunk, Stream
 from captures.net.streams import MSMQ_PORT
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import PacketBuffer
+from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_header
 
 HEAD_BYTES: Final = 16
 """What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+TRIES_COUNT: Final = 16
+"""So many heads are judged in a chunk to find one that others follow, beside as many as may follow one another."""
+
+_SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
+_SIGNATURE_AT: Final = base_header.offset_of("signature")
 
 
 @dataclass(slots=True)
@@ -22,7 +28,7 @@ class StreamCount:
     cut_bytes: those of packets that began and were never whole.
     headless_bytes: those of packets whose beginning the capture lacks.
     refused_bytes: those from where a packet should begin, and does not, to where one does.
-    resumed_count: how often reading went on behind such bytes, at a segment that began with a packet's head.
+    resumed_count: how often reading went on behind such bytes, at a packet's head.
     is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
     """
 
@@ -109,7 +115,7 @@ class Framing:
 
     @property
     def lost(self) -> bool:
-        """Whether the next packet begins with the next chunk that begins with a head, whatever comes before."""
+        """Whether the next packet begins where `found_in` says so of a chunk, whatever comes before."""
         return self._buffer is None and not self._rest_bytes
 
     @property
@@ -133,11 +139,23 @@ class Framing:
             if not data:
                 return []
         if self._buffer is None:
-            if not begins_packet(data):
-                self.pass_over(len(data))
+            start = self.found_in(data)
+            self.pass_over(len(data) if start is None else start)
+            if start is None:
                 return []
+            data = data[start:]
             self._buffer = self._found()
         return self._cut(self._buffer, chunk, data)
+
+    def found_in(self, data: bytes) -> int | None:
+        """While it is lost: where in a chunk the way is found again.
+
+        That is where it begins with the head of a packet; or inside of it, as `chain_in` has it. Streams that are not
+        MSMQ's are not searched.
+        """
+        if begins_packet(data):
+            return 0
+        return chain_in(data) if self.seen.is_msmq else None
 
     def miss(self, missing_bytes: int) -> None:
         """The capture lacks the next bytes: they cost the packet that they belong to, or the way."""
@@ -245,6 +263,43 @@ class Framing:
         else:
             self.seen.headless_bytes += count
         self.skipped_bytes += count
+
+
+def chain_in(data: bytes) -> int | None:
+    """Where inside these bytes a packet begins that others follow to their end; None if that is nowhere.
+
+    Two heads at least have to be there, the second where the first one says. A payload may hold as much, but then it is
+    one that was made to look so to its last byte; and it is read only where the head of its own packet was lost.
+    """
+    left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
+    at = _SIGNATURE_AT
+    while left:
+        at = data.find(_SIGNATURE, at + 1)
+        if at < 0:
+            break
+        start = place = at - _SIGNATURE_AT
+        count = 0
+        while left and place + HEAD_BYTES <= len(data):
+            left -= 1
+            size = whole_size(data[place : place + HEAD_BYTES])
+            place += size
+            count += 1
+            if not size:
+                break
+        else:
+            if count > 1 and place + HEAD_BYTES > len(data):
+                return start
+    return None
+
+
+def whole_size(head: bytes) -> int:
+    """The size of the packet with this head, its SessionHeader included; 0 if it is none."""
+    buffer = PacketBuffer()
+    try:
+        buffer.feed(head)
+    except WireFormatError:
+        return 0
+    return HEAD_BYTES + buffer.missing_bytes
 
 
 def begins_packet(data: bytes) -> bool:

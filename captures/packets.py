@@ -241,7 +241,7 @@ class PacketReader:
 
     MSMQ is looked for on every port: a stream has it whose first bytes, or the first bytes of a later segment, are
     the head of a packet. A gap in the middle of a packet costs that packet alone; one that swallows a head costs what
-    comes until a segment begins with one again. Nothing searches for `LIOR` inside segments.
+    comes until a segment begins with one again, or has one inside that others follow to its end.
 
     Two interfaces that have a direction each of their connections, as a TAP gives them, are read as one.
 

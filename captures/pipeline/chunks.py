@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from captures.framing import chain_in
 from captures.net.direction import Chunk
 from captures.pipeline.octets import Octets, gathered
 from captures.pipeline.records import Data, Integers
@@ -73,6 +74,11 @@ class Chunks:
         self.start[row] += size_bytes
         self.at[row] += size_bytes
         self.size[row] -= size_bytes
+
+    def has_chain(self, row: int) -> bool:
+        """Whether packets follow one another inside a chunk, to its end."""
+        at = int(self.at[row])
+        return chain_in(self.source[at : at + int(self.size[row])].tobytes()) is not None
 
     def piece(self, row: int) -> Piece:
         """One row by itself."""

@@ -197,7 +197,7 @@ class _Cutter:
 
     def cut(self, place: int, run: Run) -> list[Span]:
         """Take all chunks of a run; when it lacked bytes of which no packet had told."""
-        chunks, heads, framing = self._chunks, self._heads, run.framing
+        chunks, framing = self._chunks, run.framing
         spans: list[Span] = []
         since: Moment | None = (-inf, 0) if framing.untold else None
         row = run.first
@@ -207,8 +207,8 @@ class _Cutter:
         row += run.begun
         while row < run.end:
             at, found_count, batch_count = row, self._found.count, len(self._found.start)
-            if framing.lost and not heads.whole[row]:
-                found = min(int(heads.next_head[row]), run.end)
+            found = self._found_from(run, row) if framing.lost else row
+            if found > row:
                 framing.miss(int(chunks.missing[row:found].sum()))
                 framing.pass_over(int(chunks.size[row:found].sum()))
                 row = found
@@ -228,6 +228,15 @@ class _Cutter:
         if since is not None:
             spans.append((since, (inf, 0)))
         return spans
+
+    def _found_from(self, run: Run, row: int) -> int:
+        """The first row from one on with which a lost way is found again."""
+        end = min(int(self._heads.next_head[row]), run.end)
+        if run.framing.seen.is_msmq:
+            for place in range(row, end):
+                if self._chunks.has_chain(place):
+                    return place
+        return end
 
     def _moment(self, row: int) -> Moment:
         return int(self._chunks.readable[row]), int(self._chunks.order[row])

@@ -56,7 +56,8 @@ class FirstSegment(NamedTuple):
 class Lead:
     """What a stream brings before the first packet that is seen to begin.
 
-    pieces: its chunks; None if they are many. Then none of them begins with the head of a packet.
+    pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` says
+        whether one may have a packet inside that captures.framing.chain_in finds.
     size_bytes, missing_bytes: of all of them.
     found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
         sees it who is lost: not with a chunk, or its head is not in one chunk.
@@ -68,6 +69,7 @@ class Lead:
     found: bool = True
     gap_bytes: int = 0
     inside: bool = False
+    chained: bool = False
 
 
 NO_LEAD: Final = Lead([])
@@ -228,6 +230,8 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
         int(chunks.missing[first:row].sum()),
         found,
     )
+    if lead.pieces is None:
+        lead.chained = any(chunks.has_chain(one) for one in range(first, row))
     if found:
         lead.gap_bytes = int(chunks.missing[row])
         chunks.missing[row] = 0

@@ -257,7 +257,8 @@ def _join(
     framing, lead = state.framing(stream), read.lead
     if lead.missing_bytes or lead.gap_bytes or lead.pieces is None:
         lossy.add(stream)
-    if framing.lost and not lead.inside:
+    is_searched = framing.seen.is_msmq and (lead.pieces is not None or lead.chained)
+    if framing.lost and not lead.inside and not is_searched:
         framing.miss(lead.missing_bytes)
         framing.pass_over(lead.size_bytes)
     elif lead.pieces is None:
