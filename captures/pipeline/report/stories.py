@@ -152,7 +152,9 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
         for arrival in arrivals:
             packet = arrival["series"], arrival["number"]
             again = places.packet(*packet)
-            if again is not None and packet not in told:
+            # The first arrival is no other than the hop's own packet, seen by another capture point.
+            is_first = arrival["verdict"] == Verdict.NEW and not arrival["reason"]
+            if again is not None and packet not in told and not is_first:
                 reason = f": {arrival['reason']}" if arrival["reason"] else ""
                 text = f"came to {hop['to_label']} again, {_AS.get(arrival['verdict'], '')}{reason}"
                 yield Step(again.time_ns, Sentence(text), again.place)
@@ -239,9 +241,11 @@ def _verdict(row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_n
             return Sentence(f"{came}, which has to hold it: {_numbers(gaps)} never came.")
         case Outcome.REACHED:
             return Sentence(after, took_ns, ". Nothing more was said of it in these captures.")
-    lost = ""
-    if row["outcome"] == Outcome.NOT_KNOWN:
-        lost = f" Whether it went on, the captures cannot say: {row['reason']}."
+    lost = (
+        ""
+        if row["outcome"] == Outcome.IN_FLIGHT
+        else " The captures lack some of the traffic, so it may have gone on."
+    )
     if not hops:
         return Sentence(f"It was last seen at, or on, {where}.{lost}")
     last = hops[-1]
