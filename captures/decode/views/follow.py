@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import insort
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,7 @@ from captures.decode.facts import MessageKey, NodeKey
 from captures.decode.journeys import message_key
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text
-from captures.decode.sequences import SequenceKey, shown
+from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
 from captures.decode.sight import MESSAGES, Kind, Sight
 from captures.decode.views.line import CLASS_NAMES
 from mqproto.base.errors import UsageError
@@ -22,6 +23,7 @@ from mqproto.wire import (
     Guid,
     MessageClass,
     OrderAckBody,
+    TxSequenceId,
     UserMessage,
     guid_from_text,
     message_identifier,
@@ -51,6 +53,7 @@ class History:
     crossings: the packets that carried it, and by which hop.
     arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
     order_acked_ns: when an OrderAck for it first reached its source.
+    order_ack_seen: whether an OrderAck for it was seen at all: on its way, or before the message was.
     covered_ns: when the positive FinalAck of a later number of its sequence first did, which says that this came too.
     ended: the class of the FinalAck or administration acknowledgment that reached its source, or that crossed last.
     """
@@ -64,6 +67,7 @@ class History:
     crossings: dict[int, tuple[NodeKey, NodeKey]] = field(default_factory=dict)
     arrived_ns: int | None = None
     order_acked_ns: int | None = None
+    order_ack_seen: bool = False
     covered_ns: int | None = None
     ended: str = ""
     ended_ns: int | None = None
@@ -81,6 +85,8 @@ class History:
             parts.append(f"OrderAck back after {_seconds(self.order_acked_ns - began_ns)}")
         elif self.covered_ns is not None:
             parts.append(f"FinalAck of a later number back after {_seconds(self.covered_ns - began_ns)}")
+        elif self.order_ack_seen:
+            parts.append("an OrderAck for it was seen")
         elif self.sequence is not None and self.ended_ns is None:
             parts.append("no OrderAck was seen to come back")
         if self.ended_ns is not None:
@@ -142,6 +148,7 @@ class Follower:
                 except ValueError as error:
                     raise UsageError(str(error)) from None
         self.histories: dict[MessageKey, History] = {}
+        self._order_acked: OrderedDict[tuple[Guid, TxSequenceId], int] = OrderedDict()
         self.left_out_count = 0
 
     def take(self, sight: Sight) -> None:
@@ -199,15 +206,26 @@ class Follower:
         towards = user.queue_manager_address
         if towards == NULL_GUID and isinstance(sight.hop[1], bytes):
             towards = Guid(sight.hop[1])  # A direct name goes straight to its host.
-        return History(key, ", ".join(words), user.source_queue_manager, towards, sequence)
+        history = History(key, ", ".join(words), user.source_queue_manager, towards, sequence)
+        if sequence is not None:
+            (origin, identifier), number = sequence
+            acked = (self._order_acked.get((address, identifier), 0) for address in (origin, NULL_GUID))
+            history.order_ack_seen = max(acked) >= number
+        return history
 
     def _take_acknowledgment(self, sight: Sight, message: UserMessage) -> None:
         body = sight.acknowledgment
         reached = sight.hop[1]
+        if isinstance(body, OrderAckBody):
+            named = message.user.queue_manager_address, body.tx_sequence_id
+            self._order_acked[named] = max(body.tx_sequence_number, self._order_acked.get(named, 0))
+            if len(self._order_acked) > SEQUENCE_LIMIT:
+                self._order_acked.popitem(last=False)
         for history in self.histories.values():
             if isinstance(body, OrderAckBody):
                 if not _covers(body, message, history):
                     continue
+                history.order_ack_seen = True
                 _add(history, sight, f"OrderAck of all up to {body.tx_sequence_number}")
                 if reached == history.origin and history.order_acked_ns is None:
                     history.order_acked_ns = sight.seen.time_ns

@@ -175,7 +175,9 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
         for arrival in arrivals:
             packet = arrival["series"], arrival["number"]
             again = places.packet(*packet)
-            if again is not None and packet not in told:
+            # The first arrival is no other than the hop's own packet, seen by another capture point.
+            is_first = arrival["verdict"] == Verdict.NEW and not arrival["reason"]
+            if again is not None and packet not in told and not is_first:
                 reason = f": {arrival['reason']}" if arrival["reason"] else ""
                 text = f"came to {hop['to_label']} again, {_AS.get(arrival['verdict'], '')}{reason}"
                 yield Step(again.time_ns, Sentence(text), again.place)

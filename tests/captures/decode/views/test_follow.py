@@ -8,7 +8,7 @@ from captures.decode.row import identifier_text
 from captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.base.errors import UsageError
 from mqproto.wire import MessageClass
-from tests.captures.decode.scene import Scene, express, final, guid, transactional
+from tests.captures.decode.scene import Scene, express, final, guid, ordered, passed_on, transactional
 from tests.captures.decode.story import followed, story
 
 FIRST = f"{identifier_text(guid('a'), 1)}"
@@ -64,6 +64,19 @@ def test_one_that_got_stuck_is_said_to_be_where_it_was_last_seen() -> None:
     scene.wire("a", "b").send("a", transactional(1))
     [history] = followed("1", scene).histories.values()
     assert history.verdict() == "last seen on its way to b; no OrderAck was seen to come back"
+
+
+def test_an_order_ack_that_was_seen_is_not_said_to_be_missing() -> None:
+    """The capture does not tell who is at the end to which it came, or has it before the message."""
+    for is_first in (False, True):
+        scene = Scene()
+        wire = scene.wire("a", "c", opened=False)
+        acked = wire.send("c", ordered(2))
+        wire.send("a", passed_on(transactional(1)))
+        if not is_first:
+            scene.packets.append(acked)
+        [history] = followed("1", scene).histories.values()
+        assert history.verdict().endswith("; an OrderAck for it was seen")
 
 
 def test_a_direct_name_leads_to_the_end_of_its_hop() -> None:
