@@ -112,6 +112,9 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
         for text, acknowledgment in _acknowledgments(row):
             seen = places.acknowledgment(*acknowledgment)
             steps.append(Step(acknowledgment[-1], Sentence(text), _place(seen)))
+        if row.get("covered_ns") is not None:
+            text = "a FinalAck of a later message of its sequence said that this one came too"
+            steps.append(Step(row["covered_ns"], Sentence(text)))
         steps.sort(key=lambda step: step.time_ns)
         yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns, is_lossy=is_lossy), steps)
 
@@ -197,10 +200,10 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
 def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
     """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6
 
-    An OrderAck says that all before the message has come, whether that was seen or not: what was not, held nothing up
-    in the end.
+    An OrderAck, or a FinalAck of a later message, says that all before the message has come, whether that was seen or
+    not: what was not, held nothing up in the end.
     """
-    is_acked = row["order_acked_ns"] is not None
+    is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
     for hop in hops:
         if row["sequence"] and hop["first_ns"] == arrived_ns and hop["to_label"] == row["whereabouts"]:
@@ -280,7 +283,7 @@ def _verdict(
 def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
     """Where a message is that was not seen to end; or was last seen, where the captures cannot tell."""
     where, is_known = row["whereabouts"], row["outcome"] == Outcome.IN_FLIGHT
-    lost = "" if is_known else " Whether it went on, the captures do not show."
+    lost = "" if is_known else f" Whether it went on, the captures cannot say{_reason(row)}."
     if not hops:
         return Sentence(f"It was last seen at, or on, {where}.{lost}")
     last = hops[-1]
@@ -296,6 +299,11 @@ def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
             f"{last['from_label']} was seen to send it to {last['to_label']} {times}, and no answer was seen"
         )
     return Sentence(*_until(text, ended_ns - last["last_ns"], lost))
+
+
+def _reason(row: Row) -> str:
+    """Why the end of a message is not known, if the tables say that."""
+    return f": {row['reason']}" if row.get("reason") else ""
 
 
 def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:

@@ -10,8 +10,10 @@ import pytest
 from captures.decode.sight import Kind
 from captures.pipeline.report.facts import Place, Story
 from captures.pipeline.report.gather import gather
-from captures.pipeline.report.stories import COPIES_TOLD
+from captures.pipeline.report.places import Places
+from captures.pipeline.report.stories import COPIES_TOLD, Evidence, stories
 from captures.pipeline.report.words import sentence
+from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,
@@ -278,9 +280,9 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
     stories = gather(lossy(made_up(tmp_path / "out", rows))).messages.stories
     assert [sentence(story.verdict) for story in stories.values()] == [
         "b answered for it, and was not seen to send it on in the 7 s until the captures end. "
-        "Whether it went on, the captures do not show.",
+        "Whether it went on, the captures cannot say.",
         "b was seen to send it to c 3 times, and no answer was seen in the 3 s until the captures end. "
-        "Whether it went on, the captures do not show.",
+        "Whether it went on, the captures cannot say.",
         "It came to its destination, c, after 5 ms, and its source was told so.",
         "It came to its destination, c. Of its sequence, 3–5 were not seen to come.",
     ]
@@ -307,3 +309,22 @@ def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(
     tables = made_up(tmp_path / "out", {"histories": [row], "packets": packets, "clocks": [clock]})
     [story] = gather(tables).messages.stories.values()
     assert [step.place for step in story.steps] == [("far.pcapng", 5)]
+
+
+def test_why_an_end_is_not_known_is_said_where_the_tables_say_it() -> None:
+    nothing: dict[str, Any] = dict.fromkeys((*HISTORIES.names, *HOPS.names))
+    row = (
+        nothing | stuck(1, whereabouts="b > c") | {"outcome": "not known", "reason": "frames are lost there"}
+    )
+    covered = nothing | history(2, order_acked_ns=None) | {"covered_ns": BEGIN_NS + SECOND}
+    hops = [nothing | hops_of(row)[0]]
+    ways: dict[str, list[dict[str, Any]]] = {row["message"]: hops, covered["message"]: []}
+    known = Evidence([row, covered], ways)
+    key = hops[0]["series"], row["source_manager"], row["sequence"], hops[0]["to_key"]
+    known.arrivals[row["message"], hops[0]["to_key"]], known.gaps[key] = [], []
+    found = dict(stories(known, Places(), BEGIN_NS + 9 * SECOND))
+    said = sentence(found[row["message"]].verdict)
+    assert said.endswith("Whether it went on, the captures cannot say: frames are lost there.")
+    assert "a FinalAck of a later message of its sequence said that this one came too" in told(
+        found[covered["message"]]
+    )
