@@ -202,10 +202,10 @@ def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> P
 def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
     """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6
 
-    An OrderAck says that all before the message has come, whether that was seen or not: what was not, held nothing up
-    in the end.
+    An OrderAck, or a FinalAck of a later message, says that all before the message has come, whether that was seen or
+    not: what was not, held nothing up in the end.
     """
-    is_acked = row["order_acked_ns"] is not None
+    is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
     for hop in hops:
         if row["sequence"] and hop["first_ns"] == arrived_ns and hop["to_label"] == row["whereabouts"]:
@@ -302,6 +302,11 @@ def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
             f"{last['from_label']} was seen to send it to {last['to_label']} {times}, and no answer was seen"
         )
     return Sentence(*_until(text, ended_ns - last["last_ns"], lost))
+
+
+def _reason(row: Row) -> str:
+    """Why the end of a message is not known, if the tables say that."""
+    return f": {row['reason']}" if row.get("reason") else ""
 
 
 def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:

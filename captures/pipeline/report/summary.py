@@ -56,7 +56,7 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"{counted(sequences.count, 'sequence')}, {gaps_text(sequences)}"
     for title, rows in (
         ("not seen to end", messages.stuck),
-        ("not known, as the captures lack something", messages.unknown),
+        ("not known, as the captures cannot tell", messages.unknown),
         ("refused or expired", messages.failed),
         ("longest to their destination", messages.slowest),
         ("longest until their OrderAck", messages.latest),
@@ -141,6 +141,8 @@ def _one_line(row: dict[str, Any]) -> str:
     parts = [
         f"{harmless(row['label'])} \\{harmless(number)}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}"
     ]
+    if row.get("reason"):
+        parts.append(harmless(row["reason"]))
     if row["latency_ns"] is not None and row["hops"] > 1:
         parts.append(f"{duration(row['latency_ns'])} to its destination")
     if row["order_acked_ns"] is not None:
@@ -288,4 +290,4 @@ def _brief(row: dict[str, Any]) -> dict[str, Any]:
         "arrived_ns",
         "order_acked_ns",
     )
-    return {name: row[name] for name in (*names, "resends", "file", "frame")}
+    return {name: row[name] for name in (*names, "resends", "file", "frame")} | {"reason": row.get("reason")}

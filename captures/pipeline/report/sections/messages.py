@@ -34,8 +34,8 @@ def worst(facts: Facts) -> Iterator[str]:
             "Not known",
             messages.unknown[:ENDED_BADLY],
             unknown(outcomes),
-            "The captures lack something, so they cannot tell how these ended. The earliest come first.",
-            "whereabouts",
+            "The captures cannot tell how these ended. The earliest come first.",
+            "why, or where last seen",
         ),
         (
             "Refused or expired",
@@ -85,7 +85,10 @@ def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
     yield duration(None if acked_ns is None else acked_ns - row["first_ns"])
     yield f"{row['resends']:,}"
     yield tag(row["outcome"])
-    yield escaped(row["whereabouts"] if last == "whereabouts" else _route(row["route"]))
+    if last == "route":
+        yield escaped(_route(row["route"]))
+    else:
+        yield escaped(row.get("reason") or row["whereabouts"])
 
 
 def _route(labels: Sequence[str]) -> str:

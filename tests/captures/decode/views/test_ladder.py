@@ -88,8 +88,7 @@ def test_somebody_who_claims_to_be_another_and_is_refused_is_nobody_afterwards()
     for sender, refused in (("d", False), ("c", True)):
         claim = establish_connection(client=guid("c"), server=guid("c"), time_stamp_ms=0, refused=refused)
         wire.put(sender, claim)
-    wire = scene.wire("d", "a", opened=False)
-    wire.put("d", express())
+    scene.wire("d", "a", opened=False).ack("d")
     assert ladder(scene).nodes(labelled(scene).label) == ["a", "b", "c", "10.0.0.4"]
 
 

@@ -10,8 +10,10 @@ import pytest
 from captures.decode.sight import Kind
 from captures.pipeline.report.facts import Place, Story
 from captures.pipeline.report.gather import gather
-from captures.pipeline.report.stories import COPIES_TOLD
+from captures.pipeline.report.places import Places
+from captures.pipeline.report.stories import COPIES_TOLD, Evidence, stories
 from captures.pipeline.report.words import sentence
+from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,
@@ -307,3 +309,22 @@ def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(
     tables = made_up(tmp_path / "out", {"histories": [row], "packets": packets, "clocks": [clock]})
     [story] = gather(tables).messages.stories.values()
     assert [step.place for step in story.steps] == [("far.pcapng", 5)]
+
+
+def test_why_an_end_is_not_known_is_said_where_the_tables_say_it() -> None:
+    nothing: dict[str, Any] = dict.fromkeys((*HISTORIES.names, *HOPS.names))
+    row = (
+        nothing | stuck(1, whereabouts="b > c") | {"outcome": "not known", "reason": "frames are lost there"}
+    )
+    covered = nothing | history(2, order_acked_ns=None) | {"covered_ns": BEGIN_NS + SECOND}
+    hops = [nothing | hops_of(row)[0]]
+    ways: dict[str, list[dict[str, Any]]] = {row["message"]: hops, covered["message"]: []}
+    known = Evidence([row, covered], ways)
+    key = hops[0]["series"], row["source_manager"], row["sequence"], hops[0]["to_key"]
+    known.arrivals[row["message"], hops[0]["to_key"]], known.gaps[key] = [], []
+    found = dict(stories(known, Places(), BEGIN_NS + 9 * SECOND))
+    said = sentence(found[row["message"]].verdict)
+    assert said.endswith("Whether it went on, the captures cannot say: frames are lost there.")
+    assert "a FinalAck of a later message of its sequence said that this one came too" in told(
+        found[covered["message"]]
+    )
