@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -353,22 +354,20 @@ class Exchange:
         connection, buffer = self._connection, self._buffer
         assert connection is not None
         try:
-            while not connection.is_closed:
-                with trio.CancelScope() as self._silence:
-                    if self._invoker.outstanding > len(self._carried_out):
-                        self._expect_answer()
+            with trio.CancelScope() as self._silence:
+                while not connection.is_closed:
+                    expects = self._invoker.outstanding > len(self._carried_out)
+                    self._silence.deadline = trio.current_time() + SILENCE_S if expects else inf
                     await connection.readable()
-                if self._silence.cancelled_caught:
-                    break
-                data = connection.read()
-                if data is None:
-                    continue
-                if not data:
-                    break
-                for answer in buffer.feed(data):
-                    if pending := self._pending.pop(answer.request, None):
-                        pending.answer = answer
-                        self._answered(pending)
+                    data = connection.read()
+                    if data is None:
+                        continue
+                    if not data:
+                        break
+                    for answer in buffer.feed(data):
+                        if pending := self._pending.pop(answer.request, None):
+                            pending.answer = answer
+                            self._answered(pending)
         except (OSError, trio.ClosedResourceError):
             pass
         # The node waits for our end before it forgets the connection.

@@ -197,11 +197,10 @@ class _Connection:
             raise Broken(str(error)) from error
 
     async def _send(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> None:
-        fields = [
-            ("Host", url.netloc.decode("ascii")),
-            *headers.items(),
-            ("Content-Length", str(len(content))),
-        ]
+        # As bytes: h11 looks at the type of a text three times before it encodes it.
+        fields = [(b"Host", url.netloc)]
+        fields += [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        fields.append((b"Content-Length", b"%d" % len(content)))
         head = self._http.send(h11.Request(method="POST", target=url.raw_path, headers=fields)) or b""
         parts = [
             head,

@@ -408,13 +408,11 @@ class _Conversation:
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
         """Send it, as far as the client takes it."""
-        headers = [
-            ("Date", _date(int(time.time()))),
-            ("Content-Length", str(len(answer.body))),
-            *answer.headers,
-        ]
+        # As bytes: h11 looks at the type of a text three times before it encodes it.
+        headers = [(b"Date", _date(int(time.time()))), (b"Content-Length", b"%d" % len(answer.body))]
+        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in answer.headers]
         if self._server.stopping or self._is_closing or self._http.their_state is not h11.DONE:
-            headers.append(("Connection", "close"))
+            headers.append((b"Connection", b"close"))
         status = HTTPStatus(answer.status)
         data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
         if head is None or head.method != b"HEAD":
@@ -436,8 +434,8 @@ class _Conversation:
 
 
 @lru_cache(maxsize=1)
-def _date(now_s: int) -> str:
-    return email.utils.formatdate(now_s, usegmt=True)
+def _date(now_s: int) -> bytes:
+    return email.utils.formatdate(now_s, usegmt=True).encode("ascii")
 
 
 def _check_lines(data: bytes) -> None:

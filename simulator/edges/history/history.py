@@ -15,6 +15,7 @@ happened: asked again, the same gives the same answer. What all tasks ask at one
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -52,6 +53,8 @@ BATCH_LIMIT: Final = 500
 """How many calls make one transaction."""
 COMPANY_S: Final = 0.005
 """How long who is patient waits at most."""
+NO_CHARACTER: Final = re.compile("[\0\ud800-\udfff]")
+"""What PostgreSQL keeps in no text: NUL, and halves of characters."""
 TICKETS_LIMIT: Final = 10_000
 TICKET_BITS: Final = 62
 
@@ -371,5 +374,5 @@ def _check(scope: str, key: str | None = None, owner: str | None = None) -> None
             continue
         if not 0 < len(value) <= limit:
             raise UsageError(f"{what} of {len(value):,} characters: 1 to {limit} can be kept")
-        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+        if NO_CHARACTER.search(value):
             raise UsageError(f"{what} {value!a}: it has a character that is none, and cannot be kept")

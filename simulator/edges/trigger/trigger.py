@@ -25,6 +25,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
+from math import inf
 from typing import Final
 
 import trio
@@ -236,8 +237,12 @@ class Trigger:
                     self._schedule.asked()
                     nursery.start_soon(self._lease, client)
                 self._changed = trio.Event()
-                with trio.move_on_at(self._schedule.next_s(now_s)):
+                next_s = self._schedule.next_s(now_s)
+                if next_s == inf:
                     await self._changed.wait()
+                else:
+                    with trio.move_on_at(next_s):
+                        await self._changed.wait()
             self._asking.cancel()
             for held in self._held.values():
                 held.void()
