@@ -304,11 +304,6 @@ def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
     return Sentence(*_until(text, ended_ns - last["last_ns"], lost))
 
 
-def _reason(row: Row) -> str:
-    """Why the end of a message is not known, if the tables say that."""
-    return f": {row['reason']}" if row.get("reason") else ""
-
-
 def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:
     if ns < 1_000:
         return f"{text} before the captures end.{lost}", None, ""
