@@ -93,9 +93,19 @@ async def on_its_way(system: System, way: str) -> None:
 
 
 async def _paused(system: System, way: str) -> None:
-    """Nothing more leaves for it; there is a way to it only when something was sent."""
+    """Nothing more leaves for it; there is a way to it only when something was sent. That is acknowledged by then."""
+
+    async def waiting() -> int:
+        return sum(queue.waiting for queue in (await system.sender.queues()).outgoing)
+
+    before = await waiting()
     await system.post(f"before {way}", way, f"before-{way}")
     await system.receive(way)
+
+    async def is_acknowledged() -> bool:
+        return await waiting() <= before
+
+    await system.until(f"what came before {way} is acknowledged", is_acknowledged)
     await system.sender.pause(f"destination\\{way}")
 
 
