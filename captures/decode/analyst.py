@@ -96,7 +96,7 @@ class Analyst:
         if message is not None:
             if not message.user.hop_count:
                 news = self._origins.learn(seen.source, message.user.source_queue_manager)
-        elif sight.kind is Kind.ESTABLISH_CONNECTION and sight.answers:
+        elif sight.kind is Kind.ESTABLISH_CONNECTION and sight.answers and not sight.findings:
             for end, key in zip((seen.source, seen.destination), sight.hop, strict=True):
                 news |= not isinstance(key, str) and self._origins.learn(end, Guid(key))
         if news:
