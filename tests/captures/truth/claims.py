@@ -266,6 +266,8 @@ class Claims:
         if part.startswith("no OrderAck was seen to come back"):
             at_source = [each for each in known.order_acks if self.truth.sights[each].hop[1] == known.key[0]]
             return verdict(not self.there(at_source))
+        if part.startswith("an OrderAck for it was seen"):
+            return verdict(self.there(known.order_acks))
         if part.startswith("OrderAck back"):
             return verdict(home)
         if found := re.match(r"([A-Z_]{4,}) after", part):
