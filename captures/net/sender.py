@@ -77,6 +77,8 @@ class Sender(Direction):
     def pass_on(self, other: Sender) -> list[Arrival]:
         """What is in its place and need not wait, if nothing does on either side; the rest stays where it is."""
         arrivals: list[Arrival] = []
+        if other._in_place:
+            return arrivals  # This segment has just given up what they waited for: they may be what ours answers.
         for _, needs, chunk in self._in_place:
             if other.lag(needs) is not Lag.NONE:
                 break
