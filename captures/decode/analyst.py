@@ -136,9 +136,14 @@ def session_facts(sight: Sight) -> SessionFacts:
         seen.skipped_bytes,
         None if message is None else message.user.recoverable,
         sight.session,
-        position=seen.position,
-        size_bytes=len(seen.data),
-        ahead=seen.ahead,
+        None,
+        None,
+        False,
+        None,
+        0,
+        seen.position,
+        len(seen.data),
+        seen.ahead,
     )
     if isinstance(packet, EstablishConnection):
         return facts._replace(client=packet.client_guid, server=packet.server_guid, refused=packet.refused)

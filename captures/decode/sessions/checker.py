@@ -210,7 +210,9 @@ class SessionChecker:
 
     def _take_turn(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
         """UserMessages and SessionAcks are welcome once the session is open.  3.1.5.5, 3.1.5.8"""
-        self._is_in_turn(facts, view, before, view.connection.stage is OPEN)
+        stage = view.connection.stage
+        if before is not Step.TALKING or (stage is not OPEN and stage is not Stage.UNKNOWN):
+            self._is_in_turn(facts, view, before, stage is OPEN)
 
     def _is_in_turn(self, facts: SessionFacts, view: SessionView, before: Step, fits: bool) -> bool:
         """Whether a packet may come here, as far as the capture tells; else its receiver closes the session.
