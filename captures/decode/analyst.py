@@ -98,7 +98,7 @@ class Analyst:
                 news = self._origins.learn(seen.source, message.user.source_queue_manager)
         elif sight.kind is Kind.ESTABLISH_CONNECTION and sight.answers and not sight.findings:
             for end, key in zip((seen.source, seen.destination), sight.hop, strict=True):
-                news |= not isinstance(key, str) and self._origins.learn(end, Guid(key))
+                news |= not isinstance(key, str) and self._origins.learn(end, Guid(key), told=True)
         if news:
             self._sequences.rename(self._origins.resolve_hop)
         if isinstance(sight.hop[0], str) or isinstance(sight.hop[1], str):

@@ -106,15 +106,26 @@ class Origins:
     """Who is at an address of which no handshake has told: the source of the messages that leave it with no hop behind
     them.  [MS-MQMQ] 2.2.19.2
 
-    An address with several sources is nobody's; an end of it may be somebody's all the same.
+    An address with several sources is nobody's; an end of it may be somebody's all the same. A source with several
+    addresses may be somebody who claims to be another: it is believed only where a handshake has said so.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Guid | None] = {}
+        self._hosts: dict[Guid, str | None] = {}
+        self._told: set[tuple[str, Guid]] = set()
 
-    def learn(self, source: Endpoint, manager: Guid) -> bool:
-        """A message without a hop behind it leaves an end of a connection; whether that was news."""
+    def learn(self, source: Endpoint, manager: Guid, *, told: bool = False) -> bool:
+        """A message without a hop behind it leaves an end of a connection; whether that was news.
+
+        Args:
+            told: whether a handshake says who is there.
+        """
         news = False
+        if self._hosts.setdefault(manager, source.host) != source.host:
+            self._hosts[manager] = None
+        if told and len(self._told) < ADDRESS_LIMIT:
+            self._told.add((source.host, manager))
         for key in (source.host, str(source)):
             known = self._known.get(key, manager)
             if key not in self._known and len(self._known) < ADDRESS_LIMIT:
@@ -130,7 +141,10 @@ class Origins:
         if not isinstance(key, str):
             return key
         host = key.rpartition(":")[0].strip("[]") if _is_end(key) else key
-        return self._known.get(key) or self._known.get(host) or key
+        guid = self._known.get(key) or self._known.get(host)
+        if guid is None or (self._hosts[guid] is None and (host, guid) not in self._told):
+            return key
+        return guid
 
     def resolve_hop(self, hop: tuple[NodeKey, NodeKey]) -> tuple[NodeKey, NodeKey]:
         """The same of both ends of a hop."""

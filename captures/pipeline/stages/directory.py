@@ -150,7 +150,7 @@ def origins_of(every: Iterable[FirstHop], directory: Directory) -> dict[str, Ori
         for each in introductions:
             for end, guid in ((each.client, each.client_guid), (each.server, each.server_guid)):
                 if guid != NULL_GUID:
-                    found.setdefault(series, Origins()).learn(end, guid)
+                    found.setdefault(series, Origins()).learn(end, guid, told=True)
     for series, address, port, manager in sorted(every):
         found.setdefault(series, Origins()).learn(Endpoint(address, port), guid_from_text(manager))
     return found
