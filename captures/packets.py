@@ -211,8 +211,11 @@ class Totals:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is known to be lacking: no bytes, no parts of frames, no way through what there is."""
-        return not (self.missing_bytes or self.cut_frames or self.skipped_bytes)
+        """Whether nothing is known to be lacking: no bytes, no parts of frames, no beginning of packets that go on.
+
+        Bytes that begin no packet are there, and hide none: whoever receives them closes the session.  [MS-MQQB] 3.1.5.1
+        """
+        return not (self.missing_bytes or self.cut_frames or self.headless_bytes)
 
     @property
     def skipped_bytes(self) -> int:

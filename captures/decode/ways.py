@@ -148,9 +148,9 @@ class Ways:
 def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
     """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
 
-    Before a request has been answered no message crosses.
+    Before a request has been answered no message crosses, and bytes that form no packet begin no session.
     """
-    return lacks_before or facts.kind is Kind.ESTABLISH_CONNECTION
+    return lacks_before or facts.kind in (Kind.ESTABLISH_CONNECTION, Kind.MALFORMED)
 
 
 class WayBook:
