@@ -27,6 +27,9 @@ LATER_COUNT: Final = 64
 """So many later segments may overtake one in a capture. With more, bytes that were acknowledged are not in it."""
 JUMP_LIMIT_BYTES: Final = 1 << 28
 """No window is as wide: a segment this far from what is due belongs to another connection between the same ports."""
+OPENING_LIMIT_BYTES: Final = 1 << 16
+"""The window of a SYN is no wider. So a SYN that comes late is overtaken by no more, and its stream is read from bytes
+that stand no further behind it."""
 
 
 class Ending(Enum):
@@ -154,7 +157,8 @@ class Direction:
     def begins_anew(self, segment: Segment) -> bool:
         """Whether a segment belongs to another connection.
 
-        A SYN with the number of ours repeats it; one that stands where we began, without one, only comes late.
+        A SYN with the number of ours repeats it. Where we began without one, one that stands there only comes late; or
+        shortly before it, as the capture lacks what is between.
         """
         if self._next is None:
             return False
@@ -264,10 +268,15 @@ class Direction:
         """A SYN, or the answer to it, says that the stream begins with this number."""
         if self._next is None:
             self._start_at(start)
+        assert self._next is not None
         if self._initial is None:
             self._initial = (start - 1) % 2**32
             # If some was read already, it was read as what may begin anywhere.
-            self.stream.from_start |= not self.stream.data_bytes
+            if not self.stream.data_bytes:
+                self.stream.from_start = True
+                # What only acknowledges may have come before the first bytes.
+                self._next += self._distance(start)
+                self._start = self._recent.known_from = self._next
 
     def _start_at(self, start: int) -> None:
         acknowledged, self._acknowledged = self._acknowledged, None
@@ -280,7 +289,10 @@ class Direction:
         if self._initial is not None:
             return number == self._initial
         assert self._start is not None
-        return (number + 1 - self._start) % 2**32 == 0
+        assert self._next is not None
+        lost_bytes = signed(self._start - number - 1)
+        is_near = lost_bytes <= OPENING_LIMIT_BYTES and self._next - self._start <= OPENING_LIMIT_BYTES
+        return not lost_bytes or (lost_bytes > 0 and is_near)
 
     def _distance(self, number: int) -> int:
         """How far a sequence number lies behind what is due; below 0 for what came before that."""

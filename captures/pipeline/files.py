@@ -238,6 +238,14 @@ def look_at(path: str) -> CaptureFile:
         )
 
 
+def is_changed(file: CaptureFile) -> bool:
+    """Whether there is something else now where it was, or nothing."""
+    try:
+        return look_at(file.path).fingerprint != file.fingerprint
+    except (OSError, CaptureError):
+        return True
+
+
 def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
     """A capture cut into ranges of one size, at most `range_bytes`, so that all tasks take as long.
 

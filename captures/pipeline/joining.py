@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from captures.files.frame import CaptureError
 from captures.framing import StreamCount
 from captures.net.streams import Ends
 from captures.packets import Totals
 from captures.pipeline.cutting import Packets, collected
-from captures.pipeline.files import CaptureFile, look_at, mapped
+from captures.pipeline.files import is_changed, mapped
 from captures.pipeline.folders import SeriesFolder, hash_of
 from captures.pipeline.fragments import waiting_before
 from captures.pipeline.growth import FOLDER, saved_pairs
@@ -219,18 +218,11 @@ class _Gone(Container[int]):
 
     def __init__(self, series: ReadSeries) -> None:
         self._places = {place.number: place for place in series.places}
-        self._changed = cache(_is_changed)
+        self._changed = cache(is_changed)
 
     def __contains__(self, number: object) -> bool:
         place = self._places.get(number) if isinstance(number, int) else None
         return place is None or self._changed(place.reading.file)
-
-
-def _is_changed(file: CaptureFile) -> bool:
-    try:
-        return look_at(file.path).fingerprint != file.fingerprint
-    except (OSError, CaptureError):
-        return True
 
 
 def corrections_of(folder: SeriesFolder, place: int) -> Iterator[pa.RecordBatch]:

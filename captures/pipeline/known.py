@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from captures.files.frame import CaptureError
+from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.pcap import read_capture
+from captures.net.taps import Taps
 from captures.pipeline.buckets import PacketPart, StreamPart
-from captures.pipeline.files import CaptureFile, Origin, Series, in_order, look_at
+from captures.pipeline.files import CaptureFile, Origin, Series, in_order, is_changed, look_at
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.saving import saved
 
@@ -90,7 +92,8 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     """What to do about a series with new files.
 
     They are read behind those that were read before. If they do not come after all of these, all are read again; but
-    if some are no longer there, the new ones are a series of their own, which later ones may belong to.
+    if some are no longer there, the new ones are a series of their own, which later ones may belong to. All are read
+    again as well if only the new ones tell what is a TAP.
 
     Args:
         folder: of the tables.
@@ -112,7 +115,8 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
         begun = {(file.path, file.first_ns): file.fingerprint for file in growth.files}
         replaced = {begun[key] for file in new if (key := (file.path, file.first_ns)) in begun}
         if not replaced and in_order([*growth.files, *new])[: len(growth.files)] == growth.files:
-            return ToRead(Series(names[-1], (*growth.files, *new)), growth, earlier)
+            grown = Series(names[-1], (*growth.files, *new))
+            return ToRead(grown, None if _has_other_taps(growth, grown) else growth, earlier)
     files = {file.fingerprint: file for file in new}
     for path in earlier.files.values():
         with suppress(OSError, CaptureError):
@@ -121,6 +125,27 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     if earlier.files.keys() - replaced <= files.keys():
         return ToRead(Series(names[-1], in_order(files.values())), None, earlier)
     return ToRead(Series(name, new), None, None)
+
+
+def halves_of(files: Iterable[CaptureFile]) -> dict[int, Interface]:
+    """The interfaces of TAPs, by the first frames of a series."""
+    taps = Taps()
+    taps.look(_frames(files))
+    return taps.halves
+
+
+def _frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
+    for file in files:
+        # What is wrong with a file is told where it is read.
+        with suppress(CaptureError, OSError):
+            yield from read_capture(file.path)
+
+
+def _has_other_taps(growth: Growth, grown: Series) -> bool:
+    """Whether files that were read before are to be read otherwise now; they are all still there then."""
+    if not growth.places or halves_of(grown.files) == growth.places[0].halves:
+        return False
+    return not any(is_changed(file) for file in growth.files)
 
 
 def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:

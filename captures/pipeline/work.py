@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -17,16 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from captures.files.frame import CaptureError, Interface
-from captures.files.pcap import read_capture
-from captures.net.taps import Taps
+from captures.files.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.files import RANGE_BYTES, CaptureFile
 from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.fragments import FragmentsJoined, FragmentTask
 from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from captures.pipeline.joining import Joined, ReadSeries
-from captures.pipeline.known import Known, ToRead
+from captures.pipeline.known import Known, ToRead, halves_of
 from captures.pipeline.lookback import LIMIT_COUNT
 from captures.pipeline.reading import Place, RangeRead
 from captures.pipeline.saving import pickled, save
@@ -96,7 +93,7 @@ class Work:
         """It is known where the frames are."""
         places: list[Place] = []
         frames = self.growth.frames
-        halves = self._halves()
+        halves = self.growth.places[0].halves if self.growth.places else halves_of(self.files)
         for file in self.files:
             self._frames_before.append(frames)
             for reading in readings(scans[file.path]):
@@ -104,17 +101,6 @@ class Work:
                 places.append(Place(number, reading, self._frames_before[-1], halves))
                 frames += reading.frame_count
         self.places = tuple(places)
-
-    def _halves(self) -> dict[int, Interface]:
-        """The interfaces of TAPs, by the first frames of the series."""
-        if self.growth.places:
-            return self.growth.places[0].halves
-        taps = Taps()
-        if self.files:
-            # What is wrong with the file is told where it is read.
-            with suppress(CaptureError, OSError):
-                taps.look(read_capture(self.files[0].path))
-        return taps.halves
 
     @property
     def reads(self) -> list[RangeRead]:

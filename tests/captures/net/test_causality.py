@@ -77,6 +77,32 @@ def test_frames_of_the_handshake_may_come_last() -> None:
         assert reassembler.connection_count == 1
 
 
+@pytest.mark.parametrize(("size_bytes", "count"), [(1, 1), (1 << 15, 1), (1 << 17, 2)])
+def test_a_syn_that_comes_late_is_that_of_a_stream_of_which_little_is_lost_before(
+    size_bytes: int, count: int
+) -> None:
+    talk = TcpConversation(CLIENT, SERVER)
+    syn, answer, acknowledgment = talk.open()
+    talk.send(Side.SERVER, bytes(size_bytes))
+    data, _ = talk.send(Side.SERVER, b"next")
+    found = list(arrivals([acknowledgment, data, answer, data, syn]))
+    assert [chunk.data for _, chunk in found if chunk is not None] == [b"next"] * count
+    assert len({stream.connection for stream, _ in found}) == count
+    assert not found[0].stream.from_start
+
+
+def test_what_an_acknowledgment_stood_behind_may_come_behind_a_syn() -> None:
+    talk = TcpConversation(CLIENT, SERVER)
+    syn, answer, _ = talk.open()
+    data, _ = talk.send(Side.SERVER, b"answer")
+    _, bare = talk.send(Side.CLIENT, b"ask")
+    found = list(arrivals([bare, answer, syn, data]))
+    assert [(stream.connection, chunk.data) for stream, chunk in found if chunk is not None] == [
+        (0, b"answer")
+    ]
+    assert found[0].stream.from_start
+
+
 def test_what_the_capture_lacks_is_given_up_after_some_segments() -> None:
     """The answer to what was lost waits for it, and what is behind the loss as well."""
     many = [(Side.CLIENT, b"%02d" % number) for number in range(causality.PATIENCE_COUNT + 3)]

@@ -107,15 +107,9 @@ def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int,
 @pytest.mark.parametrize("range_bytes", [4_000, 64 << 20])
 def test_halves_of_a_tap_are_read_as_one(range_bytes: int, tmp_path: Path) -> None:
     path = tmp_path / "tap.pcapng"
-    places = [Interface(number, name=name) for number, name in enumerate(("east", "west"))]
     sample = SAMPLES / "three-hop.pcapng"
-    halves = []
-    for frame in read_capture(sample):
-        # What those say who were called comes later, by its interface's clock.
-        served = int(frame.data[34:36] == struct.pack("!H", 1801))
-        halves.append(frame._replace(interface=places[served], time_ns=frame.time_ns + served * 10**9))
     with path.open("wb") as file, PcapngWriter(file) as writer:
-        for frame in sorted(halves, key=lambda frame: frame.time_ns):
+        for frame in tapped(sample):
             writer.write(frame)
     reader, whole = PacketReader(read_capture(path)), PacketReader(read_capture(sample))
     wanted = expected(reader)
@@ -125,6 +119,26 @@ def test_halves_of_a_tap_are_read_as_one(range_bytes: int, tmp_path: Path) -> No
     analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
     assert_same(tables, reader, wanted)
     assert set(tables.read("histories")["outcome"].to_pylist()) == {"confirmed"}
+
+
+@pytest.mark.parametrize("run_by_run", [False, True])
+def test_a_tap_may_be_told_by_files_behind_the_first(run_by_run: bool) -> None:
+    east, *frames = tapped(SAMPLES / "three-hop.pcapng")
+    # In the first file no connection has both directions.
+    west = next(frame for frame in frames if frame.interface.number and frame.data[30:34] != east.data[26:30])
+    frames.remove(west)
+    assert_read_as_one([east, west, *frames[:60]], [2], 3_000, run_by_run=run_by_run)
+
+
+def tapped(sample: Path) -> list[Frame]:
+    """The frames of a capture, those that servers sent at an interface of their own, whose clock is ahead."""
+    places = [Interface(number, name=name) for number, name in enumerate(("east", "west"))]
+    halves = []
+    for frame in read_capture(sample):
+        # What those say who were called comes later, by its interface's clock.
+        served = int(frame.data[34:36] == struct.pack("!H", 1801))
+        halves.append(frame._replace(interface=places[served], time_ns=frame.time_ns + served * 10**9))
+    return sorted(halves, key=lambda frame: frame.time_ns)
 
 
 def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Path) -> None:

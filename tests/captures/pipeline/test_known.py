@@ -14,7 +14,7 @@ from captures import spoil
 from captures.files.frame import Frame
 from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import Endpoint
-from captures.pipeline import joining, work
+from captures.pipeline import joining, known, work
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.growth import FOLDER
 from captures.pipeline.job import analyse
@@ -103,7 +103,8 @@ def test_earlier_files_are_looked_at_only_if_something_reaches_back_to_them(
     def fail(file: CaptureFile) -> bool:
         raise AssertionError(file.path)
 
-    monkeypatch.setattr(joining, "_is_changed", fail)
+    for module in (joining, known):
+        monkeypatch.setattr(module, "is_changed", fail)
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
     paths = in_files(tmp_path, frames, [40, 70, 100])

@@ -42,6 +42,7 @@ def small_limits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direction, "EARLY_LIMIT_BYTES", 400)
         patch.setattr(direction, "LATER_COUNT", 1)
+        patch.setattr(direction, "OPENING_LIMIT_BYTES", 40)
         patch.setattr(causality, "PATIENCE_COUNT", 2)
         patch.setattr(causality, "WAITING_LIMIT_BYTES", 500)
         patch.setattr(causality, "WAITING_LIMIT_COUNT", 2)
