@@ -213,7 +213,7 @@ class Totals:
     def is_complete(self) -> bool:
         """Whether nothing is known to be lacking: no bytes, no parts of frames, no beginning of packets that go on.
 
-        Bytes that begin no packet are there, and hide none: whoever receives them closes the session.  [MS-MQQB] 3.1.5.1
+        Bytes that begin no packet hide none: whoever receives them closes the session.  [MS-MQQB] 3.1.5.1
         """
         return not (self.missing_bytes or self.cut_frames or self.headless_bytes)
 
