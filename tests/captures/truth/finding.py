@@ -58,7 +58,7 @@ def hunt(truth: Truth, seed: int, *, percent: float, plants: int, losses: int) -
 def _evidence(whole: Whole, code: str, truth: Truth) -> dict[int, list[Finding]]:
     """What is found of that code in the whole capture, and is not without the breach; by the packet."""
     evidence = defaultdict(list)
-    for finding in decoded(whole.frames).findings:
+    for finding in decoded([whole.frames]).findings:
         if finding.code == code and finding.packet and (code, finding.packet) not in truth.found:
             evidence[finding.packet].append(finding)
     return evidence
@@ -78,7 +78,7 @@ def _look(
     if not there:
         return
     tally.there += 1
-    told = decoded(frames)
+    told = decoded([frames])
     seen = {sight.seen.number: sight.seen for sight in told.sights if sight.seen.framed}
     originals = coverage.originals(seen.values())
     found = {

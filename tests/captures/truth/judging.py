@@ -13,7 +13,7 @@ from captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
 from tests.captures.truth.claims import Claims, Verdict
 from tests.captures.truth.knowing import Known, Truth
-from tests.captures.truth.saying import Tabled, decoded, tabled
+from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
 from tests.captures.truth.second import fits, fits_elsewhere
 from tests.captures.truth.whole import Coverage
 
@@ -80,10 +80,9 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
     """
     score = Score(captures=1)
     said = tabled(folder, files)
-    frames = [frame for file in files for frame in file]
-    coverage = Coverage(truth.whole, frames)
+    coverage = Coverage(truth.whole, in_order(files))
     followed = _chosen(truth, said)
-    told = decoded(frames if len(files) == 1 else [])
+    told = decoded(files)
     claims = Claims(truth, coverage, told)
     for finding in told.findings:
         _claim(score, f"{finding.severity} {finding.code}", finding.text, claims.of_finding(finding))

@@ -55,7 +55,7 @@ class Truth:
 
     def __init__(self, frames: list[Frame]) -> None:
         self.whole = Whole(frames)
-        self.decoded: Decoded = decoded(frames)
+        self.decoded: Decoded = decoded([frames])
         with TemporaryDirectory() as folder:
             self.tabled: Tabled = tabled(Path(folder) / "whole", [frames])
         self.sights: dict[int, Sight] = {

@@ -11,6 +11,7 @@ from typing import Any
 from captures.decode import Analyst, Finding, Follower, History, Severity, Sight
 from captures.files.frame import Frame
 from captures.files.pcapng import PcapngWriter
+from captures.net.merging import merged
 from captures.packets import PacketReader, Totals
 from captures.pipeline.job import analyse
 from captures.pipeline.report.gather import told
@@ -51,12 +52,20 @@ class Decoded:
         return found
 
 
-def decoded(frames: Sequence[Frame]) -> Decoded:
-    """What `mqproto decode` makes of a file with these frames."""
-    reader = PacketReader(frame._replace(number=number) for number, frame in enumerate(frames, 1))
+def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
+    """What `mqproto decode` makes of files with these frames."""
+    reader = PacketReader(frame._replace(number=number) for number, frame in enumerate(in_order(files), 1))
     analyst = Analyst()
     sights = [analyst.take(packet) for packet in reader]
     return Decoded(sights, list(analyst.finish(lossless=reader.totals.is_complete)), reader.totals)
+
+
+def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
+    """The frames of all files as decode takes them, with the numbers that they have."""
+    if len(files) == 1:
+        return list(files[0])
+    numbered = [iter([frame._replace(comment=str(frame.number)) for frame in file]) for file in files]
+    return [frame._replace(number=int(frame.comment)) for frame in merged(numbered)]
 
 
 @dataclass

@@ -102,7 +102,7 @@ def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:
 
 def by_the_book(truth: Truth, others: Mapping[int, bytes]) -> bool:
     """Whether a world with other packets breaks no rule that the first one keeps."""
-    second = decoded(rewritten(truth.whole, others))
+    second = decoded([rewritten(truth.whole, others)])
     return len(second.sights) == len(truth.decoded.sights) and _breaches(second) <= _breaches(truth.decoded)
 
 

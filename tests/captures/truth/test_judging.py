@@ -21,7 +21,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
 
 
 def claims(truth: Truth, frames: list[Frame]) -> Claims:
-    return Claims(truth, Coverage(truth.whole, frames), decoded(frames))
+    return Claims(truth, Coverage(truth.whole, frames), decoded([frames]))
 
 
 def a_later_one(truth: Truth) -> Known:
