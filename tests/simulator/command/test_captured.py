@@ -21,7 +21,7 @@ from simulator.command import captured
 from simulator.command.captured import names_of
 from simulator.topology import load
 from tests.captures.decode.large import write_capture
-from tests.captures.decode.scene import Scene, address, guid
+from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
 from tests.simulator.typed import COMMAND, Done, in_process
 
@@ -134,16 +134,16 @@ def test_every_packet_is_an_object_of_json_and_what_comes_out_at_the_end_another
     rows = [json.loads(line) for line in decoded(capture, "--json").out.splitlines()]
     assert [row["number"] for row in rows] == list(range(1, 26))
     assert len({tuple(row) for row in rows}) == 1
-    scene = correct()
-    scene.packets.pop()
+    scene = Scene()
     wire = scene.wire("a", "c")
-    wire.ack("c", ack_sequence_number=5)
+    wire.send("a", transactional(1))
+    wire.send("c", ordered(3))
     path = tmp_path / "end"
     path.write_bytes(file_of(scene))
     done = decoded(path, "--json")
-    assert json.loads(done.out.splitlines()[-1])["finding"]["code"] == "ack-beyond-sent"
+    assert json.loads(done.out.splitlines()[-1])["finding"]["code"] == "order-ack-beyond"
     assert done.status == FINDING
-    assert "at the end: fault ack-beyond-sent" in decoded(path).out
+    assert "at the end: fault order-ack-beyond" in decoded(path).out
 
 
 def test_every_field_is_shown_with_its_offset_and_bytes(capture: Path) -> None:
