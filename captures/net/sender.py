@@ -62,6 +62,7 @@ class Sender(Direction):
         self._assumed = assumed
         self._needed_unseen: int | None = None  # the furthest that was needed before its first segment
         self._needed_bare: int | None = None  # and before its first bytes
+        self._is_torn = False  # whether numbers are so far apart that none of them is the furthest
 
     def queue_up(self, came: int, other_came: int) -> bool:
         """Have what is in its place wait; whether there is anything new."""
@@ -128,6 +129,8 @@ class Sender(Direction):
         """While it is assumed: the other side has handed out bytes that need this."""
         if not self._assumed:
             return
+        if self._needed_bare is not None and not self.stream.data_bytes:
+            self._is_torn |= _is_far(needs, self._needed_bare)
         if self._next is None:
             self._needed_unseen = _later(self._needed_unseen, needs)
         if not self.stream.data_bytes:
@@ -156,6 +159,7 @@ class Sender(Direction):
         """All that was assumed is so."""
         self._assumed = False
         self._needed_unseen = self._needed_bare = None
+        self._is_torn = False
 
     def take_run(
         self, start: int, size_bytes: int, from_start: bool, finish: int | None, ending: Ending
@@ -204,6 +208,9 @@ class Sender(Direction):
         if self.absent:
             # Without a segment of it, all that the other side says goes on to be ahead.
             return later._next is None
+        heard_to = self._next if self._next is not None else self._acknowledged
+        if any(_is_far(heard_to, one) for one in (later._base, later._start)):
+            return False
         if not later._is_known_from(self._base if self._base is not None else later._base, self):
             return False
         if self._next is None or later._start is None or later._only_acknowledges:
@@ -246,17 +253,26 @@ class Sender(Direction):
             base: what had been acknowledged first, if nothing had been seen of it.
             before: what stood before it.
         """
+        if self._is_torn:
+            return False
         if before is not None and before._next is not None:
-            return self._needed_bare is None or before.lag(self._needed_bare) is Lag.NONE
-        if self._needed_unseen is None:
+            needed = self._needed_bare
+            return needed is None or (before.lag(needed) is Lag.NONE and not _is_far(needed, before._next))
+        needed = self._needed_unseen
+        if needed is None:
             return True
-        return base is not None and signed(self._needed_unseen - base) <= 0
+        return base is not None and signed(needed - base) <= 0 and not _is_far(needed, base)
 
     @property
     def _only_acknowledges(self) -> bool:
         """Whether all its segments were bare. Then nothing depends on their numbers, which behind a FIN are ahead."""
         said = self.stream.data_bytes or self.stream.retransmission_count or self.stream.keep_alive_count
         return not (said or self.has_hole or self.stream.from_start or self._finish is not None)
+
+
+def _is_far(one: int | None, other: int | None) -> bool:
+    """Whether two sequence numbers, if they are known, cannot be of one connection."""
+    return one is not None and other is not None and abs(signed(one - other)) > JUMP_LIMIT_BYTES
 
 
 def _later(one: int | None, other: int) -> int:

@@ -17,7 +17,7 @@ from captures.files.frame import Frame
 from captures.files.pcap import read_capture
 from captures.net import causality, direction, recent
 from captures.net.conversation import Side, TcpConversation
-from captures.net.tcp import Endpoint
+from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.pipeline import cutting, flows, reassembly, seams
 from captures.pipeline.flows import read_flows
 from captures.pipeline.seams import OpenPair, Stitcher
@@ -91,6 +91,21 @@ def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> N
     frames = numbered(Frame(1_000 * time, frame) for time, frame in enumerate(line, 1))
     for cut in range(1, len(frames)):
         assert_same(frames, {cut})
+
+
+def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
+    """From the other side's own numbers, or from what was acknowledged before, while nothing of it was seen."""
+    far = 2**31
+    one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
+    other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]
+    to = {CLIENT: SERVER, SERVER: CLIENT}
+    for line in (one, other):
+        frames = numbered(
+            Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))
+            for source, number, known, data in line
+        )
+        for cuts in ({0}, {1}, {2}, {1, 2}):
+            assert_same(frames, cuts)
 
 
 @given(worlds(), st.data())
