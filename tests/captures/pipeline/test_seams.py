@@ -33,7 +33,7 @@ from tests.captures.pipeline.worlds import (
     worlds,
 )
 
-SAMPLES = sorted(Path(spoil.__file__).parent.glob("samples/*.pcapng"))
+SAMPLES = sorted((Path(spoil.__file__).parents[1] / "samples").glob("*.pcapng"))
 
 
 @contextmanager
