@@ -26,7 +26,7 @@ def private(guid: UUID, number: int) -> str:
 
 
 OUR_ORDERS, OUR_NOTES = private(OURS, QUEUES["orders"]), private(OURS, QUEUES["notes"])
-TO_ORDERS, TO_FEW = private(LETTER, QUEUES["orders"]), private(LETTER, QUEUES["few"])
+TO_ORDERS, TO_NOTES, TO_FEW = (private(LETTER, QUEUES[name]) for name in ("orders", "notes", "few"))
 DEAD = ("--transactional", "--dead-letter")
 NINE = {"expire_sent": "figure-9"}
 NEVER = 1e9
@@ -188,10 +188,15 @@ class InDoubt(Endings):
         begun = trio.current_time()
         self.node.write_topology()
         peer = self.peer(self.file)
-        orders = next(queue for queue in peer.queues if queue.name == "orders")
+        orders, notes = (
+            next(queue for queue in peer.queues if queue.name == name) for name in ("orders", "notes")
+        )
         peer.timers = replace(TIMERS, order_ack=NEVER)
         async with self.node.running(), running(peer):
-            await self.node.send(TO_ORDERS, [b"late"], *DEAD, "--time-to-reach-queue", "1")
+            # There is a session by then, so that it crosses before its time is over.
+            await self.node.send(TO_NOTES, [b"first"])
+            await self.wait("to-letter: a session", peer, lambda: bodies(notes.messages) == [b"first"])
+            await self.node.send(TO_ORDERS, [b"late"], *DEAD, "--time-to-reach-queue", "2")
             await self.settled("to-letter: in doubt", 1)
             await self.node.send(TO_ORDERS, [b"next"], "--transactional")
             await self.wait("to-letter: behind it", peer, lambda: len(orders.messages) == 2)
