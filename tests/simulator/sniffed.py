@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,13 +25,6 @@ COMMANDS: Final = {
     "dumpcap": ("dumpcap -p -B 64 -q -i lo -w - -f", b"File: "),
 }
 """How each listens, and what it says when it does; the filter follows."""
-
-
-def needs(program: str) -> pytest.MarkDecorator:
-    """A test that is skipped where a sniffer is not installed."""
-    package = {"dumpcap": "wireshark-common"}.get(program, program)
-    reason = f"{program} is not installed: apt-get install {package}"
-    return pytest.mark.skipif(shutil.which(program) is None, reason=reason)
 
 
 def three_hosts() -> Topology:

@@ -18,7 +18,7 @@ from tests.captures.truth.kernel import caught
 from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Truth
 from tests.captures.truth.worlds import world
-from tests.simulator.sniffed import needs
+from tests.programs import needs
 
 WORLDS: Final = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "1"))
 IS_LONG: Final = WORLDS > 1

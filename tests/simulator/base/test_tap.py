@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 import time
 from collections import defaultdict
@@ -29,14 +28,11 @@ from simulator.faults.supervisor import capture_of, supervised
 from simulator.node.node import run_node
 from simulator.topology import load
 from tests.examples import a_ping
+from tests.programs import needs
 from tests.simulator.running import Log, running
-from tests.simulator.sniffed import exchange, needs, sniffing, three_hosts, until_all_is_acknowledged
+from tests.simulator.sniffed import exchange, sniffing, three_hosts, until_all_is_acknowledged
 
 Ends: TypeAlias = tuple[Endpoint, Endpoint]
-
-needs_tshark = pytest.mark.skipif(
-    shutil.which("tshark") is None, reason="tshark is not installed: apt-get install tshark"
-)
 
 
 def by_stream(paths: Iterable[Path]) -> dict[Ends, list[bytes]]:
@@ -124,7 +120,7 @@ async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_
     )
 
 
-@needs_tshark
+@needs("tshark")
 async def test_tshark_finds_nothing_wrong_with_what_a_node_has_recorded(tmp_path: Path) -> None:
     topology = three_hosts()
     nodes = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import ssl
@@ -52,6 +51,7 @@ from simulator.node.tls.wire import PIECE_BYTES
 from simulator.topology import Action, Tls, Topology, load
 from simulator.topology.ports import reserved_address
 from tests.examples import a_transaction_header, a_user_message
+from tests.programs import needs
 from tests.simulator.certificates import AUTHORITY, EXPIRED, issue, over_tls, signed_by_itself, write_key
 from tests.simulator.running import DESTINATION, Log, running, until_sent
 from tests.test_readme import section_blocks
@@ -59,10 +59,6 @@ from tests.test_readme import section_blocks
 STRANGER = Guid(b"a stranger's guid"[:16])
 STREAM = trio.SSLStream[trio.SocketStream]
 Caller: TypeAlias = Callable[[Topology, Path], tuple[Topology, ssl.SSLContext]]
-
-needs_stunnel = pytest.mark.skipif(
-    shutil.which("stunnel") is None, reason="stunnel is not installed: apt-get install stunnel4"
-)
 
 
 @pytest.fixture
@@ -799,7 +795,7 @@ async def stunnel(folder: Path, configuration: str) -> AsyncIterator[None]:
         await log.aclose()
 
 
-@needs_stunnel
+@needs("stunnel")
 async def test_a_queue_manager_without_tls_is_a_neighbour_through_stunnel_both_ways(
     pair: Topology, tmp_path: Path
 ) -> None:
@@ -839,9 +835,7 @@ async def test_a_queue_manager_without_tls_is_a_neighbour_through_stunnel_both_w
         assert await delivered(pair, "sender", DESTINATION, tmp_path) == b"a message"
 
 
-@pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="openssl is not installed: apt-get install openssl"
-)
+@needs("openssl")
 async def test_the_topology_and_the_certificates_of_the_readme_serve(tmp_path: Path) -> None:
     section = "How do I have TLS between nodes?"
     [topology], [openssl] = section_blocks(section, "toml"), section_blocks(section, "sh")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -23,6 +22,7 @@ from simulator.world.oracle.watched import WatchedNode
 from simulator.world.run import run
 from simulator.world.scenarios.scenario import START_UTC_S
 from simulator.world.world import World
+from tests.programs import needs
 from tests.simulator.world.worlds import a_burst, a_chain
 
 NS = 1_000_000_000
@@ -162,7 +162,7 @@ def test_ports_begin_anew_when_all_have_been_used() -> None:
     assert sniffer.pings("a", "b", b"").port == 49_152
 
 
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed: apt-get install tshark")
+@needs("tshark")
 def test_tshark_has_nothing_to_complain_of(tmp_path: Path) -> None:
     """Worlds with every kind of broken link among them."""
     for seed in range(6):

@@ -1,0 +1,17 @@
+"""Programs by others that some tests need, and that pip cannot bring."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Final
+
+import pytest
+
+PACKAGES: Final = {"dumpcap": "wireshark-common", "stunnel": "stunnel4"}
+"""Debian's packages of those that are called otherwise."""
+
+
+def needs(program: str) -> pytest.MarkDecorator:
+    """A test that is skipped where a program is not installed."""
+    reason = f"{program} is not installed: apt-get install {PACKAGES.get(program, program)}"
+    return pytest.mark.skipif(shutil.which(program) is None, reason=reason)
