@@ -41,11 +41,11 @@ class HttpError(Exception):
     """There is no answer; the text says why, and may be empty."""
 
 
-class NotConnected(HttpError):  # noqa: N818
+class NotConnectedError(HttpError):
     """Nobody has seen the request."""
 
 
-class Broken(HttpError):  # noqa: N818
+class BrokenError(HttpError):
     """Somebody may have seen it."""
 
 
@@ -139,7 +139,7 @@ class HttpClient:
         try:
             socket = TcpStream(await trio.open_tcp_stream(host, port))
         except OSError as error:
-            raise NotConnected(str(error)) from error
+            raise NotConnectedError(str(error)) from error
         if scheme == "http":
             return _Connection(socket, socket)
         try:
@@ -147,7 +147,7 @@ class HttpClient:
             await stream.do_handshake()
         except (trio.BrokenResourceError, ssl.SSLError) as error:
             socket.close()
-            raise NotConnected(str(error)) from error
+            raise NotConnectedError(str(error)) from error
         except BaseException:
             socket.close()
             raise
@@ -192,9 +192,9 @@ class _Connection:
             await self._send(url, content, headers)
             return await self._answer()
         except trio.BrokenResourceError as error:
-            raise Broken(CLOSED) from error
+            raise BrokenError(CLOSED) from error
         except (h11.ProtocolError, ssl.SSLError) as error:
-            raise Broken(str(error)) from error
+            raise BrokenError(str(error)) from error
 
     async def _send(self, url: httpx.URL, content: bytes, headers: Mapping[str, str]) -> None:
         # As bytes: h11 looks at the type of a text three times before it encodes it.
@@ -222,7 +222,7 @@ class _Connection:
             if event is h11.NEED_DATA:
                 data = bytes(await self._stream.receive_some(READ_BYTES))
                 if not data and head is None:
-                    raise Broken(CLOSED)
+                    raise BrokenError(CLOSED)
                 self._http.receive_data(data)
             elif isinstance(event, h11.Response):
                 head = event

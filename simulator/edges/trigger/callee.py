@@ -48,7 +48,7 @@ from simulator.edges.httpclient import (
     ANSWER_LIMIT_BYTES,
     HttpClient,
     HttpError,
-    NotConnected,
+    NotConnectedError,
     Response,
     basic,
 )
@@ -310,7 +310,7 @@ class HttpCallee:
         try:
             response = await self._endpoint.post(call)
         except HttpError as error:
-            is_unseen = isinstance(error, NotConnected)
+            is_unseen = isinstance(error, NotConnectedError)
             return system_error(
                 in_words(error), cause=NOT_THERE if is_unseen else BROKEN, is_unseen=is_unseen
             )
@@ -389,7 +389,7 @@ def retry_after_s(value: str) -> float:
 
 def in_words(error: HttpError) -> str:
     """What went wrong with a connection."""
-    what = NOT_THERE if isinstance(error, NotConnected) else BROKEN
+    what = NOT_THERE if isinstance(error, NotConnectedError) else BROKEN
     return f"{what} ({_of_tls(error) or str(error) or type(error.__cause__ or error).__name__})"
 
 

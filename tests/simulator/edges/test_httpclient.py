@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trio
 
-from simulator.edges.httpclient import Broken, HttpClient, NotConnected
+from simulator.edges.httpclient import BrokenError, HttpClient, NotConnectedError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Served = Callable[[trio.SocketStream], Awaitable[None]]
@@ -55,7 +55,7 @@ async def test_what_was_sent_and_has_no_answer_is_not_sent_again() -> None:
             requests.append(bytes(await stream.receive_some()))
 
     async with serving(served) as url:
-        with closing(HttpClient()) as client, pytest.raises(Broken, match="closed it without an answer"):
+        with closing(HttpClient()) as client, pytest.raises(BrokenError, match="closed it without an answer"):
             await client.post(url, b"one", {"MQ-Label": "x"})
     [request] = requests
     assert request.endswith(b"MQ-Label: x\r\nContent-Length: 3\r\n\r\none")
@@ -78,5 +78,5 @@ async def test_where_nobody_listens_nobody_has_seen_it() -> None:
     with trio.socket.socket() as bound:
         await bound.bind(("127.0.0.1", 0))
         url = httpx.URL(f"http://127.0.0.1:{bound.getsockname()[1]}/")
-        with closing(HttpClient()) as client, pytest.raises(NotConnected):
+        with closing(HttpClient()) as client, pytest.raises(NotConnectedError):
             await client.post(url, b"", {})
