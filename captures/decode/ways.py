@@ -31,7 +31,6 @@ class Lack(StrEnum):
 
     LOST = "frames lost here"
     BEGAN = "the capture has not the beginning of a connection here"
-    CUT = "cut off by the snapshot length"
     ONE_WAY = "this direction is not in the capture"
 
 
@@ -49,13 +48,11 @@ class Sending:
 
     last_ns: when its last packet was seen; None if none was.
     lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks; None if it lacks none.
-    cut: whether some of its packets were cut off by the snapshot length.
     """
 
     last_ns: int | None = None
     lost_since_ns: int | None = None
     lost_until_ns: int | None = None
-    cut: bool = False
 
     def lose(self, since_ns: int, until_ns: int) -> None:
         """Between these times bytes are lacking."""
@@ -220,8 +217,6 @@ def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
         yield Span(Lack.LOST, sending.lost_since_ns, sending.lost_until_ns)
     if sending.last_ns is not None and not lossless:
         yield Span(Lack.LOST, sending.last_ns, talk.last_ns + SLACK_NS)
-    if sending.cut:
-        yield Span(Lack.CUT, talk.first_ns, talk.last_ns)
 
 
 def _put(spans: list[Span], span: Span) -> None:

@@ -92,15 +92,6 @@ def test_who_is_where_is_known_from_messages_on_their_first_hop_unless_they_disa
     assert dict(origins.everyone())["10.0.0.1:1801"] == guid("b")
 
 
-def test_an_answer_that_fits_no_request_tells_nobody_who_is_where() -> None:
-    scene = Scene()
-    wire = scene.wire("a", "c", opened=False)
-    for end, server in (("a", "c"), ("c", "b")):
-        wire.put(end, establish_connection(client=guid("a"), server=guid(server), time_stamp_ms=0))
-    scene.wire("b", "c", opened=False).ack("b")
-    assert scene.sights()[0][-1].hop == (address("b").host, "10.0.0.3:1801")
-
-
 def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> None:
     origins = Origins()
     origins.learn(Endpoint("10.0.0.1", 50_000), guid("a"), told=True)
