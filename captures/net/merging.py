@@ -31,6 +31,16 @@ def merged(captures: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
     Raises:
         CaptureError: one is damaged; at the end, when all that can be read has been yielded.
     """
+    for number, (_, frame) in enumerate(interleaved(captures), 1):
+        yield frame._replace(number=number)
+
+
+def interleaved(captures: Sequence[Iterator[Frame]]) -> Iterator[tuple[int, Frame]]:
+    """The same frames, each with the place of its capture, and the number that it has there.
+
+    Raises:
+        CaptureError: as `merged`.
+    """
     damages: list[CaptureError | OSError] = []
     sources = [_until_damage(capture, damages) for capture in captures]
     heads = [list(islice(source, LOOK_COUNT)) for source in sources]
@@ -40,11 +50,11 @@ def merged(captures: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
         for place, (head, source, other) in enumerate(zip(heads, sources, places, strict=True))
     ]
     numbers: dict[tuple[int, int], Interface] = {}
-    for number, (_, place, frame) in enumerate(heapq.merge(*keyed, key=lambda each: each[0]), 1):
+    for _, place, frame in heapq.merge(*keyed, key=lambda each: each[0]):
         key = (place, frame.interface.number)
         if key not in numbers:
             numbers[key] = frame.interface._replace(number=len(numbers))
-        yield frame._replace(number=number, interface=numbers[key])
+        yield place, frame._replace(interface=numbers[key])
     if damages:
         raise damages[0]
 
