@@ -9,7 +9,7 @@ times stay what they are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -25,25 +25,30 @@ Place = tuple[Endpoint, Endpoint, int]
 """From where to where, and a sequence number."""
 
 
-def merged(captures: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
+def merged(
+    captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
+) -> Iterator[Frame]:
     """The frames of all captures, numbered through, as one that has all their interfaces.
+
+    Args:
+        look: is given the first frames of each, and may raise.
 
     Raises:
         CaptureError: one is damaged; at the end, when all that can be read has been yielded.
     """
-    for number, (_, frame) in enumerate(interleaved(captures), 1):
+    for number, (_, frame) in enumerate(interleaved(captures, look), 1):
         yield frame._replace(number=number)
 
 
-def interleaved(captures: Sequence[Iterator[Frame]]) -> Iterator[tuple[int, Frame]]:
-    """The same frames, each with the place of its capture, and the number that it has there.
-
-    Raises:
-        CaptureError: as `merged`.
-    """
+def interleaved(
+    captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
+) -> Iterator[tuple[int, Frame]]:
+    """The same frames, each with the place of its capture, and the number that it has there; as `merged`."""
     damages: list[CaptureError | OSError] = []
     sources = [_until_damage(capture, damages) for capture in captures]
     heads = [list(islice(source, LOOK_COUNT)) for source in sources]
+    if look is not None:
+        look(heads)
     places = [_Places(head) for head in heads]
     keyed = [
         _keyed(chain(head, source), place, places[0].ahead_ns(other) if place else 0)

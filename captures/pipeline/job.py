@@ -27,6 +27,7 @@ from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
+from captures.pipeline.strangers import apart
 from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import Part, Run, Tables, TablesError, write_part
 from captures.pipeline.tidying import TidyTask, groups, tidy
@@ -120,6 +121,7 @@ def analyse(
             for each in all_to_read(new, known, is_read, tables.folder)
         ]
         _Job(works, run, runner, range_bytes).carry_out()
+        works, strangers = apart(works, known, tables.folder)
 
         before = judged(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
@@ -153,7 +155,7 @@ def analyse(
         )
         read = {file.path for series in found.series for file in series.files}
         refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
-        refused |= {error.where: [error.offset, error.reason] for error in found.refused}
+        refused |= {error.where: [error.offset, error.reason] for error in (*found.refused, *strangers)}
         damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
             (name, *each) for name, one in known.items() for each in one.damage
         ]
@@ -184,7 +186,7 @@ def analyse(
         )
     return Result(
         [work.result() for work in works],
-        list(found.refused),
+        [*found.refused, *strangers],
         list(found.repeated),
         list(found.passed_over),
         known_files,

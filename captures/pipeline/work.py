@@ -197,6 +197,11 @@ class Work:
             None if self._merged is None else self._merged.origins,
         )
 
+    @property
+    def packet_paths(self) -> list[Path]:
+        """Where its new packets are, before the run is over."""
+        return [self._run.folder / part.name for part in self.parts if part.table == "packets"]
+
     def captures_table(self) -> pa.Table:
         """What its new files were."""
         if self._merged is None:
