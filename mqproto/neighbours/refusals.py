@@ -85,6 +85,7 @@ class Refusals:
         neighbour.trial.pass_over(entries)
         for entry in entries:
             queue_of(entry).withhold(entry, self._writes)
+            queue_of(entry).passed_over(entry)
 
     def _hold_back(self, neighbour: Neighbour, suspect: Suspect) -> None:
         entry = suspect.entry

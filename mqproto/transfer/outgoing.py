@@ -175,6 +175,9 @@ class OutgoingQueue(Lane):
                 self.delete(copy, writes)
             self.copies.is_withheld(entry.position, entry.packet)
 
+    def passed_over(self, entry: InFlight) -> None:
+        """What was taken last is withheld, and has not left."""
+
     def release(self, position: int) -> None:
         """It leaves again, or waits among the others."""
         self.withheld.discard(position)

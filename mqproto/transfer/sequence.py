@@ -110,6 +110,10 @@ class OutgoingSequence(OutgoingQueue):
         self._expires_sent = settings.expire_sent == FIGURE_9
         self._settings = settings
         self._timers = timers
+        self._taken_first: set[int] = set()
+        """The positions of those that were taken last, and never before."""
+        self._never_left: set[int] = set()
+        """Positions of messages that were passed over when it was their turn for the first time."""
         self._resends: deque[Waiting] = deque()
         self._resend_reading = False
 
@@ -239,6 +243,7 @@ class OutgoingSequence(OutgoingQueue):
         return number > self.last_ack and number not in self._holes
 
     def again(self, entry: InFlight) -> InFlight:
+        self._never_left.discard(entry.position)
         return replace(super().again(entry), packet=self._as_numbered(entry.position, entry.packet))
 
     def awaits(self, position: int) -> bool:
@@ -250,6 +255,8 @@ class OutgoingSequence(OutgoingQueue):
         if self._resends:
             return self._take_resends(limit, limit_bytes, now, writes)
         entries, over = super().take(limit, limit_bytes, now, writes)
+        self._taken_first = {one.position for one in entries if not self.may_have_arrived(one.position)}
+        self._never_left -= self._taken_first
         if entries:
             self._see_to_timer(now)
             if self.cursors.send(entries[-1].position):
@@ -299,7 +306,11 @@ class OutgoingSequence(OutgoingQueue):
         return reach_deadline_s(packet) if self._expires_sent or not self.may_have_arrived(position) else None
 
     def may_have_arrived(self, position: int) -> bool:
-        return position <= self.cursors.sent_ceiling
+        return position <= self.cursors.sent_ceiling and position not in self._never_left
+
+    def passed_over(self, entry: InFlight) -> None:
+        if entry.position in self._taken_first:
+            self._never_left.add(entry.position)
 
     def _may_expire_on_disk(self, position: int) -> bool:
         # What was sent is in no window, and the session that sent it needs it no more.
@@ -442,6 +453,7 @@ class OutgoingSequence(OutgoingQueue):
         if self.window.forget(position) is None:
             self.window.forget_on_disk(position)
         self._resends = deque(message for message in self._resends if message.position != position)
+        self._never_left.discard(position)
         if self.final_asked and not decided:
             key = self.key(position)
             writes.urgent().finals.append(FinalAckKept(key, key, self.final_queue))

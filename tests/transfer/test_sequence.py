@@ -501,6 +501,26 @@ def test_what_was_never_sent_expires_in_memory_and_on_disk_and_what_was_sent_doe
 NINE = replace(SMALL, expire_sent=FIGURE_9)
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
+@pytest.mark.parametrize("sent_alone", [False, True])
+def test_what_was_passed_over_was_not_sent_until_it_goes_alone(sent_alone: bool) -> None:
+    """2 is held back, as the neighbour refuses 1, and 3 goes. What may have arrived is its destination's to end."""
+    sender = Sender(Settings())
+    for _ in range(3):
+        sender.put(time_to_reach_queue_s=5)
+    sender.take()
+    [second] = sender.take()
+    sender.sequence.withhold(second, sender.writes)
+    sender.sequence.passed_over(second)
+    sender.take()
+    if sent_alone:
+        sender.sequence.again(second)
+    sender.sequence.release(2)
+    sender.sequence.returned([second])
+    sender.pass_s(6)
+    assert numbers(sender.expire()) == ([] if sent_alone else [2])
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
 @pytest.mark.usefixtures("no_margin")
 @pytest.mark.parametrize("restarted", [False, True])
