@@ -41,11 +41,11 @@ _word = struct.Struct("<I")
 _REACH_AT: Final = base_header.offset_of("time_to_reach_queue_s")
 _RECEIVE_AT: Final = _USER_AT + user_header.offset_of("time_to_be_received_s")
 _times = struct.Struct("<II")
+_deadlines = struct.Struct(f"<{_REACH_AT}xI{_RECEIVE_AT - _REACH_AT - _word.size}xII")
 _LABEL_AT: Final = message_properties_header.offset_of("label")
 _lengths = struct.Struct(
     message_properties_header.struct_format("label_length", "message_size", "extension_size")
 )
-_FOR_EVER: Final = _word.pack(INFINITE)
 _SOURCE_AT: Final = _USER_AT + user_header.offset_of("source_queue_manager")
 _LABEL: Final = LABEL.encode("utf-16-le")
 _SEQUENCE_AT: Final = transaction_header.offset_of("tx_sequence_id")
@@ -148,10 +148,9 @@ def reach_deadline_s(packet: bytes) -> int | None:
 
     TimeToReachQueue ends it, and TimeToBeReceived does if that is sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
     """
-    if packet[_REACH_AT : _REACH_AT + 4] == _FOR_EVER == packet[_RECEIVE_AT : _RECEIVE_AT + 4]:
+    to_reach_queue, to_be_received, sent = _deadlines.unpack_from(packet)
+    if to_reach_queue == INFINITE == to_be_received:
         return None  # as most do
-    to_be_received, sent = _times.unpack_from(packet, _RECEIVE_AT)
-    (to_reach_queue,) = _word.unpack_from(packet, _REACH_AT)
     deadline_s: int = sent + min(to_reach_queue, to_be_received)
     return deadline_s
 
