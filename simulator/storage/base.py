@@ -26,6 +26,7 @@ from simulator.base.storeerrors import ADVICE, DamageError, StoreError, finds_no
 from simulator.storage.checksums import (
     MESSAGE_COLUMNS,
     message_checksum,
+    message_columns,
     row_checksum,
     whole_message,
     whole_packets,
@@ -288,7 +289,7 @@ class Tables:
 
     def insert(self, rows: list[MessageRow]) -> None:
         """Add messages, which are not there."""
-        full = [(*row, message_checksum(*row)) for row in rows]
+        full = message_columns(rows)
         self.db.executemany(INSERT_MESSAGE, full)
         for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
             keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
@@ -425,7 +426,7 @@ class Tables:
         """
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self.db.execute(found, (first, last))) as cursor:
-            yield from whole_packets(row for row in cursor if row[0] not in gone)
+            yield from whole_packets(cursor, gone)
         self._see_that_none_is_missing(first >> POSITION_BITS)
 
     def _see_that_none_is_missing(self, queue: int) -> None:
