@@ -57,7 +57,7 @@ class PcapngWriter:
         file: stays open, and is flushed by `flush` and at the end of a `with`.
         ticks_per_second: a thousand million or a million; times are cut to it.
         comment: about the whole capture.
-        interface: the name that Wireshark shows where a frame does not say its interface.
+        interface: the name that Wireshark shows where a frame does not say its interface; or the first interface.
 
     Raises:
         OSError: the file took no more.
@@ -69,7 +69,7 @@ class PcapngWriter:
         *,
         ticks_per_second: Literal[1_000_000_000, 1_000_000] = NANOSECONDS,
         comment: str = "",
-        interface: str = "",
+        interface: str | Interface = "",
     ) -> None:
         self._file = file
         self._tick_ns = NANOSECONDS // ticks_per_second
@@ -78,7 +78,7 @@ class PcapngWriter:
         file.write(
             _block(SECTION_HEADER, struct.pack("<IHHQ", BYTE_ORDER_MAGIC, 1, 0, NO_NUMBER) + _ended(section))
         )
-        self._only = ONLY_INTERFACE._replace(name=interface)
+        self._only = interface if isinstance(interface, Interface) else Interface(name=interface)
         self._describe(self._only)
 
     def write(self, frame: Frame) -> None:

@@ -9,7 +9,7 @@ times stay what they are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -25,26 +25,41 @@ Place = tuple[Endpoint, Endpoint, int]
 """From where to where, and a sequence number."""
 
 
-def merged(captures: Sequence[Iterator[Frame]]) -> Iterator[Frame]:
+def merged(
+    captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
+) -> Iterator[Frame]:
     """The frames of all captures, numbered through, as one that has all their interfaces.
+
+    Args:
+        look: is given the first frames of each, and may raise.
 
     Raises:
         CaptureError: one is damaged; at the end, when all that can be read has been yielded.
     """
+    for number, (_, frame) in enumerate(interleaved(captures, look), 1):
+        yield frame._replace(number=number)
+
+
+def interleaved(
+    captures: Sequence[Iterator[Frame]], look: Callable[[Sequence[Sequence[Frame]]], None] | None = None
+) -> Iterator[tuple[int, Frame]]:
+    """The same frames, each with the place of its capture, and the number that it has there; as `merged`."""
     damages: list[CaptureError | OSError] = []
     sources = [_until_damage(capture, damages) for capture in captures]
     heads = [list(islice(source, LOOK_COUNT)) for source in sources]
+    if look is not None:
+        look(heads)
     places = [_Places(head) for head in heads]
     keyed = [
         _keyed(chain(head, source), place, places[0].ahead_ns(other) if place else 0)
         for place, (head, source, other) in enumerate(zip(heads, sources, places, strict=True))
     ]
     numbers: dict[tuple[int, int], Interface] = {}
-    for number, (_, place, frame) in enumerate(heapq.merge(*keyed, key=lambda each: each[0]), 1):
+    for _, place, frame in heapq.merge(*keyed, key=lambda each: each[0]):
         key = (place, frame.interface.number)
         if key not in numbers:
             numbers[key] = frame.interface._replace(number=len(numbers))
-        yield frame._replace(number=number, interface=numbers[key])
+        yield place, frame._replace(interface=numbers[key])
     if damages:
         raise damages[0]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
+from captures.files.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
-from captures.pipeline.reading import Place, RangeRead
+from captures.pipeline.reading import RangeRead
 
 CAPTURES: Final = pa.schema(
     [
@@ -44,20 +45,31 @@ damage, damage_offset: what is wrong with it, and where; what came before was re
 """
 
 
-def captures_table(
-    series: str, files: Iterable[CaptureFile], places: Sequence[Place], reads: Sequence[RangeRead]
-) -> pa.Table:
-    """The rows of some files of a series."""
+@dataclass(slots=True)
+class FileRead:
+    """What became of a file: in how many ranges it was read, what its frames are, and where it is damaged."""
+
+    ranges: int = 0
+    totals: Totals = field(default_factory=Totals)
+    damage: CaptureError | None = None
+
+    def add(self, read: RangeRead) -> None:
+        """One of its ranges."""
+        self.ranges += 1
+        self.totals.add(read.totals)
+        self.damage = self.damage or read.damage
+
+
+def captures_table(series: str, files: Iterable[CaptureFile], found: Mapping[str, FileRead]) -> pa.Table:
+    """The rows of some files of a series.
+
+    Args:
+        found: by their paths.
+    """
     rows = []
-    by_file: defaultdict[str, list[RangeRead]] = defaultdict(list)
-    for place, read in zip(places, reads, strict=True):
-        by_file[place.reading.file.path].append(read)
     for file in files:
-        totals = Totals()
-        here = by_file[file.path]
-        for read in here:
-            totals.add(read.totals)
-        damage = next((read.damage for read in here if read.damage is not None), None)
+        read = found[file.path]
+        totals, damage = read.totals, read.damage
         rows.append(
             {
                 "series": series,
@@ -66,7 +78,7 @@ def captures_table(
                 "size_bytes": file.size_bytes,
                 "form": file.form,
                 "packing": file.packing,
-                "ranges": len(here),
+                "ranges": read.ranges,
                 "frames": totals.frames,
                 "segment_frames": totals.segment_frames,
                 "ping_frames": totals.ping_frames,

@@ -14,17 +14,20 @@ from typing import Final, TypeVar
 
 from captures.decode.names import Names
 from captures.files.frame import CaptureError
-from captures.pipeline.files import RANGE_BYTES, Range, inventory, ranges
+from captures.pipeline.files import RANGE_BYTES, Range, Series, inventory, ranges
 from captures.pipeline.fragments import join_fragments
-from captures.pipeline.inputs import CAPTURES, captures_table
+from captures.pipeline.halves import merge
+from captures.pipeline.inputs import CAPTURES
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judged import FOLDER, Judged, horizon, judged
-from captures.pipeline.known import Known, reads, to_read
+from captures.pipeline.known import Known, reads
+from captures.pipeline.pairing import all_to_read
 from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import Count, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
+from captures.pipeline.strangers import apart
 from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import Part, Run, Tables, TablesError, write_part
 from captures.pipeline.tidying import TidyTask, groups, tidy
@@ -107,19 +110,26 @@ def analyse(
             )
         is_read = reads(known.values())
         known_files: list[str] = []
-        works: list[Work] = []
+        new: list[Series] = []
         for series in found.series:
             if all(map(is_read, series.files)):
                 known_files += (file.path for file in series.files)
             else:
-                works.append(Work(run, to_read(series, known, tables.folder), tables.folder, texts=texts))
+                new.append(series)
+        works = [
+            Work(run, each, tables.folder, texts=texts)
+            for each in all_to_read(new, known, is_read, tables.folder)
+        ]
         _Job(works, run, runner, range_bytes).carry_out()
+        works, strangers = apart(works, known, tables.folder)
 
         before = judged(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
             before = None
         replaced: set[str] = set()
         for work in works:
+            for name in work.replaces:
+                replaced |= known.pop(name).part_names
             if (earlier := known.get(work.series.name)) is not None:
                 replaced |= earlier.part_names if work.known is None else earlier.saved
             known[work.series.name] = work.save()
@@ -145,7 +155,7 @@ def analyse(
         )
         read = {file.path for series in found.series for file in series.files}
         refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
-        refused |= {error.where: [error.offset, error.reason] for error in found.refused}
+        refused |= {error.where: [error.offset, error.reason] for error in (*found.refused, *strangers)}
         damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
             (name, *each) for name, one in known.items() for each in one.damage
         ]
@@ -176,7 +186,7 @@ def analyse(
         )
     return Result(
         [work.result() for work in works],
-        list(found.refused),
+        [*found.refused, *strangers],
         list(found.repeated),
         list(found.passed_over),
         known_files,
@@ -189,8 +199,10 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
     if work.known is not None:
         return False
     first_ns = work.files[0].first_ns
-    return work.series.name in known or (
-        first_ns is not None and first_ns < horizon(before.newest_ns).quiet_ns
+    return (
+        work.series.name in known
+        or bool(work.replaces)
+        or (first_ns is not None and first_ns < horizon(before.newest_ns).quiet_ns)
     )
 
 
@@ -245,6 +257,7 @@ class _Job:
 
     def carry_out(self) -> None:
         """Everything from files to parts."""
+        self._of_all("merging halves", merge, Work.merge_tasks, Work.take_merged)
         self._scan()
         self._read()
         self._join()
@@ -265,9 +278,9 @@ class _Job:
 
     def _scan(self) -> None:
         """Find where the records stand, until all is proved."""
-        scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.files}
+        scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.sources}
         parts = [
-            part for work in self._works for file in work.files for part in ranges(file, self._range_bytes)
+            part for work in self._works for file in work.sources for part in ranges(file, self._range_bytes)
         ]
         again: defaultdict[str, list[Scanned]]
         while parts:
@@ -311,8 +324,7 @@ class _Job:
         for work in self._works:
             work.folder.found.drop()
             name = f"captures/{work.key}-{self._run.name}.parquet"
-            table = captures_table(work.series.name, work.files, work.places, work.reads)
-            work.parts.append(write_part(self._run.folder, name, table))
+            work.parts.append(write_part(self._run.folder, name, work.captures_table()))
 
 
 def scan_range(task: ScanTask, done: Count) -> list[Scanned]:

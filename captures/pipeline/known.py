@@ -14,6 +14,7 @@ from captures.net.taps import Taps
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.files import CaptureFile, Origin, Series, in_order, is_changed, look_at
 from captures.pipeline.growth import FORM, Growth
+from captures.pipeline.halves import Halves
 from captures.pipeline.saving import saved
 
 
@@ -29,6 +30,8 @@ class Known:
     damage: file, offset and reason.
     form: of what is saved of it; see captures.pipeline.growth.
     growth, connections: the files with that. open_pairs: those with pairs.
+    one_way: whether its first frames have one direction only of each connection.
+    halves: the series that are one in it, as the halves of a TAP.
     """
 
     files: dict[str, str]
@@ -44,6 +47,8 @@ class Known:
     origins: list[Origin] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     open_streams: list[str] = field(default_factory=list)
+    one_way: bool = False
+    halves: list[str] = field(default_factory=list)
 
     @property
     def saved(self) -> set[str]:
@@ -81,11 +86,17 @@ class ToRead(NamedTuple):
 
     growth: how it stood behind its first files, which are not read again; None if all are to be read.
     known: what was known of it; None if it is new.
+    halves: the files of each half, if it is made of those of a TAP; see captures.pipeline.pairing.
+    replaces: the series that it takes the place of.
+    one_way: as of Known.
     """
 
     series: Series
     growth: Growth | None
     known: Known | None
+    halves: Halves | None = None
+    replaces: tuple[str, ...] = ()
+    one_way: bool = False
 
 
 def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:

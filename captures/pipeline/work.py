@@ -18,10 +18,12 @@ import pyarrow.parquet as pq
 
 from captures.files.frame import CaptureError
 from captures.packets import Totals
-from captures.pipeline.files import RANGE_BYTES, CaptureFile
+from captures.pipeline.files import RANGE_BYTES, CaptureFile, series_name
 from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.fragments import FragmentsJoined, FragmentTask
 from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
+from captures.pipeline.halves import Merged, MergeTask
+from captures.pipeline.inputs import FileRead, captures_table
 from captures.pipeline.joining import Joined, ReadSeries
 from captures.pipeline.known import Known, ToRead, halves_of
 from captures.pipeline.lookback import LIMIT_COUNT
@@ -43,6 +45,7 @@ class SeriesResult:
     files: all of it. new: how many of them, the last ones, this run has read.
     totals: as one reader of all its files, one behind the other, would have them.
     damage: of those files that this run has read, those that could be read up to there only.
+    halves: if it is made of the halves of a TAP, the first file of each.
     """
 
     name: str
@@ -50,12 +53,15 @@ class SeriesResult:
     new: int
     totals: Totals
     damage: list[CaptureError]
+    halves: tuple[str, ...] = ()
 
 
 class Work:
     """A series, and what each stage has found in its new files.
 
     Attributes:
+        sources: what is read: its new files, or what was made of them.
+        replaces: the series that it takes the place of.
         places: its new ranges, once it is known where they are.
         wanting: those that were read without what waits for fragments before them.
         joined: by bucket, what joining has changed.
@@ -67,6 +73,8 @@ class Work:
         self.growth = to_read.growth or Growth()
         self.known = to_read.known if to_read.growth is not None else None
         self.files = self.series.files[len(self.growth.files) :]
+        self.sources = self.files
+        self.replaces = to_read.replaces
         self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
         size_bytes = sum(file.size_bytes for file in self.files)
         buckets = min(BUCKETS, 1 + size_bytes // RANGE_BYTES)
@@ -75,6 +83,9 @@ class Work:
         self.wanting: list[Place] = []
         self.joined: list[Joined] = []
         self.parts: list[Part] = []
+        self._halves = to_read.halves
+        self._one_way = to_read.one_way
+        self._merged: Merged | None = None
         self._run = run
         self._tables_folder = tables_folder
         self._frames_before = list(self.growth.frames_before)
@@ -83,6 +94,16 @@ class Work:
         for number, content in self.growth.waiting.items():
             with whole(self.folder.waiting(number)) as path:
                 path.write_bytes(content)
+
+    def merge_tasks(self) -> Iterator[MergeTask]:
+        """One, if it is made of two halves."""
+        if self._halves is not None:
+            yield MergeTask(self._halves, self.folder.path / "merged.pcapng")
+
+    def take_merged(self, merged: Merged) -> None:
+        """Its files are one by now."""
+        self._merged = merged
+        self.sources = (merged.file,)
 
     @property
     def end(self) -> int:
@@ -93,8 +114,8 @@ class Work:
         """It is known where the frames are."""
         places: list[Place] = []
         frames = self.growth.frames
-        halves = self.growth.places[0].halves if self.growth.places else halves_of(self.files)
-        for file in self.files:
+        halves = self.growth.places[0].halves if self.growth.places else halves_of(self.sources)
+        for file in self.sources:
             self._frames_before.append(frames)
             for reading in readings(scans[file.path]):
                 number = self.growth.range_count + len(places)
@@ -173,7 +194,26 @@ class Work:
             tuple(self._frames_before),
             self.folder,
             path,
+            None if self._merged is None else self._merged.origins,
         )
+
+    @property
+    def packet_paths(self) -> list[Path]:
+        """Where its new packets are, before the run is over."""
+        return [self._run.folder / part.name for part in self.parts if part.table == "packets"]
+
+    def captures_table(self) -> pa.Table:
+        """What its new files were."""
+        if self._merged is None:
+            found = {file.path: FileRead() for file in self.files}
+            for place, read in zip(self.places, self.reads, strict=True):
+                found[place.reading.file.path].add(read)
+        else:
+            damage = self._merged.damage
+            found = {
+                path: FileRead(1, totals, damage.get(path)) for path, totals in self._merged.totals.items()
+            }
+        return captures_table(self.series.name, self.files, found)
 
     @cached_property
     def _connections(self) -> npt.NDArray[np.int64]:
@@ -263,6 +303,8 @@ class Work:
             growth=saved.name,
             connections=connections.name,
             open_pairs=[each.saved.name for each in self.joined if each.saved is not None],
+            one_way=self._one_way,
+            halves=[series_name(half[0].path) for half in self._halves or ()],
         )
 
     def _grown(self) -> Growth:
@@ -304,4 +346,8 @@ class Work:
         totals.connections = len(self._connections)
         totals.given_up_fragments += self._waiting_count
         damage = [read.damage for read in self.reads if read.damage is not None]
-        return SeriesResult(self.series.name, list(self.series.files), len(self.files), totals, damage)
+        damage += [] if self._merged is None else self._merged.damage.values()
+        halves = tuple(half[0].path for half in self._halves or ())
+        return SeriesResult(
+            self.series.name, list(self.series.files), len(self.files), totals, damage, halves
+        )

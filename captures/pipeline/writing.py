@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.folders import SeriesFolder
+from captures.pipeline.halves import Origins, origins_at
 from captures.pipeline.joining import corrections_of
 from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
@@ -27,6 +28,7 @@ class SeriesFiles:
 
     frames_before: of each, in the files before it.
     connections: the file with the numbers of all frames with which connections begin.
+    origins: if it was read as one capture that was made of its files, where each frame of that is from.
     """
 
     name: str
@@ -34,6 +36,19 @@ class SeriesFiles:
     frames_before: tuple[int, ...]
     folder: SeriesFolder
     connections: Path
+    origins: Path | None = None
+
+    def origins_of(self, numbers: Integers, offsets: Integers | None = None) -> Origins:
+        """Where frames are from, by their numbers over the whole series.
+
+        Args:
+            offsets: where they stand in what was read.
+        """
+        if self.origins is not None:
+            return origins_at(self.origins, numbers)
+        file = np.searchsorted(self.frames_before, numbers, side="left") - 1
+        frame = numbers - np.array(self.frames_before, dtype=np.int64)[file]
+        return Origins(file, frame, np.zeros_like(frame) if offsets is None else offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +105,13 @@ def write_streams(series: SeriesFiles, task: StreamsTask) -> list[Part]:
         rows = pa.Table.from_batches(exchange.everything(task.bucket), CLOSED)
         if rows.num_rows:
             began = _numbers(rows, "connection")
-            place = np.searchsorted(series.frames_before, began, side="left") - 1
-            before = np.array(series.frames_before, dtype=np.int64)
+            origins = series.origins_of(began)
             rows = _with(rows, "connection", pa.array(np.searchsorted(connections, began)))
             rows = rows.append_column("series", pa.repeat(pa.scalar(series.name), rows.num_rows))
-            rows = rows.append_column("file", pa.array(series.paths, pa.string()).take(pa.array(place)))
-            rows = rows.append_column("frame", pa.array(began - before[place]))
+            rows = rows.append_column(
+                "file", pa.array(series.paths, pa.string()).take(pa.array(origins.file))
+            )
+            rows = rows.append_column("frame", pa.array(origins.frame))
             parts.append(write_part(task.run_folder, name, rows.select(STREAMS.names)))
     return parts
 
@@ -167,9 +183,8 @@ def _sorted(tables: list[pa.Table]) -> pa.Table:
 def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table:
     """Rows of FOUND as those of PACKETS."""
     framed = table["framed"].to_numpy()
-    began_in = np.searchsorted(series.frames_before, _numbers(table, "first_frame"), side="left") - 1
-    ended_in = np.searchsorted(series.frames_before, _numbers(table, "frame"), side="left") - 1
-    before = np.array(series.frames_before, dtype=np.int64)
+    first = series.origins_of(_numbers(table, "first_frame"), _numbers(table, "file_offset"))
+    last = series.origins_of(_numbers(table, "frame"))
     paths = pa.array(series.paths, pa.string())
     connections = np.load(series.connections, mmap_mode="r")
     is_ping = table["connection"].is_null()
@@ -180,12 +195,12 @@ def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table
         "row_id": task.rows_before + np.arange(1, table.num_rows + 1),
         "number": task.framed_before + np.cumsum(framed),
         "framed": table["framed"],
-        "file": paths.take(pa.array(began_in)),
-        "frame": _numbers(table, "frame") - before[ended_in],
-        "first_frame": _numbers(table, "first_frame") - before[began_in],
-        "file_offset": table["file_offset"],
+        "file": paths.take(pa.array(first.file)),
+        "frame": last.frame,
+        "first_frame": first.frame,
+        "file_offset": first.offset,
         "frame_file": pc.if_else(
-            pa.array(began_in == ended_in), pa.scalar(None, pa.string()), paths.take(pa.array(ended_in))
+            pa.array(first.file == last.file), pa.scalar(None, pa.string()), paths.take(pa.array(last.file))
         ),
         "time": pc.divide(time_ns, 1_000).cast(pa.timestamp("us", "UTC")),
         "connection": pc.if_else(is_ping, pa.scalar(None, pa.int64()), np.searchsorted(connections, began)),

@@ -180,7 +180,8 @@ class Departure(NamedTuple):
 class Writes:
     """One transaction. The store applies the fields in the order in which they stand here.
 
-    Keys are never used twice. A row for a state that exists already replaces it.
+    No key is used twice while what had it may still be in the log or in the tables. A row for a state that exists
+    already replaces it.
     """
 
     queues: list[QueueRow] = field(default_factory=list)

@@ -204,6 +204,8 @@ def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
         yield f"{counted(len(files), 'capture')}, {size_bytes:,} bytes{more}"
         yield from accounts(totals)
         yield f"{counted(totals.packets, 'packet')} on {counted(totals.connections, 'connection')}"
+        for one, other in (series.halves for series in result.series if series.halves):
+            yield f"{one} and {other} are the halves of a TAP, and read as one"
     elif not result.known:
         yield "no captures"
     if result.known:
@@ -231,6 +233,7 @@ def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
             {
                 "name": series.name,
                 "files": [file.path for file in series.files],
+                "halves": list(series.halves),
                 "packets": series.totals.packets,
                 "connections": series.totals.connections,
                 **accounts_as_json(series.totals),

@@ -35,6 +35,7 @@ from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
 from captures.net.merging import merged
 from captures.packets import PacketReader
+from captures.systems import Systems, contents_of
 from mqproto.base.errors import UsageError
 from mqproto.wire import Inspection, Ping, inspect_packet, inspect_ping
 from simulator.base.screen import wide_console
@@ -164,7 +165,22 @@ def _show(reading: _Reading, options: Options) -> int:
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
     """The frames of all captures; to be closed before the files are."""
     some = [read_frames(opened.file, opened.where) for opened in captures]
-    yield from some[0] if len(some) == 1 else merged(some)
+    if len(some) == 1:
+        yield from some[0]
+        return
+
+    def look(heads: Sequence[Sequence[Frame]]) -> None:
+        systems = Systems()
+        for opened, head in zip(captures, heads, strict=True):
+            contents = contents_of(PacketReader(head))
+            if (clash := systems.clash(contents)) is not None:
+                other, why = clash
+                raise UsageError(
+                    f"{opened.where} and {other} are not of one system: {why}; decode them one by one"
+                )
+            systems.add(opened.where, contents)
+
+    yield from merged(some, look)
 
 
 def names_of(topology: Topology) -> Names:

@@ -168,7 +168,7 @@ class Contents:
                 given_up.add(was[1:4])
 
     def _check_new(self, keys: list[int], queues: list[QueueRow]) -> None:
-        """Keys are never used twice, and their queues were declared."""
+        """No message that is there has one of these keys, and their queues were declared."""
         if in_order(keys):
             first = keys[0] if keys[0] >> POSITION_BITS == keys[-1] >> POSITION_BITS else None
         else:

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+from captures.files.frame import Frame
 from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
 from tests.conformance import ROOT
 
 SAMPLES = ROOT / "captures" / "samples"
 FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*.pcapng"))}
 SHORT = [name for name, frames in FRAMES.items() if len(frames) < 150]
+
+
+def elsewhere(name: str, folder: Path) -> Path:
+    """A sample as a file of another system: samples have the same queue managers, with other messages."""
+    path = folder / f"{name}-elsewhere.pcapng"
+    with path.open("wb") as file, PcapngWriter(file) as capture:
+        for frame in FRAMES[name]:
+            capture.write(renamed(frame))
+    return path
+
+
+def renamed(frame: Frame) -> Frame:
+    """With other queue managers at other addresses: their GUIDs spell names of small letters."""
+    data = re.sub(rb"[a-z]+(?=\.{3,})", lambda found: found[0].upper(), frame.data)
+    data = data.replace(bytes((127, 0, 0)), bytes((127, 0, 9)))
+    return frame._replace(data=data, number=0, offset=0)

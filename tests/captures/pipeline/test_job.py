@@ -33,7 +33,7 @@ from tests.captures.frames import fragments_of
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.counting import CountingRunner
 from tests.captures.pipeline.rotation import in_files
-from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT
+from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT, elsewhere
 from tests.captures.pipeline.worlds import worlds
 from tests.memory import memory_folder
 
@@ -142,7 +142,7 @@ def tapped(sample: Path) -> list[Frame]:
 
 
 def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Path) -> None:
-    first, second = (str(SAMPLES / f"{name}.pcapng") for name in ("three-hop", "gap-held"))
+    first, second = str(SAMPLES / "three-hop.pcapng"), str(elsewhere("gap-held", tmp_path))
     without, having = Tables(tmp_path / "without"), Tables(tmp_path / "having")
     analyse([first], without, LocalRunner())
     assert without.read("packets")["body_text"].null_count == without.manifest.rows("packets")
@@ -321,7 +321,7 @@ class FailingRunner(LocalRunner):
 
 
 def test_a_run_that_fails_in_any_stage_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
-    first, second = (str(SAMPLES / f"{name}.pcapng") for name in ("three-hop", "resent"))
+    first, second = str(SAMPLES / "three-hop.pcapng"), str(elsewhere("resent", tmp_path))
     watched = FailingRunner("")
     analyse([first, second], Tables(tmp_path / "whole"), watched)
     tables = Tables(tmp_path / "out")
@@ -362,7 +362,7 @@ def test_what_no_later_stage_takes_is_gone_when_the_next_one_begins(tmp_path: Pa
 
 def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
     whole = (SAMPLES / "window.pcapng").read_bytes()
-    (tmp_path / "whole.pcapng").write_bytes((SAMPLES / "resent.pcapng").read_bytes())
+    elsewhere("resent", tmp_path).rename(tmp_path / "whole.pcapng")
     (tmp_path / "cut.pcapng").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "foreign.pcapng").write_bytes(b"\x7fELF, and then much else that is no capture at all")
     (tmp_path / "empty.pcapng").write_bytes(b"")
@@ -392,5 +392,24 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
             for _ in reader:
                 pass
         assert series.totals == reader.totals
-    again = analyse([str(SAMPLES / "three-hop.pcapng")], tables, LocalRunner())
+    again = analyse([str(SAMPLES / "loss-and-reordering.pcapng")], tables, LocalRunner())
     assert again.codes["note", "damaged-capture"] == 3
+
+
+def test_captures_of_two_systems_are_not_mixed(tmp_path: Path) -> None:
+    """Runs of samples have the same queue managers, which send other messages with the same numbers."""
+    window, both, other = (
+        str(SAMPLES / f"{name}.pcapng") for name in ("window", "loss-and-reordering", "three-hop")
+    )
+    tables, alone = Tables(tmp_path / "out"), Tables(tmp_path / "alone")
+    analyse([window, both], alone, LocalRunner())
+    analyse([window], tables, LocalRunner())
+    result = analyse([both, other], tables, LocalRunner())
+    assert [str(error) for error in result.refused] == [
+        f"{other}: byte 0: not of one system with {window}: of 10 messages that both have by their identifiers, 10 "
+        "have other contents; analyse it into another folder"
+    ]
+    rows, expected = rows_of(tables), rows_of(alone)
+    rows.pop("findings"), expected.pop("findings")
+    assert rows == expected
+    assert result.codes["note", "damaged-capture"] == 1

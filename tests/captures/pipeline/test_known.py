@@ -24,7 +24,7 @@ from captures.pipeline.seams import OpenPair, Stitcher
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import in_files
-from tests.captures.pipeline.samples import FRAMES, SAMPLES
+from tests.captures.pipeline.samples import FRAMES, SAMPLES, elsewhere
 from tests.captures.pipeline.worlds import SMALL
 
 
@@ -215,7 +215,7 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
 
 
 def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:
-    paths = [str(SAMPLES / f"{name}.pcapng") for name in ("gap-held", "final-acks")]
+    paths = [str(SAMPLES / "gap-held.pcapng"), str(elsewhere("final-acks", tmp_path))]
     at_once, one_by_one = Tables(tmp_path / "at once"), Tables(tmp_path / "one by one")
     analyse(paths, at_once, LocalRunner())
     for path in paths:

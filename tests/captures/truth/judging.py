@@ -93,7 +93,7 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
     for name in followed:
         for sentence, holds in claims.of_story(name, said.stories.get(name, [])):
             _claim(score, "story", sentence, holds)
-    if len(files) == 1:
+    if said.series == 1:
         _agree(score, Counter((str(each.severity), each.code, each.text) for each in told.findings), said)
     else:
         _accused_in_tables(score, truth, said)
@@ -120,7 +120,7 @@ def _agree(score: Score, ours: Counter[tuple[str, str, str]], said: Tabled) -> N
 
 
 def _accused_in_tables(score: Score, truth: Truth, said: Tabled) -> None:
-    """Of several files packets have other numbers: faults are told by their codes."""
+    """Of several captures packets have other numbers: faults are told by their codes."""
     known = {code for severity, code, _, _ in truth.tabled.findings if severity == "fault"}
     for (severity, code, _, text), count in said.findings.items():
         if severity == "fault" and code not in known:

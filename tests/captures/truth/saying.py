@@ -73,11 +73,13 @@ class Tabled:
     """What the tables say.
 
     histories: by the message. findings: severity, code, frame and text, how often each.
+    series: how many captures the files are taken for.
     stories: by the message, the sentences of its story, the verdict first.
     """
 
     histories: dict[str, dict[str, Any]]
     findings: Counter[tuple[str, str, int | None, str]]
+    series: int = 1
     stories: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -124,7 +126,8 @@ def tabled(
         (row["severity"], row["code"], None if runs > 1 else row["frame"], row["text"])
         for row in tables.read("findings").to_pylist()
     )
-    said = Tabled({row["message"]: row for row in histories}, findings)
+    series = len(tables.read("captures").column("series").unique())
+    said = Tabled({row["message"]: row for row in histories}, findings, series)
     if stories:
         for message, story in told(tables, histories).items():
             found = story_as_json({}, story)

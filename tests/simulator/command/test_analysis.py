@@ -31,7 +31,7 @@ def test_bad_files_are_named_and_the_rest_is_in_the_tables(
 ) -> None:
     folder, out = tmp_path / "captures", tmp_path / "tables"
     folder.mkdir()
-    shutil.copy(SAMPLES / "three-hop.pcapng", folder)
+    shutil.copy(SAMPLES / "loss-and-reordering.pcapng", folder)
     whole = (SAMPLES / "window.pcapng").read_bytes()
     (folder / "cut.pcapng").write_bytes(whole[:20_001])
     (folder / "foreign.pcap").write_bytes(b"no capture, whatever its name says")
@@ -46,10 +46,12 @@ def test_bad_files_are_named_and_the_rest_is_in_the_tables(
     assert "0 unexplained" in told
     assert "damaged-capture                 2  " in told
 
-    status, told, complaints = analysed(capsys, str(folder / "three-hop.pcapng"), "--out", str(out), "--json")
+    status, told, complaints = analysed(
+        capsys, str(folder / "loss-and-reordering.pcapng"), "--out", str(out), "--json"
+    )
     assert (status, complaints) == (DONE, "")
     found = json.loads(told)
-    assert found["known"] == [str(folder / "three-hop.pcapng")]
+    assert found["known"] == [str(folder / "loss-and-reordering.pcapng")]
     assert found["tables"]["captures"] == 2
     assert {each["code"]: each["count"] for each in found["findings"]}["damaged-capture"] == 2
 

@@ -297,3 +297,16 @@ def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> N
 def test_a_mode_is_asked_for_by_its_options_alone() -> None:
     with pytest.raises(UsageError, match="choose one"):
         captured.run([captured.Opened(io.BytesIO(), "nothing")], captured.Options(summary=True, diagram=True))
+
+
+def test_captures_of_two_systems_are_not_shown_as_one() -> None:
+    one, other, same = (
+        f"captures/samples/{name}.pcapng" for name in ("window", "three-hop", "loss-and-reordering")
+    )
+    done = in_process("decode", one, other)
+    assert (done.status, done.out) == (MISUSE, "")
+    assert done.err == (
+        f"mqproto: {other} and {one} are not of one system: of 10 messages that both have by their identifiers, 10 "
+        "have other contents; decode them one by one\n"
+    )
+    assert in_process("decode", one, same, "--limit", "1").status == DONE

@@ -354,9 +354,13 @@ def _notices(log: Path, start: int) -> Iterator[str]:
 
 
 class Seen(NamedTuple):
-    """What a store had at a moment: the keys of its messages, and its newest record."""
+    """What a store had at a moment.
 
-    keys: frozenset[int]
+    messages: its messages, each by its key and MessageID: the key of one that is gone may be another's later.
+    record: its newest record.
+    """
+
+    messages: frozenset[tuple[int, int]]
     record: int
 
 
@@ -377,13 +381,13 @@ def _seen_without_log(path: Path) -> Seen:
     """What the tables of a store have but for what SQLite's log has: that is the store at another moment."""
     with suppress(sqlite3.Error), closing(opened(path, with_log=False)) as db:
         [(record,)] = db.execute("SELECT record FROM log").fetchall()
-        return Seen(frozenset(key for (key,) in db.execute("SELECT key FROM message")), record - 1)
+        return Seen(frozenset(db.execute("SELECT key, message_id FROM message")), record - 1)
     return NOTHING
 
 
 def _traced(ledger: Ledger, name: str, found: Salvage, before: Seen, alone: Seen) -> Seen:
     labels: dict[int, tuple[str, int]] = {}
-    keys = set[int]()
+    messages = set[tuple[int, int]]()
     queues = {number: found.name_of(number) for number in found.queues}
     settled = (found.mark.record if found.mark else 1) - 1
 
@@ -394,21 +398,23 @@ def _traced(ledger: Ledger, name: str, found: Salvage, before: Seen, alone: Seen
         ledger.write("record", name, label, json.dumps(trace))
 
     for row in found.stored_messages([]):
-        keys.add(row.key)
+        messages.add((row.key, row.message_id))
         if (label := label_of(row.packet)) is not None:
             labels[row.key] = label, row.message_id
             # Any record may have brought it that the tables have, and did not have when it was not there.
-            firsts = [seen.record + 1 for seen in (before, alone) if row.key not in seen.keys]
+            firsts = [
+                seen.record + 1 for seen in (before, alone) if (row.key, row.message_id) not in seen.messages
+            ]
             write(max(firsts, default=1), settled, row.key)
     for number in sorted(found.records):
         writes = found.records[number]
         queues |= {row.queue: f"{row.kind} {row.name}" for row in writes.queues}
         for row in writes.messages:
-            keys.add(row.key)
+            messages.add((row.key, row.message_id))
             if (label := label_of(row.packet)) is not None:
                 labels[row.key] = label, row.message_id
                 write(number, number, row.key)
         for first, last in writes.removals:
             for key in [key for key in labels if first <= key <= last]:
                 write(number, number, key)
-    return Seen(frozenset(keys), found.record)
+    return Seen(frozenset(messages), found.record)

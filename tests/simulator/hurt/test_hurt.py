@@ -15,9 +15,12 @@ from typing import Final
 
 import pytest
 
+from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
+from mqproto.wire import encode_packet
 from simulator.base.randomness import chance
 from simulator.storage import Store
 from tests.conformance import ROOT
+from tests.conversations import a_message
 from tests.simulator.hurt.__main__ import main
 from tests.simulator.hurt.campaign import Asked, table, told, trials
 from tests.simulator.hurt.disk import (
@@ -33,6 +36,7 @@ from tests.simulator.hurt.disk import (
 )
 from tests.simulator.hurt.hurts import COPIED, COPIED_AND_GONE, ELSEWHERE, FILE_HURTS, Scene
 from tests.simulator.hurt.ledger import Account, Ledger, read
+from tests.simulator.hurt.processes import NOTHING, trace_store
 from tests.simulator.hurt.trial import KILLS, Result
 from tests.simulator.hurt.verdict import FAILURES, Outcome
 from tests.simulator.series import LIMITS, NODE, series
@@ -188,6 +192,22 @@ db.execute("CREATE TABLE t (x)")
     _, said, (_, failures) = failing(tmp_path, TROUBLES["disk full"], 3, program)
     assert "sqlite3.OperationalError" in said
     assert failures > 0
+
+
+def test_a_message_with_the_key_of_one_that_is_gone_came_after_it(tmp_path: Path) -> None:
+    path, ledger, seen = tmp_path / "a.sqlite", Ledger(tmp_path / "ledger"), NOTHING
+    key = message_key(1, 1)
+    notes = [QueueRow(1, QueueKind.LOCAL, "notes")]
+    for message_id in (7, 8):
+        packet = encode_packet(a_message(1, message_id=message_id, label=f"note-{message_id}"))
+        row = MessageRow(key, packet, message_id, final_ack=False)
+        for writes in Writes(queues=notes, removals=[(key, key)]), Writes(messages=[row]):
+            with Store(path, NODE, limits=LIMITS) as store:
+                store.commit(writes)
+        seen = trace_store(ledger, "a", path, seen)
+    ledger.close()
+    traces = dict(Account.of(read(tmp_path / "ledger")).traces["a"])
+    assert traces["note-8"].first > traces["note-7"].last
 
 
 def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""Captures of two systems are told apart, and those of one are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from captures import spoil
+from captures.files.frame import Frame
+from captures.packets import PacketReader
+from captures.systems import Systems, contents_of
+from mqproto.wire import UserMessage
+from tests.captures.pipeline.samples import FRAMES
+from tests.captures.truth.kinds import apart
+
+NAMES = [name for name in FRAMES if name != "pings"]
+
+
+def clash(one: Iterable[Frame], other: Iterable[Frame]) -> bool:
+    """Whether two captures cannot be of one system."""
+    systems = Systems()
+    systems.add("one", contents_of(PacketReader(one)))
+    return systems.clash(contents_of(PacketReader(other))) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_of_one_laboratory_are_told_apart(name: str) -> None:
+    of_one = {"window", "loss-and-reordering"}
+    for other in NAMES:
+        assert clash(FRAMES[name], FRAMES[other]) == (other != name and {name, other} != of_one)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_places_and_two_times_of_one_system_are_one(name: str) -> None:
+    frames = FRAMES[name]
+    one, other = apart(list(spoil.at_hosts(frames)))[:2]
+    assert not clash(one, other)
+    assert not clash(frames[: len(frames) // 2], frames[len(frames) // 2 :])
+    assert not clash(frames, spoil.lost(frames, 10))
+
+
+def test_what_an_intermediate_passed_on_says_nothing_of_its_source() -> None:
+    passed_on = [
+        seen
+        for seen in PacketReader(FRAMES["three-hop"])
+        if isinstance(seen.packet, UserMessage) and seen.packet.user.hop_count
+    ]
+    assert passed_on
+    assert contents_of(passed_on) == {}
