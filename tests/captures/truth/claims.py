@@ -325,11 +325,6 @@ class Claims:
             return verdict(self.covered_home(known))
         if part.startswith("OrderAck back"):
             return verdict(home)
-        if part.startswith("FinalAck of a later number back"):
-            sights = self.truth.sights.items()
-            return verdict(
-                any(each.hop[1] == known.key[0] and self._covers(known, at) for at, each in sights)
-            )
         if found := re.match(r"([A-Z_]{4,}) after", part):
             return verdict(found[1] in {*self.classes(known)})
         if LACKING.search(part) or "not in the capture" in part or "not known" in part:
