@@ -66,7 +66,7 @@ class Analyst:
         else:
             facts = session_facts(sight)
             view = self._sessions.take(facts)
-            self._ways.take(facts, view.connection, view.half)
+            self._ways.take(facts, view.connection, view.half, lacks_message=view.hides_message)
             _add_session(sight, view)
             self._identify(sight)
             if sight.message is not None and view.sent is not None:

@@ -60,12 +60,16 @@ class Fate(Protocol):
 
     acknowledged_by, saved_by: the packets with which the other end said that it has received the message, and that
         it has saved it; None while there is none.
+    numbered: whether its number on the connection was known when it crossed; else an answer may not have been known
+        for one.
     """
 
     @property
     def acknowledged_by(self) -> int | None: ...
     @property
     def saved_by(self) -> int | None: ...
+    @property
+    def numbered(self) -> bool: ...
 
 
 class Crossing(NamedTuple):

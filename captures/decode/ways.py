@@ -63,7 +63,7 @@ class Sending:
             self.lost_until_ns = max(self.lost_until_ns, until_ns)
 
     def take(self, time_ns: int, *, lacks_before: bool) -> None:
-        """Its next packet; whether bytes right before it are lacking."""
+        """Its next packet; whether what is lacking right before it may have been a message."""
         if lacks_before:
             self.lose(EVER if self.last_ns is None else self.last_ns, time_ns)
         self.last_ns = time_ns
@@ -75,6 +75,8 @@ class Talk:
 
     hop: from its client to its server.
     begun: whether the capture shows its session from the beginning, or would but for bytes that it lacks.
+    newest_ns: when its last packet was seen, in their order. skew_ns: how far times went back between two packets: the
+        halves of a TAP may have clocks of their own.
     """
 
     hop: Hop
@@ -84,6 +86,14 @@ class Talk:
     begun: bool
     client: Sending = field(default_factory=Sending)
     server: Sending = field(default_factory=Sending)
+    newest_ns: int = EVER
+    skew_ns: int = 0
+
+    def take(self, time_ns: int) -> None:
+        """Its next packet."""
+        self.skew_ns = max(self.skew_ns, self.newest_ns - time_ns)
+        self.newest_ns = time_ns
+        self.last_ns = max(self.last_ns, time_ns)
 
 
 class Ways:
@@ -91,6 +101,7 @@ class Ways:
 
     def __init__(self) -> None:
         self.began_late = False
+        self._skew_ns = 0
         self._began_ns: dict[int, int] = {}
         self._into: defaultdict[NodeKey, list[Span]] = defaultdict(list)
         self._out_of: defaultdict[NodeKey, list[Span]] = defaultdict(list)
@@ -103,6 +114,7 @@ class Ways:
         """
         self._begin(talk.interface, talk.first_ns)
         self.began_late |= not talk.begun
+        self._skew_ns = max(self._skew_ns, talk.skew_ns)
         one, other = talk.hop
         for (sender, receiver), sending in (((one, other), talk.client), ((other, one), talk.server)):
             for span in _spans(talk, sending, lossless=lossless):
@@ -112,6 +124,7 @@ class Ways:
     def add_all(self, other: Ways) -> None:
         """What is known of others, too."""
         self.began_late |= other.began_late
+        self._skew_ns = max(self._skew_ns, other._skew_ns)
         for interface, first_ns in other._began_ns.items():
             self._begin(interface, first_ns)
         for mine, theirs in ((self._into, other._into), (self._out_of, other._out_of)):
@@ -125,11 +138,21 @@ class Ways:
 
     def into(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
         """Why something may have come to a queue manager unseen between two times; None if that cannot be."""
-        return _lack(self._into.get(node, ()), since_ns, until_ns)
+        return self._lack(self._into.get(node, ()), since_ns, until_ns)
 
     def out_of(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
         """The same of what it sent."""
-        return _lack(self._out_of.get(node, ()), since_ns, until_ns)
+        return self._lack(self._out_of.get(node, ()), since_ns, until_ns)
+
+    def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int) -> Lack | None:
+        """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
+        several = len(self._began_ns) > 1
+        for span in spans:
+            if several or (
+                span.since_ns <= until_ns + self._apart_ns and span.until_ns >= since_ns - self._apart_ns
+            ):
+                return span.lack
+        return None
 
     def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
         """Whether a message was written after the capture had begun, so that nothing of it can have crossed before.
@@ -139,7 +162,17 @@ class Ways:
         began_ns = self._began_ns.get(interface)
         if began_ns is None or sent_s > seen_ns // SECOND_NS + 1:
             return False
-        return sent_s >= began_ns // SECOND_NS + self.began_late
+        return sent_s >= (began_ns + self._apart_ns) // SECOND_NS + self.began_late
+
+    @property
+    def _apart_ns(self) -> int:
+        """How far apart the clocks of one interface may be, as two packets tell that are some moments apart."""
+        return 2 * self._skew_ns
+
+
+def written_ns(sent_s: int) -> int:
+    """The earliest time at which a message can have been written, by its SentTime: another clock's, in seconds."""
+    return (sent_s - 1) * SECOND_NS
 
 
 def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
@@ -158,13 +191,12 @@ class WayBook:
         self._over = Ways()
         self._over_of_lossy = Ways()
 
-    def take(self, facts: SessionFacts, connection: Connection, half: Half) -> None:
-        """The next packet of a connection."""
+    def take(self, facts: SessionFacts, connection: Connection, half: Half, *, lacks_message: bool) -> None:
+        """The next packet of a connection; whether what is lacking right before it may have been a message."""
         key = facts.connection, facts.interface
         known = self._talks.get(key)
-        lacks_before = bool(facts.missing_bytes or facts.skipped_bytes)
         if known is None or known[0] is not connection:
-            begun = begins(facts, lacks_before=lacks_before)
+            begun = begins(facts, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
             talk = Talk(connection.client.hop, facts.interface, facts.time_ns, facts.time_ns, begun)
             if known is not None:
                 self._close(*known)
@@ -172,9 +204,9 @@ class WayBook:
             if len(self._talks) > CONNECTION_LIMIT:
                 self._close(*self._talks.popitem(last=False)[1])
         talk = known[1]
-        talk.last_ns = max(talk.last_ns, facts.time_ns)
+        talk.take(facts.time_ns)
         sending = talk.client if half is connection.client else talk.server
-        sending.take(facts.time_ns, lacks_before=lacks_before)
+        sending.take(facts.time_ns, lacks_before=lacks_message)
 
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
@@ -225,10 +257,3 @@ def _put(spans: list[Span], span: Span) -> None:
     if len(spans) > SPAN_LIMIT:
         since_ns, until_ns = min(each.since_ns for each in spans), max(each.until_ns for each in spans)
         spans[:] = [Span(spans[0].lack, since_ns, until_ns)]
-
-
-def _lack(spans: Iterable[Span], since_ns: int, until_ns: int) -> Lack | None:
-    for span in spans:
-        if span.since_ns <= until_ns and span.until_ns >= since_ns:
-            return span.lack
-    return None

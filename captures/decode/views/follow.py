@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from captures.decode.facts import MessageKey, NodeKey
-from captures.decode.journeys import message_key
+from captures.decode.facts import Hop, MessageKey
+from captures.decode.journeys import RECONNECTED, message_key
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text
 from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
@@ -45,12 +45,21 @@ class Event(NamedTuple):
     text: str
 
 
+class Crossed(NamedTuple):
+    """A packet that carried the message: over which hop, and when and where it was seen."""
+
+    hop: Hop
+    time_ns: int
+    interface: int
+    connection: int
+
+
 @dataclass(slots=True)
 class History:
     """All that the capture shows of one message.
 
     sequence: its sequence and its number there, if it is transactional.
-    crossings: the packets that carried it, and by which hop.
+    crossings: the packets that carried it.
     arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
     order_acked_ns: when an OrderAck for it first reached its source.
     order_ack_seen: whether an OrderAck for it was seen at all: on its way, or before the message was.
@@ -64,7 +73,7 @@ class History:
     towards: Guid
     sequence: tuple[SequenceKey, int] | None
     events: list[Event] = field(default_factory=list)
-    crossings: dict[int, tuple[NodeKey, NodeKey]] = field(default_factory=dict)
+    crossings: dict[int, Crossed] = field(default_factory=dict)
     arrived_ns: int | None = None
     order_acked_ns: int | None = None
     order_ack_seen: bool = False
@@ -174,14 +183,21 @@ class Follower:
                 self.left_out_count += 1
                 return
             history = self.histories[key] = self._begin(key, message, sight)
-        again = sight.hop in history.crossings.values()
-        why = next((each.text.partition("; ")[2] for each in sight.findings if each.code == "resend"), "")
-        text = (f"sent again: {why}" if why else "sent again") if again else "sent"
-        if message.user.hop_count:
-            text += f", hop count {message.user.hop_count}"
-        history.crossings[sight.seen.number] = sight.hop
-        if sight.hop[1] == history.towards and history.arrived_ns is None:
-            history.arrived_ns = sight.seen.time_ns
+        seen = sight.seen
+        crossed = Crossed(sight.hop, seen.time_ns, seen.interface.number, seen.connection)
+        others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
+        is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
+        hop_count = f", hop count {message.user.hop_count}" if message.user.hop_count else ""
+        if is_first:
+            _send_again(history, others)
+            text = f"sent{hop_count}"
+        else:
+            found = (each for each in sight.findings if (each.code, each.packet) == ("resend", seen.number))
+            why = next((each.text.partition("; ")[2] for each in found), "")
+            text = (f"sent again: {why}" if why else "sent again") + hop_count
+        history.crossings[seen.number] = crossed
+        if sight.hop[1] == history.towards and (history.arrived_ns is None or (others and is_first)):
+            history.arrived_ns = seen.time_ns
         _add(history, sight, text)
 
     def _is_wanted(self, key: MessageKey, message: UserMessage) -> bool:
@@ -303,6 +319,24 @@ def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
         and body.tx_sequence_number > number
         and history.towards in (message.user.source_queue_manager, NULL_GUID)
     )
+
+
+def _is_alike(one: Crossed, other: Crossed) -> bool:
+    """Whether two packets crossed the same hop, as one interface saw them."""
+    return (one.hop, one.interface) == (other.hop, other.interface)
+
+
+def _is_before(later: Crossed, earlier: Crossed) -> bool:
+    """Whether a packet crossed before one that stands before it: what a capture lacks of a connection is waited for."""
+    return later.connection != earlier.connection and later.time_ns < earlier.time_ns
+
+
+def _send_again(history: History, packets: list[int]) -> None:
+    """What was taken for the first copy that crossed a hop was not: another had crossed before."""
+    for place, event in enumerate(history.events):
+        if event.packet in packets and re.match(r"sent\b(?! again)", event.text):
+            text = event.text.replace("sent", f"sent again: {RECONNECTED}", 1)
+            history.events[place] = event._replace(text=text)
 
 
 def _add(history: History, sight: Sight, text: str) -> None:

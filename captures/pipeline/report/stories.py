@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Place, Sentence, Step, Story
 from captures.pipeline.report.places import Places, Seen
-from captures.pipeline.report.scanning import near
+from captures.pipeline.report.scanning import batches, near
 from captures.pipeline.report.sieve import with_one_of
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.history_schema import HOPS
@@ -120,9 +120,12 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
 
 
 def lossy_series(tables: Tables) -> frozenset[str]:
-    """The series that lack something, as the run that read them found."""
+    """The series that lack something: as the run that read them found, or the beginning of a connection."""
     known = tables.manifest.state.get("series", {})
-    return frozenset(name for name, each in known.items() if each.get("is_lossy"))
+    lossy = {name for name, each in known.items() if each.get("is_lossy")}
+    for batch in batches(tables, "sessions", ("series", "begun")):
+        lossy.update(batch.column("series").filter(pc.invert(batch.column("begun"))).unique().to_pylist())
+    return frozenset(lossy)
 
 
 def _ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[Row]]:
@@ -226,7 +229,7 @@ def _holding(row: Row, holder: str, gaps: list[Row], places: Places, *, is_lossy
         return
     numbers = _numbers(gaps)
     if is_lossy:
-        text = f"{numbers} had not been seen to come: if they had not, {holder} had to hold it"
+        text = f"{numbers} had not{_all(gaps)} been seen to come: if they had not, {holder} had to hold it"
         yield Step(row["arrived_ns"], Sentence(text))
         return
     yield Step(row["arrived_ns"], Sentence(f"{holder} had to hold it: {numbers} had not come"))
@@ -246,6 +249,11 @@ def _numbers(gaps: list[Row]) -> str:
     )
     more = " and others" if len(gaps) > GAPS_TOLD else ""
     return f"of its sequence, {shown}{more}"
+
+
+def _all(gaps: list[Row]) -> str:
+    """Of several numbers some may have come: a gap is one until nothing of it is missing."""
+    return "" if len(gaps) == 1 and gaps[0]["first_number"] == gaps[0]["last_number"] else " all"
 
 
 def _place(seen: Seen | None) -> Place | None:
@@ -275,7 +283,9 @@ def _verdict(
         case Outcome.REACHED if any(gap["filled_ns"] is None for gap in gaps):
             numbers = _numbers(gaps)
             if is_lossy:
-                return Sentence(f"{came}. {numbers[:1].upper()}{numbers[1:]} were not seen to come.")
+                return Sentence(
+                    f"{came}. {numbers[:1].upper()}{numbers[1:]} were not{_all(gaps)} seen to come."
+                )
             return Sentence(f"{came}, which has to hold it: {numbers} never came.")
         case Outcome.REACHED:
             return Sentence(after, took_ns, ". Nothing more was said of it in these captures.")
@@ -296,6 +306,9 @@ def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
             text = f"{last['to_label']} answered for it, and was not seen to send it on"
         return Sentence(*_until(text, ended_ns - last["acknowledged_ns"], lost))
     times = f"{last['copies']:,} times" if last["copies"] > 1 else "once"
+    if not last["numbered"]:
+        text = f"{last['from_label']} was seen to send it to {last['to_label']} {times}"
+        return Sentence(f"{text}. Whether that answered, the captures cannot say.{lost}")
     text = f"{last['from_label']} sent it to {last['to_label']} {times}, and no answer came"
     if lost:
         text = (

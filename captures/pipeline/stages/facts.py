@@ -112,6 +112,7 @@ CROSSING_COLUMNS: Final = (
     "from_key",
     "to_key",
     "from_client",
+    "session_number",
     "acknowledged_by",
     "saved_by",
 )
@@ -123,12 +124,14 @@ class KnownFate(NamedTuple):
 
     acknowledged_by: int | None
     saved_by: int | None
+    numbered: bool
 
 
 def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
     """UserMessages on their way."""
     deliveries = values(batch, "delivery")
-    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"))
+    numbered = (number is not None for number in values(batch, "session_number"))
+    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), numbered)
     return records(
         Crossing,
         message_keys(batch),
@@ -243,13 +246,14 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
     """The connections of sessions as what they tell of the ways between queue managers, each with its series."""
-    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "begun")
+    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "skew_ns", "begun")
     rows = zip(*(values(sessions, name) for name in columns), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
     for row, (client, server) in zip(rows, sendings, strict=True):
-        series, one, other, interface, first_ns, last_ns, begun = row
+        series, one, other, interface, first_ns, last_ns, skew_ns, begun = row
         hop = (key_of(one), key_of(other))
-        yield series, Talk(hop, interface, first_ns, last_ns, begun, client, server)
+        talk = Talk(hop, interface, first_ns, last_ns, begun, client, server, last_ns, skew_ns)
+        yield series, talk
 
 
 def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.sight import MESSAGES, Kind
-from captures.decode.ways import Lack, Ways
+from captures.decode.ways import EVER, SECOND_NS, Lack, Ways, written_ns
 from captures.pipeline.stages.grouping import (
     COLUMNS,
     KEY,
@@ -83,6 +83,7 @@ class _Hop(NamedTuple):
     first_ns: int
     last_ns: int
     acknowledged_ns: int | None
+    numbered: bool
     copies: int
     places: int
 
@@ -159,6 +160,7 @@ class HistoryStage:
             "acknowledged_ns": pc.subtract(
                 rows.column("acknowledged_ns").take(pa.array(at)), pa.array(offset_ns[at])
             ),
+            "numbered": pc.is_valid(rows.column("session_number").take(pa.array(at))),
             "copies": pa.repeat(pa.scalar(1, INTEGER), len(at)),
             "places": pa.repeat(pa.scalar(1, SHORT), len(at)),
         }
@@ -267,7 +269,13 @@ class HistoryStage:
         ]
         (first_ns, first), (last_ns, _) = timed[0], timed[-1]
         return _Hop(
-            first, first_ns, last_ns, min(answers_ns, default=None), max(places.values()), len(places)
+            first,
+            first_ns,
+            last_ns,
+            min(answers_ns, default=None),
+            all(event.session_number is not None for event in crossed),
+            max(places.values()),
+            len(places),
         )
 
     def _said(self, first: Event, about: list[Event]) -> _Said:
@@ -300,16 +308,19 @@ class HistoryStage:
     def _why_unknown(self, hops: list[_Hop]) -> str | None:
         """Why a message that was not seen to come may have come; None if the captures would show it.
 
-        Every queue manager that had it may have sent it on since, where the captures lack some of what that sent. Where
-        they began later than a connection, what was written before may have crossed before.
+        Every queue manager that had it may have sent it on, where the captures lack some of what that sent. It may have
+        had it long before it was seen to: since the message was written. Where the captures began later than a
+        connection, what was written before may have crossed before.
         """
         if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN
         for hop in hops:
             event = hop.first
             ways = self._ways(event.series)
+            sent_s = event.sent_time_s or 0
+            since_ns = EVER if sent_s > event.time_ns // SECOND_NS + 1 else written_ns(sent_s)
             for key in (event.from_key, event.to_key):
-                if (lack := ways.out_of(key_of(key), event.time_ns)) is not None:
+                if (lack := ways.out_of(key_of(key), since_ns)) is not None:
                     return str(lack)
             if ways.began_late and not ways.is_written_since(
                 event.interface, event.sent_time_s or 0, event.time_ns
@@ -338,6 +349,7 @@ def _hop_rows(hops: list[_Hop]) -> Iterator[Row]:
             hop.last_ns,
             None if since_ns is None else hop.first_ns - since_ns,
             hop.acknowledged_ns,
+            hop.numbered,
             hop.copies,
             hop.places,
         )

@@ -20,6 +20,7 @@ HOPS: Final = pa.schema(
         ("last_ns", INTEGER),
         ("waited_ns", INTEGER),
         ("acknowledged_ns", INTEGER),
+        ("numbered", FLAG),
         ("hop_count", SHORT),
         ("copies", INTEGER),
         ("places", SHORT),
@@ -30,6 +31,7 @@ HOPS: Final = pa.schema(
 
     position: 1 for the first hop, by hop count and time.
     first_ns, last_ns: when it first crossed, and last. acknowledged_ns: when its receiver first answered for it.
+    numbered: whether its number on its session was known each time, so that an answer to it would be known for one.
     waited_ns: since it had first come to the queue manager that it leaves by this hop; null of the first hop.
     copies: how often it crossed, as the capture point that saw most has it. places: how many capture points saw it.
 """
@@ -86,7 +88,16 @@ HISTORIES: Final = pa.schema(
 
 SCHEMAS: Final = {"hops": HOPS, "histories": HISTORIES}
 TOLD: Final = {
-    "hops": ("position", "first_ns", "last_ns", "waited_ns", "acknowledged_ns", "copies", "places"),
+    "hops": (
+        "position",
+        "first_ns",
+        "last_ns",
+        "waited_ns",
+        "acknowledged_ns",
+        "numbered",
+        "copies",
+        "places",
+    ),
     "histories": (
         "first_ns",
         "last_ns",

@@ -28,6 +28,7 @@ SESSIONS: Final = pa.schema(
         ("first_ns", INTEGER),
         ("opened_ns", INTEGER),
         ("last_ns", INTEGER),
+        ("skew_ns", INTEGER),
         ("begun", FLAG),
         ("handshake", TEXT),
         ("state", TEXT),
@@ -60,6 +61,7 @@ SESSIONS: Final = pa.schema(
 
     client_key, server_key: as from_key of RELATIONS; client, server: names, as PacketRow's source and destination.
     first_ns, last_ns: of its first and last packet.
+    skew_ns: how far times went back from one packet to the next: the halves of a TAP may have clocks of their own.
     opened_ns: when the handshake was complete, if the capture shows that.
     handshake: how far it came: nothing, asked, granted, proposed, open, refused.
     state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn, or

@@ -98,6 +98,8 @@ class _Session:
     first_ns: int
     begun: bool
     last_ns: int = 0
+    newest_ns: int = EVER
+    skew_ns: int = 0
     opened_ns: int | None = None
     reached: Stage = Stage.NOTHING
     client: _Count = field(default_factory=_Count)
@@ -279,6 +281,8 @@ class SessionStage:
                 self._close(name, series.sessions.popitem(last=False)[1])
         from_client = view.half is connection.client
         session.last_ns = max(session.last_ns, facts.time_ns)
+        session.skew_ns = max(session.skew_ns, session.newest_ns - facts.time_ns)
+        session.newest_ns = facts.time_ns
         _advance(session, facts)
         count, other = (session.client, session.server) if from_client else (session.server, session.client)
         count.packets += 1
@@ -286,7 +290,7 @@ class SessionStage:
         count.messages += facts.recoverable is not None
         count.session_acks += facts.header is not None
         count.missing_bytes += facts.missing_bytes
-        count.sending.take(facts.time_ns, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
+        count.sending.take(facts.time_ns, lacks_before=view.hides_message)
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
             self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
@@ -339,6 +343,9 @@ class SessionStage:
             return False
         said, still = found
         session.last_ns = max(session.last_ns, int(packets.time_ns.max()))
+        steps_ns = np.diff(packets.time_ns, prepend=session.newest_ns)
+        session.skew_ns = max(session.skew_ns, -int(steps_ns.min()))
+        session.newest_ns = int(packets.time_ns[-1])
         counts = (session.client, from_client, asked[0]), (session.server, ~from_client, asked[1])
         for count, mine, waiting in counts:
             count.packets += int(mine.sum())
@@ -399,6 +406,7 @@ class SessionStage:
                 session.first_ns,
                 session.opened_ns,
                 session.last_ns,
+                session.skew_ns,
                 session.begun,
                 session.reached.name.lower(),
                 connection.stage.name.lower(),

@@ -323,4 +323,5 @@ def _sent(half: Half, row: int, packets: Packets, said: Said) -> Sent:
         acknowledged_by,
         acknowledged_ns,
         saved_by,
+        numbered=True,
     )

@@ -11,10 +11,11 @@ from zlib import crc32
 
 from captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
-from tests.captures.truth.claims import Claims, Verdict
+from tests.captures.truth.claims import Verdict
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
 from tests.captures.truth.second import fits, fits_elsewhere
+from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
 FOLLOWED: Final = 12
@@ -83,7 +84,7 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
     coverage = Coverage(truth.whole, in_order(files))
     followed = _chosen(truth, said)
     told = decoded(files)
-    claims = Claims(truth, coverage, told)
+    claims = Stories(truth, coverage, told)
     for finding in told.findings:
         _claim(score, f"{finding.severity} {finding.code}", finding.text, claims.of_finding(finding))
     for name, history in told.follow(followed).items():

@@ -147,6 +147,7 @@ def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -
         "to_label": ends[1],
         "first_ns": first_ns,
         "last_ns": first_ns,
+        "numbered": True,
         "copies": 1,
         "places": 1,
         "series": "day.pcapng",
