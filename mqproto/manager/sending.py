@@ -18,7 +18,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import HEADROOM_BYTES, Draft, queue_name
+from mqproto.messages.drafts import Draft, queue_name
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
@@ -178,7 +178,7 @@ class Sending:
     def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int]) -> None:
         """See that a run can be sent to where it goes.
 
-        here_bytes: what the messages before it take in queues of ours; this run is added.
+        here_bytes: what the messages before it take in queues of ours that have a quota; this run is added.
         """
         destination, transactional = run.destination, run.example.transactional
         if destination.manager is None and destination.host is None:
@@ -190,15 +190,21 @@ class Sending:
             if queue.declaration.transactional != transactional:
                 kind = "transactional" if queue.declaration.transactional else "not transactional"
                 raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
-            here_bytes[queue] = here_bytes.get(queue, 0) + run.size_bytes
-            if not queue.has_room(here_bytes[queue] + HEADROOM_BYTES):
-                raise QuotaExceeded(
-                    f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
-                )
+            if queue.declaration.quota_bytes is not None:
+                here_bytes[queue] = here_bytes.get(queue, 0) + self._packets_bytes(run)
+                if not queue.has_room(here_bytes[queue]):
+                    raise QuotaExceeded(
+                        f"queue {queue.name} is full: its quota is {queue.declaration.quota_bytes:,} bytes"
+                    )
         elif transactional and self._outbound.is_full(destination.name):
             raise QuotaExceeded(
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
+
+    def _packets_bytes(self, run: Run) -> int:
+        """What the packets of a run take, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
+        stamp = self._stamp(run)
+        return sum(stamp.size_bytes(draft.body, draft.label, draft.extension) for draft in run.drafts)
 
     def _check_manager(self, manager: Guid) -> None:
         """See that somebody knows where it is."""
