@@ -19,7 +19,7 @@ from captures.net.direction import STREAM_COUNTS, Arrival, Stream
 from captures.net.ip import Datagram, IpReader
 from captures.net.links import ip_start, is_known
 from captures.net.streams import Reassembler
-from captures.net.taps import Taps
+from captures.net.taps import Half, Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.points import PointCounter
@@ -260,6 +260,7 @@ class PacketReader:
         self._frames = frames
         self._ip = IpReader()
         self._reassembler = Reassembler()
+        self._halves: dict[int, Half] = {}
         self._framings: dict[Stream, Framing] = {}
 
     def __iter__(self) -> Iterator[SeenPacket]:
@@ -273,6 +274,8 @@ class PacketReader:
         for packet in self._packets_in(self._reassembler.finish()):
             yield self._counted(packet)
         self.points.finish()
+        for number, half in self._halves.items():
+            self.points.put_right(number, half.ahead_ns)
         self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
         if damage is not None:
             raise damage
@@ -286,6 +289,7 @@ class PacketReader:
         except (CaptureError, OSError) as error:
             damage = error
         self._reassembler = Reassembler(halves=taps.halves)
+        self._halves = taps.halves
         yield from taps.looked_at
         if damage is not None:
             raise damage

@@ -49,6 +49,7 @@ class Point:
         is not.
     by_file: whether frames are counted by file, with those of other points in it.
     compared: whether there is another point whose clock could be compared.
+    ahead_ns: of a half of a TAP, how far its clock is ahead of the other half's. Its times are put right by that.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Point:
     unread_bytes: int = 0
     by_file: bool = False
     compared: bool = False
+    ahead_ns: int = 0
     clock: Clock | None = None
 
 
@@ -150,6 +152,11 @@ class PointCounter:
             point.snaplen = max(point.snaplen, len(frame.data))
         if not frame.time_ns:
             point.untimed_frames += 1
+
+    def put_right(self, number: int, ahead_ns: int) -> None:
+        """The times of an interface are put right, as its clock is so far ahead."""
+        if number in self._numbered:
+            self._numbered[number].ahead_ns = ahead_ns
 
     def stream(self, seen: StreamCount) -> None:
         """Count a stream that has ended. Those of one connection come one after the other."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import read_frames
-from captures.net.taps import Taps
+from captures.net.taps import Half, Taps
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.files import CaptureFile, Origin, Series, in_order, is_changed, look_at
 from captures.pipeline.growth import FORM, Growth
@@ -139,7 +139,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     return ToRead(Series(name, new), None, None)
 
 
-def halves_of(files: Iterable[CaptureFile]) -> dict[int, Interface]:
+def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
     """The interfaces of TAPs, by the first frames of a series."""
     taps = Taps()
     taps.look(_frames(files))

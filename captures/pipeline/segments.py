@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from captures.files.frame import Frame, Interface
 from captures.net.ip import IpReader
 from captures.net.links import is_known
+from captures.net.taps import Half
 from captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.packets import (
@@ -92,10 +93,12 @@ class Segments:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def join_halves(self, halves: Mapping[int, Interface]) -> None:
+    def join_halves(self, halves: Mapping[int, Half]) -> None:
         """Take interfaces of TAPs for others, as captures.net.taps has it."""
-        for number, other in halves.items():
-            self.interface[self.interface == number] = other.number
+        for number, (other, ahead_ns) in halves.items():
+            here = self.interface == number
+            self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
+            self.interface[here] = other.number
             self.interfaces[other.number] = other
 
     def payload(self, data: Data, row: int) -> bytes:

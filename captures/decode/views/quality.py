@@ -55,6 +55,13 @@ def lacks(point: Point) -> Iterator[Lack]:
             f"{point.untimed_frames:,} of {_frames(point)} have no time",
             "How long anything with a packet in them took is not known",
         )
+    if point.ahead_ns:
+        off = "behind" if point.ahead_ns < 0 else "ahead of"
+        yield Lack(
+            "clock",
+            f"{off} that of the other half of its TAP by {duration(abs(point.ahead_ns))}",
+            "Its times are put right by that, within the time in which something is acknowledged",
+        )
     if point.clock is not None or point.compared:
         yield from _clock(point.name, point.clock)
 
@@ -160,6 +167,7 @@ def as_json(point: Point) -> dict[str, Any]:
         "missing_bytes": point.missing_bytes,
         "gaps": point.gaps,
         "unread_bytes": point.unread_bytes,
+        "ahead_ns": point.ahead_ns,
         "clock": None
         if clock is None
         else {
