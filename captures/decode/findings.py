@@ -70,7 +70,7 @@ CODES: Final = {
     "altered": "a message that left an intermediate otherwise than it came",
     "hop-count": "a message whose hop count an intermediate did not raise by one",
     "gap": "transactional numbers that are missing on a hop",
-    "gap-filled": "missing numbers that came",
+    "gap-filled": "missing numbers that came, or that a later message says are not to come",
     "number-reused": "one number of a sequence that was given to two messages",
     "order-ack-beyond": "an OrderAck for a number that its sender cannot have had",
     "order-ack-backwards": "an OrderAck for less than an earlier one",

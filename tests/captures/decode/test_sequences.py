@@ -69,6 +69,7 @@ def test_a_number_that_a_later_message_bridges_is_no_longer_missing() -> None:
     wire.send("a", transactional(3, previous=1))
     wire.send("c", ordered(3))
     assert scene.notes() == ["gap", "resend", "gap-filled"]
+    assert "not seen before #6, came or are passed over within" in scene.findings()[-1].text
     assert scene.faults() == []
 
 

@@ -68,6 +68,9 @@ class Claims:
         self.seen: dict[int, SeenPacket] = {
             sight.seen.number: sight.seen for sight in said.sights if sight.seen.framed
         }
+        self.of_no_packet = {
+            finding for sight in said.sights if not sight.seen.framed for finding in sight.findings
+        }
         self.original = coverage.originals(self.seen.values())
         self.place: dict[
             int, int
@@ -98,13 +101,11 @@ class Claims:
     def of_finding(self, finding: Finding) -> Verdict:
         """Whether a note is true, or a fault one that the whole capture has."""
         number = self.original.get(finding.packet)
-        if finding.packet and number is None:
+        if finding in self.of_no_packet or (finding.packet and number is None):
             # Bytes that begin no packet are told by the number of the packet before them.
             same = any(
-                each.severity is finding.severity
-                for (code, _), found in self.truth.found.items()
-                for each in found
-                if code == finding.code
+                (each.severity, each.code, each.text) == (finding.severity, finding.code, finding.text)
+                for each in self.truth.decoded.findings
             )
             return verdict(same or finding.code == "missing-bytes")
         text = bare(self._renumbered(finding.text))
@@ -200,14 +201,14 @@ class Claims:
 
     def gap_filled(self, finding: Finding, number: int) -> Verdict:
         """None of these numbers had been seen on that hop when others were, and all that there are have been by now."""
-        pattern = r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+, not seen before #(\d+), came within .*"
+        pattern = r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+, not seen before #(\d+), came( or .*)? within .*"
         found = re.fullmatch(pattern, finding.text)
         known = self.message_of(number)
         if found is None or known is None or known.sequence is None:
             return Verdict.UNCHECKED
         return verdict(
             not self._was_seen(known, number, _numbers(found), before=int(found[3]))
-            and self._was_seen(known, number, _numbers(found), before=finding.packet + 1)
+            and (bool(found[4]) or self._was_seen(known, number, _numbers(found), before=finding.packet + 1))
         )
 
     def _was_seen(self, known: Known, number: int, numbers: range, before: int) -> bool:
