@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
@@ -16,6 +17,8 @@ from simulator.world.faults.table import EVENTS
 from simulator.world.network.trace import Trace
 from simulator.world.node.files import DiedError
 from simulator.world.oracle import atrest, intime
+from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Burst, Fault, Scenario
 from simulator.world.scenarios.traffic import KINDS, Kind, Message, body_of, to_a_stranger
 from simulator.world.world import OWN_ERROR, Breach, BreachFoundError, World
@@ -38,6 +41,8 @@ FOLLOWING: Final = 200
 FOLLOWING_IN_VAIN: Final = 20
 """After how many of them it is seen whether they can pass at all."""
 FIRST_FOLLOWING: Final = 10_000
+FIRST_BEHIND: Final = 9_000
+"""The number of the first burst that follows on what is held in vain."""
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
 """By how much a message is larger than another, so that its packet is larger whatever its kind."""
@@ -126,21 +131,41 @@ def _calm(world: World) -> None:
         machine.mend()
     sent_ms = _send_once_more(world)
     _send_behind_what_is_refused(world)
-    end_ms = now_ms + CALM_MS
-    step_ms = CALM_STEP_MS
-    nodes = world.machines.values()
+    nodes = list(world.machines.values())
     return_ms = now_ms + max(intime.return_limit_ms(node.settings) for node in nodes)
-    retained: str | None = ""
-    while (retained is not None or world.events.now_ms <= sent_ms) and world.events.now_ms < end_ms:
-        _pass_the_time(world, step_ms, now_ms)
-        retained = atrest.nothing_is_retained(world.ledger, nodes)
-        step_ms = min(2 * step_ms, 60_000)
+    retained, step_ms = _come_to_rest(world, now_ms, sent_ms, atrest.nothing_is_retained)
     world.maximum("calm until nothing is owed", world.events.now_ms - now_ms)
     world.oracle.check("nothing_is_retained", retained)
+    if held := atrest.held_in_vain(world.ledger, nodes):
+        _send_behind_what_is_held(world, held)
+        sent_ms = world.events.now_ms
+        left, step_ms = _come_to_rest(world, now_ms, sent_ms, atrest.what_is_held_goes_with_the_next)
+        world.oracle.check("what_is_held_goes_with_the_next", left)
     while (astray := intime.the_first_way_is_taken_again(nodes)) is not None:
         if world.events.now_ms > return_ms:
             world.oracle.check("the_first_way_is_taken_again", astray)
         _pass_the_time(world, step_ms, now_ms)
+
+
+def _come_to_rest(
+    world: World,
+    calm_ms: int,
+    sent_ms: int,
+    invariant: Callable[[Ledger, Sequence[WatchedNode]], str | None],
+) -> tuple[str | None, int]:
+    """Time passes until an invariant holds and what is to be sent is sent, or for too long.
+
+    Returns:
+        What is wrong in the end, and the length of the next step.
+    """
+    events, nodes = world.events, list(world.machines.values())
+    end_ms, step_ms = events.now_ms + CALM_MS, CALM_STEP_MS
+    reason: str | None = ""
+    while (reason is not None or events.now_ms <= sent_ms) and events.now_ms < end_ms:
+        _pass_the_time(world, step_ms, calm_ms)
+        reason = invariant(world.ledger, nodes)
+        step_ms = min(2 * step_ms, 60_000)
+    return reason, step_ms
 
 
 def _pass_the_time(world: World, step_ms: int, calm_ms: int) -> None:
@@ -179,6 +204,17 @@ def _send_once_more(world: World) -> int:
         burst = Burst(at_ms=at_ms, source=source, target=target, kind=kind)
         world.events.at(at_ms, world.machines[source].submit, burst, number)
     return at_ms if streams else 0
+
+
+def _send_behind_what_is_held(world: World, held: Iterable[Message]) -> None:
+    """One more message of each sequence of which something is held in vain; it comes when all else is at rest, as one
+    that came before would hide what is lost at the end of a sequence."""
+    world.ledger.tally["followed on what was held in vain"] += 1
+    streams = {(message.burst.source, message.burst.target, _plain(message.kind)) for message in held}
+    now_ms = world.events.now_ms
+    for number, (source, target, kind) in enumerate(sorted(streams), FIRST_BEHIND):
+        burst = Burst(at_ms=now_ms, source=source, target=target, kind=kind)
+        world.events.at(now_ms, world.machines[source].submit, burst, number)
 
 
 def _send_behind_what_is_refused(world: World) -> None:

@@ -1,22 +1,24 @@
 """What must hold in every world when all is at rest, one function each. Each returns what is wrong, or None.
 
-`nothing_is_retained` ends the calm, and then those in `AT_REST` are asked.
+`nothing_is_retained` ends the calm, and `what_is_held_goes_with_the_next` what may follow on it. Then those in
+`AT_REST` are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, guid_text
+from simulator.world.network.glimpse import identity_of
 from simulator.world.network.links import STRANGER
 from simulator.world.oracle.doubts import is_list_of_doubts, letter_is_true, was_let_go
 from simulator.world.oracle.invariants import BAD_DST_Q, DELETED, is_systems
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import guid_of
-from simulator.world.scenarios.traffic import LATE, Promise
+from simulator.world.scenarios.traffic import LATE, Message, Promise
 
 
 def all_is_accounted_for(ledger: Ledger) -> str | None:
@@ -71,6 +73,28 @@ def replies_are_complete(ledger: Ledger) -> str | None:
 def nothing_is_retained(ledger: Ledger, nodes: Iterable[WatchedNode]) -> str | None:
     """After the calm no disk has a message left but the system's queues, and nothing waits for anything."""
     return next((reason for node in nodes if (reason := retained_by(ledger, node))), None)
+
+
+def held_in_vain(ledger: Ledger, nodes: Iterable[WatchedNode]) -> list[Message]:
+    """What is held behind a gap and is over at its source, so that nobody brings what is missing."""
+    return [
+        ledger.messages[identity_of(row.packet)]
+        for node in nodes
+        for queue in node.disk.queues.values()
+        if queue.kind is QueueKind.HELD
+        for row in node.disk.rows(queue.queue)
+        if was_let_go(ledger, row.packet)
+    ]
+
+
+def what_is_held_goes_with_the_next(ledger: Ledger, nodes: Sequence[WatchedNode]) -> str | None:
+    """Where one more message has followed on what was held in vain, nothing of that is left, nor anything else.
+
+    A message that passes over what is missing passes over what is held as well.  [MS-MQQB] 3.1.7.1.3
+    """
+    reason = nothing_is_retained(ledger, nodes)
+    held = held_in_vain(ledger, nodes)
+    return reason or (f"{held[0]} is held, and another has followed on it" if held else None)
 
 
 def retained_by(ledger: Ledger, node: WatchedNode) -> str | None:

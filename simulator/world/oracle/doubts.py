@@ -13,7 +13,7 @@ from mqproto.transfer.doubts import IN_DOUBT_NAME
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire import MessageClass
 from simulator.world.network.glimpse import identity_of
-from simulator.world.oracle.ledger import Ledger
+from simulator.world.oracle.ledger import NOT_THERE, Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.traffic import Message
 
@@ -38,10 +38,27 @@ def is_list_of_doubts(queue: QueueRow) -> bool:
     return queue.kind is QueueKind.ORDER and queue.name == IN_DOUBT_NAME
 
 
+def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
+    """Whether a message leaves its sequence at its source as its time is over, and no letter is asked for."""
+    deadline_s = ledger.reach_deadline_s(message)
+    return (
+        message.burst.source == node.name
+        and not message.kind.dead_lettered
+        and not (message.arrivals or message.refusals)
+        and deadline_s is not None
+        and ledger.latest_utc_s(node.now_ms) > deadline_s
+    )
+
+
 def was_let_go(ledger: Ledger, packet: bytes) -> bool:
-    """Whether a message that is held behind a gap is over at its source: the next of its sequence would bring it on."""
+    """Whether a message that is held behind a gap is over at its source: the next of its sequence brings it on.
+
+    Its source let go of it, or was told that there was no such queue, and a late copy came when there was one again.
+    """
     message = ledger.messages.get(identity_of(packet))
-    return message is not None and message.in_doubt
+    return message is not None and (
+        message.in_doubt or message.let_go or not NOT_THERE.isdisjoint(message.told)
+    )
 
 
 def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:

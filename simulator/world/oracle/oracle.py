@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from mqproto.base.configuration import FIGURE_9
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
@@ -126,6 +127,8 @@ class Oracle:
                 continue
             if queue.kind is QueueKind.SEQUENCE:
                 node.shortened_ms[queue.queue] = node.now_ms
+                if node.settings.expire_sent == FIGURE_9:
+                    self._let_go(node, first, last, writes)
             if node.has_purged:
                 self._deleted(node, first, last, writes)
         self.check(
@@ -258,11 +261,17 @@ class Oracle:
                     "endings_have_reasons", invariants.endings_have_reasons(self.ledger, node, message, None)
                 )
 
+    def _let_go(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
+        """Messages leave a sequence of a node that lets go of what was sent: perhaps these, and without a letter."""
+        for packet in _leaving(node, first, last, writes):
+            message = self.ledger.message_in(packet)
+            if message is not None and doubts.is_let_go(self.ledger, node, message):
+                message.let_go = True
+                self.ledger.tally["let go without a letter"] += 1
+
     def _deleted(self, node: WatchedNode, first: int, last: int, writes: Writes) -> None:
         """Messages leave an outgoing queue where an operator has deleted some: perhaps these."""
-        packets = [row.packet for row in node.disk.between(first, last)]
-        packets += [row.packet for row in writes.messages if first <= row.key <= last]
-        for packet in packets:
+        for packet in _leaving(node, first, last, writes):
             message = self.ledger.messages.get(identity_of(packet))
             if message is not None and not message.deleted:
                 message.deleted = True
@@ -399,6 +408,12 @@ class Oracle:
                 reason = intime.sessions_in_use_stay(node, note)
                 self.check("sessions_in_use_stay", reason)
             self.check("refusals_are_explained", invariants.refusals_are_explained(node, note))
+
+
+def _leaving(node: WatchedNode, first: int, last: int, writes: Writes) -> list[bytes]:
+    """The packets that a removal takes, from what was on disk and from what the same batch puts there."""
+    packets = [row.packet for row in node.disk.between(first, last)]
+    return packets + [row.packet for row in writes.messages if first <= row.key <= last]
 
 
 def _sizes(queues: Mapping[int, QueueRow], rows: Mapping[int, MessageRow]) -> Counter[str]:

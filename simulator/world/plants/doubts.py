@@ -9,6 +9,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.neighbours.refusals import Refusals
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.transfer.doubts import Doubts
+from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import StoredState
 from mqproto.turn.pending import PendingWrites
@@ -75,6 +76,12 @@ def leave_the_letter_where_it_is(sound: Any) -> Any:
 def look_for_late_words_among_what_had_its_order_ack(sound: Any) -> Any:
     """A FinalAck finds no dead letter."""
     return lambda self, identifier, number: None
+
+
+@plant(IncomingSequence, "release", "what_is_held_goes_with_the_next", "nothing_is_retained")
+def keep_what_another_passed_over(sound: Any) -> Any:
+    """What was held and is over at its source stays on disk when the next one has come."""
+    return lambda self: (sound(self)[0], [])
 
 
 @plant(Expiration, "_end_on_disk", "letters_are_true", "whereabouts_tell_the_truth")

@@ -254,6 +254,8 @@ class Message:
     """Where it was put into a dead-letter queue, and with which class."""
     in_doubt: bool = False
     """Whether it was put into a dead-letter queue when it might have arrived."""
+    let_go: bool = False
+    """Whether its source let go of it without a letter when it had neither arrived nor been refused."""
     sent_again: bool = False
     """Whether an operator has sent its dead letter once more, as another message."""
     journaled: int = 0

@@ -110,6 +110,7 @@ QUICK: Final = {
     "leave-the-letter-where-it-is": 3,
     "look-for-late-words-among-what-had-its-order-ack": 3,
     "recall-nothing-that-expired-on-disk": 3,
+    "keep-what-another-passed-over": 29,
     "believe-nobody-who-was-not-declared": 22,
     "never-call-again-for-answers": 198,
     "have-no-way-to-those-who-were-met": 22,
