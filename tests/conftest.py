@@ -105,6 +105,11 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return without_skips((yield))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take long come first: a run of several processes is over when the last file is."""
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+
+
 @cache
 def group_of(file: Path) -> str:
     """Which files of tests share a process: those that carry one xdist_group, and every other by itself."""

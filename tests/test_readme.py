@@ -30,6 +30,8 @@ import pytest
 
 from tests.conformance import ROOT, names_of_tests
 
+pytestmark = pytest.mark.early
+
 TIMEOUT_S: Final = 200
 PROGRAMS: Final = ("mqproto", "python", "python3")
 """What a README may call and we run here."""
