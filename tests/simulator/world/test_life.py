@@ -242,3 +242,22 @@ def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> N
         assert result.tally["note message-set-aside"] == 1
         [refused] = [message for message in result.messages if not message.receipts]
         assert refused.body.startswith(b"0.0 ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("recoverable", Fault(at_ms=1_000, kind="cut", where="a-b", for_ms=100)),
+        ("express", Fault(at_ms=1_000, kind="reroute", where="a")),
+    ],
+    ids=["stored", "in memory"],
+)
+def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_another_way(
+    kind: str, fault: Fault
+) -> None:
+    """Only what leaves from where it lies would prove it, so that follows from there."""
+    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
+    faults = (Fault(at_ms=0, kind="picky", where="c", value=0), fault)
+    result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))
+    assert result.breach is None
+    assert result.tally["note message-set-aside"] == 1
