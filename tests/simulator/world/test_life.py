@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.wire import MessageClass
 from simulator.world import Consumer, Fault, Link, draw, simulate
 from simulator.world.run import run
 from simulator.world.scenarios.scenario import Counters
@@ -261,3 +262,36 @@ def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_an
     result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))
     assert result.breach is None
     assert result.tally["note message-set-aside"] == 1
+
+
+@pytest.mark.parametrize(
+    ("others", "letters"),
+    [
+        ((), [("a", MessageClass.NACK_BAD_DST_Q)]),
+        ((Fault(at_ms=60, kind="sparse", where="b", for_ms=4_000),), []),
+    ],
+    ids=["refused first", "received first"],
+)
+def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_word_holds(
+    others: tuple[Fault, ...], letters: list[tuple[str, int]]
+) -> None:
+    """Both words come late, when the message is a dead letter in doubt; b has not saved the first, and says so."""
+    faults = (
+        Fault(at_ms=50, kind="delete", where="c", for_ms=1_500),
+        Fault(at_ms=90, kind="stall", where="a-b", value=2, for_ms=8_000),
+        *others,
+    )
+    scenario = a_chain(
+        a_burst(kind="recoverable"),
+        a_burst(at_ms=100, kind="to receive"),
+        seed=13,
+        faults=faults,
+        doubters=("a",),
+        settings={"resend_timeouts_short_s": 1},
+        storm_ms=12_000,
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    message = result.messages[1]
+    assert set(message.refusals) == {MessageClass.NACK_BAD_DST_Q}
+    assert (message.receipts, message.letters) == (1, letters)
