@@ -295,3 +295,18 @@ def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_wor
     message = result.messages[1]
     assert set(message.refusals) == {MessageClass.NACK_BAD_DST_Q}
     assert (message.receipts, message.letters) == (1, letters)
+
+
+def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_all_else_there_is() -> None:
+    """The message from a arrives as c's next session opens; that it was received is said when all else is under way."""
+    scenario = a_chain(
+        a_burst(source="c", target="a"),
+        a_burst(at_ms=8_000, kind="final ack"),
+        faults=(Fault(at_ms=0, kind="picky", where="b", value=0),),
+        consumers=(Consumer(node="c", queue="orders", transactional=False),),
+        settings={"try_connect_interval_ms": 1_000},
+        storm_ms=20_000,
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["note message-set-aside"] == 1
