@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,8 +18,8 @@ from captures.pipeline.tables import Tables
 from tests.captures.pipeline import processes, witnessed
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
 from tests.captures.pipeline.contents import rows_of
+from tests.captures.pipeline.samples import elsewhere
 from tests.captures.pipeline.witnessed import Witness, witnesses
-from tests.conformance import ROOT
 
 # Java is slow to start, and slower on a machine with other work: the limit is for what hangs.
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -32,11 +31,11 @@ FILLED = {"packets", "relations", "endings", "sessions", "sequences", "gaps", "h
 
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    """Some captures in a folder of their own, which is named in their rows."""
+    """Some captures, each of a system of its own, in a folder of their own, which is named in their rows."""
     folder = tmp_path / "samples"
     folder.mkdir()
-    for name in ("express-pair", "gap-held", "loss-and-reordering", "window"):
-        shutil.copy(ROOT / "captures" / "samples" / f"{name}.pcapng", folder)
+    for system, name in enumerate(("express-pair", "gap-held", "loss-and-reordering", "window"), 1):
+        elsewhere(name, folder, system)
     return folder
 
 
