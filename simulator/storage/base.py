@@ -410,7 +410,7 @@ class Tables:
     def sizes(self, first: int, last: int) -> dict[int, Size]:
         """The messages with keys from first to last, without their packets."""
         found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
-        return {key: size for key, *size in self.db.execute(found, (first, last))}
+        return {row[0]: row[1:] for row in self.db.execute(found, (first, last))}
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages with keys from first to last, in order; all, or those with `final_ack`."""

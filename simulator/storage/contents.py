@@ -126,8 +126,8 @@ class Contents:
             )
             if self._tables.may_have(first):
                 gone |= self._tables.sizes(first, last)
-        if gone:
-            gone = {key: size for key, size in gone.items() if key not in self._recent.gone}
+        for key in gone.keys() & self._recent.gone.keys():
+            del gone[key]
         return writes, gone
 
     def _without_moves(self, writes: Writes) -> Writes:
