@@ -97,6 +97,9 @@ class OutgoingSequence(OutgoingQueue):
         self.resend_interval_index = 0
         self._overdue_ms: int | None = None
         """When the OrderAck was due that was awaited as the last session ended."""
+        self._would_be_due_ms: int | None = None
+        """In a session, while nothing seems to be out: when an OrderAck is due of later messages, which are seen to be
+        out when those before them, which are to be sent again, are withdrawn."""
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
@@ -342,6 +345,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def _await_order_ack(self, now: Moment) -> None:
         """Messages are out: their OrderAck is awaited from now on.  3.1.2.6"""
+        self._would_be_due_ms = None
         self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, now.uptime_ms + self.resend_interval_ms)
 
     def first_proven(self, number: int) -> int:
@@ -383,6 +387,8 @@ class OutgoingSequence(OutgoingQueue):
         self._stop_waiting()
         if self.unacked_count:
             self._await_order_ack(now)
+        else:
+            self._would_be_due_ms = now.uptime_ms + self.resend_interval_ms
         if named and not self.count:
             self._end(writes)
         else:
@@ -443,6 +449,9 @@ class OutgoingSequence(OutgoingQueue):
         # which is past it, would drop it without a word.
         writes.urgent().remove(self.queue, position, position)
         self._rest_if_empty(writes)
+        if self._would_be_due_ms is not None and self.unacked_count:
+            self._timers.start(Timer.TRANSACTIONAL_ACK_WAIT, self, self._would_be_due_ms)
+            self._would_be_due_ms = None
         writes.changed(self, urgent=True)
 
     def _end(self, writes: PendingWrites) -> None:
@@ -479,7 +488,7 @@ class OutgoingSequence(OutgoingQueue):
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
-        self._overdue_ms = None
+        self._overdue_ms = self._would_be_due_ms = None
         self._timers.stop(Timer.TRANSACTIONAL_ACK_WAIT, self)
 
     # Resending
@@ -527,9 +536,10 @@ class OutgoingSequence(OutgoingQueue):
         """
         self.resend_interval_index = 0
         overdue_ms, self._overdue_ms = self._overdue_ms, None
-        if not self.unacked_count:
-            return False
         due_ms = now.uptime_ms + self.resend_interval_ms
+        if not self.unacked_count:
+            self._would_be_due_ms = due_ms
+            return False
         is_overdue = overdue_ms is not None and overdue_ms <= now.uptime_ms
         if overdue_ms is not None and not is_overdue:
             due_ms = min(due_ms, overdue_ms)

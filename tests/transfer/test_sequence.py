@@ -411,6 +411,32 @@ def test_what_was_saved_out_of_order_and_returned_in_part_is_still_waited_for() 
     assert sender.take_numbers() == [2]
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.2.6")
+@pytest.mark.parametrize("in_a_new_session", [False, True])
+def test_later_ones_that_are_out_are_waited_for_when_those_before_them_are_withdrawn(
+    in_a_new_session: bool,
+) -> None:
+    """2 is to go again, and is withdrawn, as its time is over or an operator deletes it. 3 is lost."""
+    sender = Sender(Settings())
+    for _ in range(3):
+        sender.put()
+    entries = sender.take(3)
+    if in_a_new_session:
+        sender.sequence.acknowledged([entries[0], entries[2]], sender.writes)
+        sender.sequence.disconnected()
+    sender.sequence.returned([entries[1]])
+    sender.order_ack(1)
+    if in_a_new_session:
+        sender.sequence.connected(sender.now)
+    assert sender.sequence.resend_at_ms is None
+    sender.withdraw(2, decided=True)
+    assert sender.sequence.resend_at_ms == sender.now.uptime_ms + sender.sequence.resend_interval_ms
+    sender.time_out()
+    [again] = sender.take()
+    header = header_of(again.packet)
+    assert (header.tx_sequence_number, header.previous_tx_sequence_number) == (3, 1)
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.5.9")
 def test_a_copy_that_was_out_when_the_session_broke_does_not_go_again_at_once() -> None:
     """The first one is on the neighbour's disk; if it was lost further on, the next resend brings it."""
