@@ -30,6 +30,8 @@ from tests.memory import memory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.captures.pipeline.objects import ObjectStore
+
 IN_CI = bool(os.environ.get("CI"))
 
 # Deadlines and the health check of slow drawing measure the machine, which is shared, and not the code.
@@ -146,11 +148,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with two cores of this machine, for all tests that need one."""
+def objects() -> Iterator[ObjectStore]:
+    """An S3 server, which starts when something is put there. The environment says where it is."""
+    from tests.captures.pipeline.objects import ObjectStore
+
+    with ObjectStore() as store, pytest.MonkeyPatch.context() as patch:
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+        yield store
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, objects: ObjectStore) -> Iterator[SparkSession]:
+    """A session with two cores of this machine, for all tests that need one; its workers know the S3 server."""
     from captures.pipeline.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.sql.shuffle.partitions": "2"}
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.connect.grpc.binding.port": "0"}
     with spark_session("local[2]", log=log, settings=settings, archive=False) as session:
         yield session

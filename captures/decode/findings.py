@@ -56,6 +56,7 @@ CODES: Final = {
     "out-of-turn": "a packet that its session is not ready for, or no longer",
     "wrong-answer": "an answer in the handshake that does not fit its request",
     "wrong-parameters": "timeouts that the acceptor of a session did not take over as they were proposed",
+    "identity-conflict": "two queue managers that claim one address in turn, or one at two addresses",
     "refused": "a session that the acceptor does not want",
     "ack-beyond-sent": "a session acknowledgment of messages that were not sent",
     "ack-backwards": "a session acknowledgment of less than the one before",

@@ -204,8 +204,9 @@ class _Joiner:
             while len(self._again) >= KEPT_RANGES:
                 del self._again[next(iter(self._again))]
             place = self._series.place(number)
-            source = self._stack.enter_context(mapped(place.reading.file))
-            found = segments(place.reading, source.data, waiting_before(self._series.folder, number))
+            reading = place.reading
+            source = self._stack.enter_context(mapped(reading.file, reading.start, reading.end))
+            found = segments(reading, source.data, waiting_before(self._series.folder, number))
             found.join_halves(place.halves)
             self._again[number] = RangeSegments(
                 found, source.data, place.first_number, apart=bool(place.halves)

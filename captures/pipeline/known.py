@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.pcap import read_capture
+from captures.files.pcap import read_frames
 from captures.net.taps import Taps
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.files import CaptureFile, Origin, Series, in_order, is_changed, look_at
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.halves import Halves
 from captures.pipeline.saving import saved
+from captures.pipeline.storage import opened
 
 
 @dataclass(slots=True)
@@ -148,8 +149,8 @@ def halves_of(files: Iterable[CaptureFile]) -> dict[int, Interface]:
 def _frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
     for file in files:
         # What is wrong with a file is told where it is read.
-        with suppress(CaptureError, OSError):
-            yield from read_capture(file.path)
+        with suppress(CaptureError, OSError), opened(file.path) as source:
+            yield from read_frames(source.file, file.path)
 
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:

@@ -93,7 +93,8 @@ def read_ranges(task: ReadTask, count: Count) -> list[RangeRead]:
         CaptureError, OSError: as `captures.pipeline.files.mapped`.
     """
     results = []
-    with mapped(task.places[0].reading.file) as source:
+    first, last = task.places[0].reading, task.places[-1].reading
+    with mapped(first.file, first.start, last.end) as source:
         for place in task.places:
             result = _read(task, place, source.data)
             results.append(result)

@@ -94,6 +94,12 @@ class Stamp:
             (self._to_label_length, length, self._to_correlation, correlation_id, self._to_sizes)
         )
 
+    def size_bytes(self, body: bytes, label: str, extension: bytes) -> int:
+        """What a packet with this body, label and ExtensionData takes."""
+        label_bytes = len(f"{label}\0".encode("utf-16-le", "surrogatepass")) if label else 0
+        end = self._without_properties + label_bytes + len(extension) + len(body)
+        return end + -end % 4 + len(self._to_end)
+
     def packet(
         self,
         body: bytes,

@@ -103,8 +103,34 @@ def test_a_full_queue_counts_by_bytes_and_goes_on_when_there_is_room(recoverable
 def test_an_application_is_told_that_a_queue_is_full() -> None:
     net = chain("c", queues=[SMALL_NOTES])
     with pytest.raises(QuotaExceeded, match=r"small notes is full: its quota is 2,600 bytes"):
-        net.send("c", at("c", 19), body(1))
-    assert net.receive("c", "small notes") == []
+        net.send("c", at("c", 19), body(1) * 3)
+    net.send("c", at("c", 19), body(2) * 2)
+    assert numbers(net.receive("c", "small notes")) == [2]
+
+
+@pytest.mark.spec("[MS-MQDMPR] 3.1.1.2")
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("label", ["", "an order"])
+def test_what_applications_hand_in_together_keeps_within_the_quota_of_a_queue_to_the_byte(
+    transactional: bool, label: str
+) -> None:
+    """Most of what an empty message takes is its headers, and there are as many of these as messages."""
+    declared = SMALL if transactional else SMALL_NOTES
+    draft = Draft(body=b"", label=label, transactional=transactional, extension=b"e")
+    net = chain("c", queues=[declared])
+    core, destination = net.nodes["c"].up, at("c", declared.identifier)
+    core.enqueue([(destination, draft)], net.now)
+    net.run()
+    [local] = [each for each in core.status().local if each.name == declared.name]
+    fitting = 2_600 // local.size_bytes
+    assert fitting > 10
+    with pytest.raises(QuotaExceeded, match="is full: its quota is 2,600 bytes"):
+        core.enqueue([(destination, draft)] * fitting, net.now)
+    core.enqueue([(destination, draft)] * (fitting - 1), net.now)
+    with pytest.raises(QuotaExceeded):
+        core.enqueue([(destination, draft)], net.now)
+    net.run()
+    assert len(net.receive("c", declared.name)) == fitting
 
 
 # The quota of a queue manager

@@ -109,9 +109,9 @@ def test_all_messages_for_a_queue_here_have_to_fit_it_together() -> None:
     net = chain("c", queues=[QueueDeclaration("small", 19, transactional=True, quota_bytes=7_000)])
     core = net.nodes["c"].up
     with pytest.raises(UsageError, match="small is full: its quota is 7,000 bytes"):
-        core.enqueue([(at("c", 19), a_draft("x" * 2_500))] * 2, net.now)
+        core.enqueue([(at("c", 19), a_draft("x" * 3_450))] * 2, net.now)
     assert kept(net, "c", "small") == []
-    core.enqueue([(at("c", 19), a_draft("x" * 2_500))], net.now)
+    core.enqueue([(at("c", 19), a_draft("x" * 3_450))], net.now)
     net.run()
     assert len(kept(net, "c", "small")) == 1
 

@@ -74,6 +74,7 @@ def test_a_stamped_packet_is_the_same_as_an_encoded_one(
         body, label or "", correlation_id, extension, sent_time_s, message_id, place_in_sequence
     )
     assert packet == encode_packet(message)
+    assert stamp.size_bytes(body, label or "", extension) == len(packet)
 
 
 def test_a_packet_that_would_be_too_large_is_refused() -> None:

@@ -149,7 +149,9 @@ class SessionChecker:
                 connection.stage = Stage.REFUSED if facts.refused else Stage.GRANTED
                 self._take_answer(facts, client, server, view)
         if not asks and not facts.refused:
-            self._connections.confirm(connection, client, server)
+            conflict = self._connections.confirm(connection, client, server)
+            if conflict:
+                view.findings.append(Finding(NOTE, "identity-conflict", facts.number, conflict))
         elif asks and (not connection.asked or facts.missing_bytes or facts.skipped_bytes):
             self._connections.introduce(connection, client, server)
 

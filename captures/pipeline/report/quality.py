@@ -34,7 +34,7 @@ _STREAM: Final = (
     "cut_bytes",
     "packet_count",
 )
-_CLOCK: Final = (*CLOCKS.names, "drift_ppb")
+_CLOCK: Final = tuple(CLOCKS.names)
 _FRAMES: Final = ("series", "frames", "cut_frames", "untimed_frames")
 _SIDE: Final = tuple(name for name in _STREAM if name != "packet_count")
 Row = dict[str, Any]
@@ -114,7 +114,7 @@ def _add_clocks(points: Points, tables: Tables) -> None:
                 row["offset_ns"],
                 row["uncertainty_ns"],
                 row["packets"],
-                row.get("drift_ppb"),
+                row["drift_ppb"],
             )
 
 

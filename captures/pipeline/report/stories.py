@@ -14,6 +14,7 @@ from captures.pipeline.report.facts import Place, Sentence, Step, Story
 from captures.pipeline.report.places import Places, Seen
 from captures.pipeline.report.scanning import batches, near
 from captures.pipeline.report.sieve import with_one_of
+from captures.pipeline.report.words import took
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.history_schema import HOPS
 from captures.pipeline.stages.sequence_schema import GAPS
@@ -170,7 +171,9 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
         arrives = hop["first_ns"] == row["arrived_ns"] and hop["to_label"] == row["whereabouts"]
         text = f"went {ends}{', its destination' if arrives else ''}"
         waited_ns = hop["waited_ns"]
-        said = Sentence(text) if waited_ns is None else Sentence(f"{text}, after it waited", waited_ns)
+        said = Sentence(text)
+        if waited_ns is not None:
+            said = took(f"{text}, after it waited", waited_ns, hop["waited_uncertainty_ns"])
         seen = places.packet(hop["series"], hop["number"])
         place = Place(hop["file"], hop["frame"]) if seen is None else seen.place
         yield Step(hop["first_ns"], said, place)
@@ -264,9 +267,11 @@ def _verdict(
     row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
 ) -> Sentence:
     """What became of it. Of captures that lack something it is said what was seen, and not what was not there."""
-    where, took_ns = row["whereabouts"], row["latency_ns"] or None
+    where = row["whereabouts"]
     came = f"It came to its destination, {where}"
-    after = came if took_ns is None else f"{came}, after"
+    after = Sentence(came)
+    if row["latency_ns"] or row["latency_uncertainty_ns"]:
+        after = took(f"{came}, after", row["latency_ns"], row["latency_uncertainty_ns"])
     match row["outcome"]:
         case Outcome.EXPIRED:
             return Sentence(
@@ -277,7 +282,7 @@ def _verdict(
                 f"It was refused{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
             )
         case Outcome.CONFIRMED:
-            return Sentence(after, took_ns, ", and its source was told so.")
+            return after._replace(after=", and its source was told so.")
         case Outcome.ACKNOWLEDGED:
             return Sentence("Its destination said that it came.")
         case Outcome.REACHED if any(gap["filled_ns"] is None for gap in gaps):
@@ -288,7 +293,7 @@ def _verdict(
                 )
             return Sentence(f"{came}, which has to hold it: {numbers} never came.")
         case Outcome.REACHED:
-            return Sentence(after, took_ns, ". Nothing more was said of it in these captures.")
+            return after._replace(after=". Nothing more was said of it in these captures.")
     return _last_seen(row, hops, ended_ns)
 
 

@@ -87,6 +87,7 @@ class End:
         "arrives_ms",
         "expected",
         "host",
+        "in_vain",
         "line",
         "open",
         "peer",
@@ -124,6 +125,8 @@ class End:
         """When a UserMessage last left or arrived here."""
         self.recoverable_arrived = 0
         self.saved_through = 0
+        self.in_vain: set[bytes] = set()
+        """The messages that its host sent when the connection was broken, and its host had not heard of it."""
 
 
 class Line:

@@ -787,8 +787,12 @@ class Machine(WatchedNode):
     def _send(self, send: SendBytes) -> None:
         end = self.ends.get(send.session)
         self.oracle.check("closed_after_what_was_sent", invariants.closed_after_what_was_sent(self, send))
-        if end is not None and end.open:
-            glimpses = [Glimpse(chunk) for chunk in send.chunks]
+        if end is None:
+            return
+        glimpses = [Glimpse(chunk) for chunk in send.chunks]
+        if not end.open:
+            end.in_vain.update(glimpse.identity for glimpse in glimpses if glimpse.is_user)
+        else:
             self.trace.sent(self.now_ms, end, glimpses)
             self.oracle.leaves(self, end, glimpses)
             end.line.send(end, glimpses)

@@ -154,7 +154,7 @@ def whereabouts_tell_the_truth(ledger: Ledger, node: WatchedNode) -> str | None:
             found = where.stored(row.key, row.packet)
             message = ledger.message_in(row.packet)
             name = identity_of(row.packet)
-            if reason := _misplaced(ledger, node, queue, found, message, has_left=name in node.left):
+            if reason := _misplaced(ledger, node, queue, found, message, has_left=node.has_sent(name)):
                 spot = "nowhere" if found is None else found.spot.value
                 return f"{node.name} says that {message or name.hex()} is {spot}, and {reason}"
     return _misplaced_in_memory(node, where)
@@ -165,7 +165,7 @@ def _misplaced_in_memory(node: WatchedNode, where: Whereabouts) -> str | None:
         name = identity_of(found.packet)
         if is_recoverable(found.packet):
             return f"{node.name} says that {name.hex()} is in memory alone, and it is recoverable"
-        if found.spot in SENT and name not in node.left:
+        if found.spot in SENT and not node.has_sent(name):
             return f"{node.name} says that {name.hex()} is {found.spot.value}, and it never left"
     return None
 

@@ -154,6 +154,10 @@ class WatchedNode:
         self._uptime_offset_ms = BOOTED_MS - self.now_ms
         self._moment = NEVER
 
+    def has_sent(self, name: bytes) -> bool:
+        """Whether a message has left, or was sent on a connection that is broken and the node has not heard of it."""
+        return name in self.left or any(name in end.in_vain for end in self.ends.values())
+
     @property
     def forgets_soon(self) -> bool:
         """Whether so few identifiers are remembered that a run may come to the end of them."""

@@ -39,6 +39,7 @@ SCHEMAS: Final = {
     "sequence_hops": SEQUENCE_HOPS,
     "gaps": GAPS,
 }
+BY_ONE_CLOCK: Final = {"histories": {"latency_uncertainty_ns": 0}, "hops": {"waited_uncertainty_ns": 0}}
 BEGIN_NS: Final = 1_700_000_000_000_000_000
 Rows = Sequence[dict[str, Any]]
 
@@ -51,14 +52,17 @@ def sample(name: str, folder: Path) -> Tables:
 
 
 def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
-    """Tables of these rows; what they leave out is null. Each part has `part_rows`."""
+    """Tables of these rows; what they leave out is null, or by one clock. Each part has `part_rows`."""
     tables = Tables(folder)
     with tables.run() as run:
         parts = [
             write_part(
                 run.folder,
                 f"{name}/{low:06d}.parquet",
-                pa.Table.from_pylist(list(some[low : low + part_rows]), schema=SCHEMAS[name]),
+                pa.Table.from_pylist(
+                    [BY_ONE_CLOCK.get(name, {}) | row for row in some[low : low + part_rows]],
+                    schema=SCHEMAS[name],
+                ),
             )
             for name, some in rows.items()
             for low in range(0, max(len(some), 1), part_rows)
