@@ -37,7 +37,12 @@ class Stories(Claims):
 
     def told_home(self, known: Known) -> bool:
         """Whether its source heard that it came."""
-        return any(self.truth.sights[each].hop[1] == known.key[0] for each in known.said)
+        is_told = any(self.truth.sights[each].hop[1] == known.key[0] for each in known.said)
+        return is_told or self.covered_home(known)
+
+    def is_covered(self, known: Known) -> bool:
+        """Whether a positive FinalAck of a later number says that it came."""
+        return any(self.covers(known, number) for number in self.truth.sights)
 
     def _arrivals_of(self, known: Known, text: str) -> Iterator[list[int]]:
         """Of the numbers of its sequence that are told, the packets that brought each to its destination."""
@@ -127,7 +132,10 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
         r"^Nothing more was said of it in these captures",
         lambda claims, known, found: not claims.there(known.said),
     ),
-    (r"^Its destination said that it came", lambda claims, known, found: bool(known.said)),
+    (
+        r"^Its destination said that it came",
+        lambda claims, known, found: bool(known.said) or claims.is_covered(known),
+    ),
     (r"^The captures do not show it come", lambda claims, known, found: not claims.there(known.arrivals)),
     (r"^It (expired|was refused)", lambda claims, known, found: claims.negative(known)),
     (r"^It was last seen", lambda claims, known, found: True),
@@ -180,7 +188,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     (r"^an OrderAck for it was seen", lambda claims, known, found: bool(known.order_acks)),
     (
         r"^a FinalAck of a later message of its sequence said that this one came too",
-        lambda claims, known, found: any(claims.covers(known, number) for number in claims.truth.sights),
+        lambda claims, known, found: claims.is_covered(known),
     ),
     (r"^a FinalAck said (\S+)", lambda claims, known, found: found[1] in set(claims.classes(known))),
     (
