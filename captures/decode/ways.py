@@ -30,6 +30,7 @@ class Lack(StrEnum):
     """Why a capture cannot say whether something crossed."""
 
     LOST = "frames lost here"
+    CUT = "cut by snaplen"
     BEGAN = "the capture has not the beginning of a connection here"
     ONE_WAY = "this direction is not in the capture"
 
@@ -47,25 +48,34 @@ class Sending:
     """What one end of a connection has sent, as far as a capture shows it.
 
     last_ns: when its last packet was seen; None if none was.
-    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks; None if it lacks none.
+    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks, of packets that it may
+        not know of; None if it lacks none.
+    snapped: whether all of these were in frames that it has, and cut.
     """
 
     last_ns: int | None = None
     lost_since_ns: int | None = None
     lost_until_ns: int | None = None
+    snapped: bool = False
 
-    def lose(self, since_ns: int, until_ns: int) -> None:
+    def lose(self, since_ns: int, until_ns: int, *, snapped: bool = False) -> None:
         """Between these times bytes are lacking."""
         if self.lost_since_ns is None or self.lost_until_ns is None:
             self.lost_since_ns, self.lost_until_ns = since_ns, until_ns
+            self.snapped = snapped
         else:
             self.lost_since_ns = min(self.lost_since_ns, since_ns)
             self.lost_until_ns = max(self.lost_until_ns, until_ns)
+            self.snapped &= snapped
 
-    def take(self, time_ns: int, *, lacks_before: bool) -> None:
-        """Its next packet; whether bytes right before it are lacking."""
-        if lacks_before:
-            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns)
+    def take(self, facts: SessionFacts) -> None:
+        """Its next packet. One that is cut before it says what it is lacks itself."""
+        time_ns = facts.time_ns
+        snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
+        if facts.missing_bytes or facts.skipped_bytes:
+            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns, snapped=snapped)
+        if facts.kind is Kind.CUT:
+            self.lose(time_ns, time_ns, snapped=snapped)
         self.last_ns = time_ns
 
 
@@ -142,11 +152,12 @@ class Ways:
         return sent_s >= began_ns // SECOND_NS + self.began_late
 
 
-def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
+def begins(facts: SessionFacts) -> bool:
     """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
 
     Before a request has been answered no message crosses, and bytes that form no packet begin no session.
     """
+    lacks_before = facts.missing_bytes > 0 or facts.skipped_bytes > 0
     return lacks_before or facts.kind in (Kind.ESTABLISH_CONNECTION, Kind.MALFORMED)
 
 
@@ -162,9 +173,8 @@ class WayBook:
         """The next packet of a connection."""
         key = facts.connection, facts.interface
         known = self._talks.get(key)
-        lacks_before = bool(facts.missing_bytes or facts.skipped_bytes)
         if known is None or known[0] is not connection:
-            begun = begins(facts, lacks_before=lacks_before)
+            begun = begins(facts)
             talk = Talk(connection.client.hop, facts.interface, facts.time_ns, facts.time_ns, begun)
             if known is not None:
                 self._close(*known)
@@ -174,7 +184,7 @@ class WayBook:
         talk = known[1]
         talk.last_ns = max(talk.last_ns, facts.time_ns)
         sending = talk.client if half is connection.client else talk.server
-        sending.take(facts.time_ns, lacks_before=lacks_before)
+        sending.take(facts)
 
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
@@ -209,14 +219,15 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
 
 
 def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
+    lack = Lack.CUT if sending.snapped else Lack.LOST
     if sending.last_ns is None:
         yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER)
     elif not talk.begun:
         yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
-        yield Span(Lack.LOST, sending.lost_since_ns, sending.lost_until_ns)
+        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns)
     if sending.last_ns is not None and not lossless:
-        yield Span(Lack.LOST, sending.last_ns, talk.last_ns + SLACK_NS)
+        yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS)
 
 
 def _put(spans: list[Span], span: Span) -> None:
