@@ -30,6 +30,7 @@ class Lack(StrEnum):
     """Why a capture cannot say whether something crossed."""
 
     LOST = "frames lost here"
+    CUT = "cut by snaplen"
     BEGAN = "the capture has not the beginning of a connection here"
     ONE_WAY = "this direction is not in the capture"
 
@@ -47,25 +48,37 @@ class Sending:
     """What one end of a connection has sent, as far as a capture shows it.
 
     last_ns: when its last packet was seen; None if none was.
-    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks; None if it lacks none.
+    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks, of packets that it may
+        not know of; None if it lacks none.
+    snapped: whether all of these were in frames that it has, and cut.
     """
 
     last_ns: int | None = None
     lost_since_ns: int | None = None
     lost_until_ns: int | None = None
+    snapped: bool = False
 
-    def lose(self, since_ns: int, until_ns: int) -> None:
+    def lose(self, since_ns: int, until_ns: int, *, snapped: bool = False) -> None:
         """Between these times bytes are lacking."""
         if self.lost_since_ns is None or self.lost_until_ns is None:
             self.lost_since_ns, self.lost_until_ns = since_ns, until_ns
+            self.snapped = snapped
         else:
             self.lost_since_ns = min(self.lost_since_ns, since_ns)
             self.lost_until_ns = max(self.lost_until_ns, until_ns)
+            self.snapped &= snapped
 
-    def take(self, time_ns: int, *, lacks_before: bool) -> None:
-        """Its next packet; whether what is lacking right before it may have been a message."""
-        if lacks_before:
-            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns)
+    def take(self, facts: SessionFacts, *, lacks_message: bool) -> None:
+        """Its next packet; whether what is lacking right before it may have been a message.
+
+        One that is cut before it says what it is lacks itself.
+        """
+        time_ns = facts.time_ns
+        snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
+        if lacks_message:
+            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns, snapped=snapped)
+        if facts.kind is Kind.CUT:
+            self.lose(time_ns, time_ns, snapped=snapped)
         self.last_ns = time_ns
 
 
@@ -175,11 +188,12 @@ def written_ns(sent_s: int) -> int:
     return (sent_s - 1) * SECOND_NS
 
 
-def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
+def begins(facts: SessionFacts) -> bool:
     """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
 
     Before a request has been answered no message crosses, and bytes that form no packet begin no session.
     """
+    lacks_before = facts.missing_bytes > 0 or facts.skipped_bytes > 0
     return lacks_before or facts.kind in (Kind.ESTABLISH_CONNECTION, Kind.MALFORMED)
 
 
@@ -196,7 +210,7 @@ class WayBook:
         key = facts.connection, facts.interface
         known = self._talks.get(key)
         if known is None or known[0] is not connection:
-            begun = begins(facts, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
+            begun = begins(facts)
             talk = Talk(connection.client.hop, facts.interface, facts.time_ns, facts.time_ns, begun)
             if known is not None:
                 self._close(*known)
@@ -206,7 +220,7 @@ class WayBook:
         talk = known[1]
         talk.take(facts.time_ns)
         sending = talk.client if half is connection.client else talk.server
-        sending.take(facts.time_ns, lacks_before=lacks_message)
+        sending.take(facts, lacks_message=lacks_message)
 
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
@@ -241,14 +255,15 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
 
 
 def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
+    lack = Lack.CUT if sending.snapped else Lack.LOST
     if sending.last_ns is None:
         yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER)
     elif not talk.begun:
         yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
-        yield Span(Lack.LOST, sending.lost_since_ns, sending.lost_until_ns)
+        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns)
     if sending.last_ns is not None and not lossless:
-        yield Span(Lack.LOST, sending.last_ns, talk.last_ns + SLACK_NS)
+        yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS)
 
 
 def _put(spans: list[Span], span: Span) -> None:

@@ -88,6 +88,8 @@ class SessionChecker:
         view = SessionView(connection, half, other)
         self._follow_stream(facts, view)
         before, half.step = half.step, STEPS.get(kind, Step.TALKING)
+        if kind is Kind.CUT and half.lossy_since is None:
+            half.lossy_since = facts.number
         if facts.recoverable is not None:
             self._take_turn(facts, view, before)
             self._count(facts, facts.recoverable, view)
@@ -97,12 +99,16 @@ class SessionChecker:
             self._take_parameters(facts, view, before)
         elif kind is Kind.SESSION_ACK:
             self._take_turn(facts, view, before)
+        elif kind is Kind.CUT:
+            self._lose(view, min(1, facts.size_bytes // SMALLEST_USER_MESSAGE))
         else:
             self._lose(view, None)
             if kind is Kind.ENCRYPTED:
                 connection.stage = Stage.ENCRYPTED
         if facts.header is not None:
             self._take_session_header(facts, facts.header, view)
+        elif facts.cut_bytes and facts.recoverable is not None:
+            other.miss_answers()  # Its SessionHeader is behind its body.
         return view
 
     def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
@@ -142,7 +148,9 @@ class SessionChecker:
         asks = half is connection.client
         if self._is_in_turn(facts, view, before, stage is (Stage.NOTHING if asks else Stage.ASKED)):
             half.begin()
-            if asks and stage is Stage.NOTHING:
+            if facts.client is None or facts.server is None:
+                connection.lose_track()
+            elif asks and stage is Stage.NOTHING:
                 connection.stage = Stage.ASKED
             elif stage is Stage.ASKED:
                 view.answers = True
@@ -152,7 +160,7 @@ class SessionChecker:
             conflict = self._connections.confirm(connection, client, server)
             if conflict:
                 view.findings.append(Finding(NOTE, "identity-conflict", facts.number, conflict))
-        elif asks and (not connection.asked or facts.missing_bytes or facts.skipped_bytes):
+        elif asks and (facts.missing_bytes or facts.skipped_bytes or not connection.asked) and facts.client:
             self._connections.introduce(connection, client, server)
 
     def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:

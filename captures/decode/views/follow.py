@@ -24,7 +24,9 @@ from mqproto.wire import (
     MessageClass,
     OrderAckBody,
     TxSequenceId,
+    UserHeader,
     UserMessage,
+    announced_sizes,
     guid_from_text,
     message_identifier,
 )
@@ -168,6 +170,11 @@ class Follower:
                 self._take_message(sight, message)
             else:
                 self._take_acknowledgment(sight, message)
+        elif sight.beginning is not None:
+            user = sight.beginning
+            history = self.histories.get((user.source_queue_manager, user.message_id))
+            if history is not None:
+                _cross(history, sight, user)
         if self.histories and (sight.received is not None or sight.saved is not None):
             self._take_session(sight)
         if self.histories and sight.learnt:
@@ -183,22 +190,7 @@ class Follower:
                 self.left_out_count += 1
                 return
             history = self.histories[key] = self._begin(key, message, sight)
-        seen = sight.seen
-        crossed = Crossed(sight.hop, seen.time_ns, seen.interface.number, seen.connection)
-        others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
-        is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
-        hop_count = f", hop count {message.user.hop_count}" if message.user.hop_count else ""
-        if is_first:
-            _send_again(history, others)
-            text = f"sent{hop_count}"
-        else:
-            found = (each for each in sight.findings if (each.code, each.packet) == ("resend", seen.number))
-            why = next((each.text.partition("; ")[2] for each in found), "")
-            text = (f"sent again: {why}" if why else "sent again") + hop_count
-        history.crossings[seen.number] = crossed
-        if sight.hop[1] == history.towards and (history.arrived_ns is None or (others and is_first)):
-            history.arrived_ns = seen.time_ns
-        _add(history, sight, text)
+        _cross(history, sight, message.user)
 
     def _is_wanted(self, key: MessageKey, message: UserMessage) -> bool:
         if self._ordinal is not None:
@@ -211,7 +203,10 @@ class Follower:
         words = [f"message {identifier_text(*key)}"]
         if message.properties.label:
             words.append(repr(printable(message.properties.label)))
-        words.append(f"{sight.kind.lower()}, {len(message.properties.message_body):,} bytes of body")
+        size_bytes = len(message.properties.message_body)
+        if sight.seen.cut_bytes:
+            _, size_bytes = announced_sizes(sight.seen.data)
+        words.append(f"{sight.kind.lower()}, {size_bytes:,} bytes of body")
         words.append(f"to {self._names.destination(user)}")
         if transaction is not None:
             sequence = (
@@ -288,6 +283,26 @@ class Follower:
                     text = f"session acknowledgment: #{learnt.packet} received" + ", saved" * learnt.is_saved
                     event = Event(learnt.time_ns, learnt.by, sight.destination, sight.source, text)
                     insort(history.events, event, key=lambda each: each.packet)
+
+
+def _cross(history: History, sight: Sight, user: UserHeader) -> None:
+    """The message crosses a hop."""
+    seen = sight.seen
+    crossed = Crossed(sight.hop, seen.time_ns, seen.interface.number, seen.connection)
+    others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
+    is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
+    hop_count = f", hop count {user.hop_count}" if user.hop_count else ""
+    if is_first:
+        _send_again(history, others)
+        text = f"sent{hop_count}"
+    else:
+        found = (each for each in sight.findings if (each.code, each.packet) == ("resend", seen.number))
+        why = next((each.text.partition("; ")[2] for each in found), "")
+        text = (f"sent again: {why}" if why else "sent again") + hop_count
+    history.crossings[seen.number] = crossed
+    if sight.hop[1] == history.towards and (history.arrived_ns is None or (others and is_first)):
+        history.arrived_ns = seen.time_ns
+    _add(history, sight, text)
 
 
 def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:

@@ -30,7 +30,9 @@ _STREAM: Final = (
     "data_bytes",
     "missing_bytes",
     "gap_count",
+    "snapped_bytes",
     "headless_bytes",
+    "cut_count",
     "cut_bytes",
     "packet_count",
 )
@@ -82,6 +84,8 @@ def _take(points: Points, sides: list[Row]) -> None:
                 row["headless_bytes"] + row["cut_bytes"],
                 row["from_start"],
                 row["ending"] == Ending.OPEN.value,
+                row["snapped_bytes"],
+                row["cut_count"],
             )
             for row in sides
         ]

@@ -255,7 +255,7 @@ class DuplicateStage:
             return Entry.ABSENT, ""
         transactional = event.sequence is not None
         if not transactional and time_ns - known.last_ns > self._window_ns:
-            if known.digest != event.digest:
+            if None not in (known.digest, event.digest) and known.digest != event.digest:
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         if known.completed_ns is None:

@@ -49,6 +49,7 @@ __all__ = ["COLUMNS", "KEY", "ORDER", "SCHEMAS", "HistoryStage", "Outcome"]
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
 """Acknowledgments are messages too, but belong to the histories of others."""
 ORDER_ACK, FINAL_ACK, ADMIN_ACK = str(Kind.ORDER_ACK), str(Kind.FINAL_ACK), str(Kind.ADMIN_ACK)
+CUT: Final = str(Kind.CUT)
 NEGATIVE: Final = 0x8000
 EXPIRED: Final = {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT}
 
@@ -215,7 +216,9 @@ class HistoryStage:
     def _close(self, events: Sequence[Event], *, is_complete: bool) -> None:
         """All that there is of a message."""
         carriers = [event for event in events if not event.about]
-        if not carriers or carriers[0].kind not in FOLLOWED:
+        # A packet that is cut before it says what it is has what others say of the same message.
+        told = next((event for event in carriers if event.kind != CUT), None)
+        if told is None or told.kind not in FOLLOWED:
             return
         hops = self._hops(carriers)
         first = hops[0].first
@@ -238,7 +241,7 @@ class HistoryStage:
         self._out["hops"] += self._hop_rows(hops)
         self._out["histories"].append(
             (
-                first.at,
+                told.at if first.kind == CUT else first.at,
                 first_ns,
                 last_ns,
                 list(map(self._label, _route(hops))),

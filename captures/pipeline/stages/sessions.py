@@ -189,7 +189,7 @@ class SessionStage:
         _, rows, which = np.unique(pair, return_index=True, return_inverse=True)
         some = batch.select(("queue", "destination_manager")).take(pa.array(rows))
         found = (
-            None if manager is None else self._names.queue(queue_of(queue), guid_from_text(manager))
+            None if queue is None else self._names.queue(queue_of(queue), guid_from_text(manager))
             for queue, manager in zip(*(values(some, name) for name in some.schema.names), strict=True)
         )
         return pa.array(found, TEXT).take(pa.array(which))
@@ -274,8 +274,7 @@ class SessionStage:
         if session is None or session.connection is not connection:
             if session is not None:
                 self._close(name, session)
-            begun = begins(facts, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
-            session = _Session(connection, *key, place, facts.time_ns, begun)
+            session = _Session(connection, *key, place, facts.time_ns, begins(facts))
             series.sessions[key] = session
             if len(series.sessions) > CONNECTION_LIMIT:
                 self._close(name, series.sessions.popitem(last=False)[1])
@@ -290,7 +289,7 @@ class SessionStage:
         count.messages += facts.recoverable is not None
         count.session_acks += facts.header is not None
         count.missing_bytes += facts.missing_bytes
-        count.sending.take(facts.time_ns, lacks_before=view.hides_message)
+        count.sending.take(facts, lacks_message=view.hides_message)
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
             self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
@@ -458,5 +457,6 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.sending.last_ns,
         None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
         count.sending.lost_until_ns,
+        count.sending.snapped,
         count.ending,
     )

@@ -95,6 +95,8 @@ def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Stra
     hops = np.bincount(of, minlength=count)
     odd = ~whole | (hops == 0) | (hops > HOP_LIMIT)
     odd[message[about & ~is_order_ack]] = True
+    is_cut = pc.equal(rows.column("kind"), str(Kind.CUT)).to_numpy(zero_copy_only=False)
+    odd[message[is_cut]] = True
 
     to = came[crossings]
     hop_count, digest = (integers(rows, name)[crossings] for name in ("hop_count", "digest"))

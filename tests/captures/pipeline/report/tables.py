@@ -93,7 +93,8 @@ def stream(connection: int, *, client: bool = True, **columns: Any) -> dict[str,
     """A row of streams: one direction of a connection to MSMQ's port, of which nothing lacks."""
     ends = [("10.0.0.1", 49152), ("10.0.0.2", 1801)]
     (source, source_port), (destination, destination_port) = ends if client else ends[::-1]
-    counts = dict.fromkeys(("missing_bytes", "gap_count", "headless_bytes", "cut_bytes", "packet_count"), 0)
+    lacks = ("missing_bytes", "gap_count", "snapped_bytes", "headless_bytes", "cut_count", "cut_bytes")
+    counts = dict.fromkeys((*lacks, "packet_count"), 0)
     return {
         "series": "day.pcapng",
         "connection": connection,
