@@ -169,6 +169,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory, objects: ObjectStore) -> Ite
     from captures.pipeline.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.connect.grpc.binding.port": "0"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+    }
     with spark_session("local[2]", log=log, settings=settings, archive=False) as session:
         yield session
