@@ -65,7 +65,7 @@ class OutgoingQueue(Lane):
     @property
     def is_waiting(self) -> bool:
         """Whether a message may be sent now, or when it has been read from the store."""
-        return self.has_next or not (self.on_hold or self.window.complete)
+        return self.has_next or (self.window.on_disk > 0 and not self.on_hold)
 
     def lead_to(self, name: str, priority: int) -> None:
         """It is empty, and for another destination from now on. The store hears of it with a message that is kept."""

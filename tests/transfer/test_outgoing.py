@@ -75,6 +75,18 @@ def test_a_queue_waits_while_it_has_messages_in_memory_or_on_disk_and_is_not_on_
     assert not carrier.queue.is_waiting
 
 
+def test_a_queue_of_which_all_was_deleted_on_disk_waits_for_nothing_though_nothing_of_it_was_read() -> None:
+    carrier = Carrier()
+    positions = [carrier.put(number) for number in range(5)]
+    carrier.restart()
+    for position in positions:
+        assert carrier.queue.is_waiting
+        assert carrier.queue.delete(position, carrier.writes)
+    assert not carrier.queue.is_waiting
+    carrier.put("new")
+    assert carrier.queue.is_waiting
+
+
 @pytest.mark.parametrize("on_hold", [True, False])
 def test_a_queue_on_hold_sends_nothing_also_after_a_restart(on_hold: bool) -> None:
     carrier = Carrier()

@@ -5,6 +5,7 @@ A timer that is never started breaks no promise, as something else comes in the 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
@@ -19,6 +20,7 @@ from simulator.world.network.links import CONNECT_TIMEOUT_MS
 from simulator.world.oracle.invariants import is_systems
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
+from simulator.world.scenarios.traffic import Message
 
 LONGEST_S: Final = 5
 """How long a message may lie in a queue after its time."""
@@ -39,8 +41,9 @@ def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None
     """No message lies long after its time was over where it has to end: in its queue, or on its way unsent.
 
     In its queue it stays while a consumer has it, on its way when it was sent once: the next hop may have it. A
-    transactional message may be withdrawn by its source alone, which after a restart does not know what it had sent.
-    [MS-MQQB] 3.1.7.1.2
+    transactional message may be withdrawn by its source alone, which after a restart does not know what it had sent. It
+    remembers up to where that was, so one that was held back while later ones went counts as sent, and its destination
+    has to say that it is over.  [MS-MQQB] 3.1.7.1.2, 3.1.1.1.1.7
     """
     if node.core is None or node.now_ms - node.up_since_ms < LONGEST_S * 1_000:
         return None
@@ -51,9 +54,20 @@ def what_is_over_leaves_in_time(ledger: Ledger, node: WatchedNode) -> str | None
                 deadline_s = _deadline_s(ledger, node, queue.kind, row.packet)
                 if deadline_s is not None and now_s > deadline_s + LONGEST_S:
                     message = ledger.messages[identity_of(row.packet)]
+                    if queue.kind is QueueKind.SEQUENCE and _was_passed(ledger, node, message):
+                        continue
                     since_s = now_s - deadline_s
                     return f"{message} is over since {since_s} s and lies in {queue.name} of {node.name}"
     return _over_in_memory(ledger, node, now_s)
+
+
+def _was_passed(ledger: Ledger, node: WatchedNode, message: Message) -> bool:
+    """Whether a later message of the same sequence has left."""
+    assert message.place is not None, "it is in a sequence"
+    (time_stamp, ordinal), number = message.place
+    sequence = ledger.sequences[node.guid, time_stamp, ordinal]
+    later = sequence.messages[bisect_right(sequence.numbers, number) :]
+    return any(other.identity in node.left for other in later)
 
 
 def _over_in_memory(ledger: Ledger, node: WatchedNode, now_s: int) -> str | None:
