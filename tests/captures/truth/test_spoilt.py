@@ -48,6 +48,7 @@ WELL_TOLD: Final = frozenset(
         "joined",
         "cut up",
         "TAP",
+        "snaplen 96",
     }
 )
 TO_BE_MENDED: Final = frozenset(KINDS) - WELL_TOLD
