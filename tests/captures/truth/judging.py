@@ -21,6 +21,8 @@ from tests.captures.truth.whole import Coverage
 FOLLOWED: Final = 12
 """How many messages of each capture are followed."""
 SESSION_HEADER_BYTES: Final = 16
+NAMED_BYTES: Final = 64
+"""So much of a message says which it is, and for whom."""
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),
     "reached": frozenset({"came", "seen to come"}),
@@ -183,7 +185,7 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
     facts = set(FACTS.get(whole, ()))
     if _came(truth, coverage, known):
         facts |= {"came", "seen to come"}
-    if not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
+    if not any(coverage.has(truth.whole.spans[number], NAMED_BYTES) for number in known.arrivals):
         facts.discard("seen to come")
     return facts
 

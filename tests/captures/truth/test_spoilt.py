@@ -57,6 +57,7 @@ WELL_TOLD: Final = frozenset(
         "TAP, two files",
         "one way only",
         "at each host",
+        "snaplen 96",
     }
 )
 TO_BE_MENDED: Final = frozenset(KINDS) - WELL_TOLD

@@ -135,6 +135,13 @@ def test_frames_that_were_cut_short_are_no_trouble(tmp_path: Path, snapshot_byte
     )
 
 
+def test_a_packet_that_a_snapshot_length_cut_is_not_called_invalid(tmp_path: Path) -> None:
+    talks = [conversation(number, data, segment_bytes=60_000) for number, data in enumerate(EVERY_PACKET)]
+    seen = dissected(write_capture(tmp_path / "cut.pcapng", talks, snapshot_bytes=160), tmp_path)
+    assert any("cut short" in packet.text for packet in seen)
+    assert not any(packet.fault_count or "not valid" in packet.text for packet in seen)
+
+
 def test_without_reassembly_packets_are_shown_as_far_as_a_segment_goes(tmp_path: Path) -> None:
     talks = [conversation(number, data, segment_bytes=71) for number, data in enumerate(EVERY_PACKET)]
     capture = write_capture(tmp_path / "apart.pcapng", talks)
