@@ -24,10 +24,12 @@ _SIGNATURE_AT: Final = base_header.offset_of("signature")
 class StreamCount:
     """What was found in a stream.
 
-    packet_count, packet_bytes: what was framed, whether valid or not.
+    packet_count, packet_bytes: what was framed whole, whether valid or not.
+    cut_count: packets of which the capture has the beginning, and lacks something behind it.
     cut_bytes: those of packets that began and were never whole.
     headless_bytes: those of packets whose beginning the capture lacks.
     refused_bytes: those from where a packet should begin, and does not, to where one does.
+    hidden_bytes: that frames had which the capture cut, and that are of no packet of which it has the head.
     resumed_count: how often reading went on behind such bytes, at a packet's head.
     is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
     """
@@ -35,23 +37,27 @@ class StreamCount:
     stream: Stream
     packet_count: int = 0
     packet_bytes: int = 0
+    cut_count: int = 0
     cut_bytes: int = 0
     headless_bytes: int = 0
     refused_bytes: int = 0
+    hidden_bytes: int = 0
     resumed_count: int = 0
 
     @property
     def is_msmq(self) -> bool:
         ports = (self.stream.source.port, self.stream.destination.port)
-        return self.packet_count > 0 or MSMQ_PORT in ports
+        return self.packet_count > 0 or self.cut_count > 0 or MSMQ_PORT in ports
 
     def add(self, later: StreamCount) -> None:
         """Count what was found in it later on as well."""
         self.packet_count += later.packet_count
         self.packet_bytes += later.packet_bytes
+        self.cut_count += later.cut_count
         self.cut_bytes += later.cut_bytes
         self.headless_bytes += later.headless_bytes
         self.refused_bytes += later.refused_bytes
+        self.hidden_bytes += later.hidden_bytes
         self.resumed_count += later.resumed_count
 
 
@@ -68,20 +74,32 @@ class Mark(NamedTuple):
     offset: int = 0
 
 
-class Framed(NamedTuple):
-    """A packet that is whole, or the head of what is none.
+class Loss(NamedTuple):
+    """What lacks in a packet and right before it.
 
-    data: the whole packet. Of bytes that begin none, the first 16.
-    ended: the chunk that it ended in.
     missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
+    snapped_bytes: of what lacks before it, or where it is cut, the bytes that a frame had and the capture cut off.
+    cut_bytes: how much of the packet there was behind its beginning, which is all that is read; 0 if it is whole.
+    """
+
+    missing_bytes: int = 0
+    skipped_bytes: int = 0
+    snapped_bytes: int = 0
+    cut_bytes: int = 0
+
+
+class Framed(NamedTuple):
+    """A packet that is whole, the beginning of one that has a hole, or the head of what is none.
+
+    data: the whole packet; what comes before its hole. Of bytes that begin none, the first 16.
+    ended: the chunk that it ended in, or that told of its hole.
     fault: why the bytes begin no packet.
     """
 
     data: bytes
     began: Mark
     ended: Chunk
-    missing_bytes: int
-    skipped_bytes: int
+    loss: Loss
     fault: WireFormatError | None = None
 
 
@@ -97,6 +115,7 @@ class Framing:
         self.position = 0
         self.missing_bytes = 0  # since the last packet, as those that were skipped
         self.skipped_bytes = 0
+        self.snapped_bytes = 0  # of those that are missing
         self._buffer: PacketBuffer | None = PacketBuffer() if in_step else None
         self._mark = Mark()
         self._head = b""  # of a packet of which fewer than 16 bytes are there
@@ -119,6 +138,11 @@ class Framing:
         return self._buffer is None and not self._rest_bytes
 
     @property
+    def has_head(self) -> bool:
+        """Whether a packet has begun of which the head is there, and not all."""
+        return self._buffer is not None and self._buffer.missing_bytes > 0
+
+    @property
     def begun(self) -> Chunk | None:
         """What is there of a packet that is not whole, as if it had come at once where the packet began."""
         if self._buffer is None or not self._buffer.pending_bytes:
@@ -126,10 +150,19 @@ class Framing:
         return Chunk(self._mark.time_ns, self._buffer.pending, 0, self._mark.frame, self._mark.offset)
 
     def take(self, chunk: Chunk) -> list[Framed]:
-        """The packets that `chunk` completes."""
-        data = chunk.data
+        """The packets that `chunk` completes, and the beginnings of those that it says to have a hole."""
+        packets: list[Framed] = []
         if chunk.missing_bytes:
+            packets += self._begun(chunk, 0)
             self.miss(chunk.missing_bytes)
+        packets += self._take_data(chunk)
+        if chunk.cut_bytes:
+            packets += self._begun(chunk, chunk.cut_bytes)
+            self.miss(chunk.cut_bytes, chunk.cut_bytes)
+        return packets
+
+    def _take_data(self, chunk: Chunk) -> list[Framed]:
+        data = chunk.data
         if self._rest_bytes:
             rest = data[: self._rest_bytes]
             self._rest_bytes -= len(rest)
@@ -147,6 +180,20 @@ class Framing:
             self._buffer = self._found()
         return self._cut(self._buffer, chunk, data)
 
+    def _begun(self, chunk: Chunk, snapped_bytes: int) -> list[Framed]:
+        """What there is of a packet that has a hole next, if that is its head at least."""
+        if self._buffer is None or not self.has_head:
+            return []
+        self.seen.cut_count += 1
+        loss = Loss(
+            self.missing_bytes,
+            self.skipped_bytes,
+            self.snapped_bytes + min(snapped_bytes, self._buffer.missing_bytes),
+            self._buffer.missing_bytes,
+        )
+        self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
+        return [Framed(self._buffer.pending, self._mark, chunk, loss)]
+
     def found_in(self, data: bytes) -> int | None:
         """While it is lost: where in a chunk the way is found again.
 
@@ -157,21 +204,31 @@ class Framing:
             return 0
         return chain_in(data) if self.seen.is_msmq else None
 
-    def miss(self, missing_bytes: int) -> None:
-        """The capture lacks the next bytes: they cost the packet that they belong to, or the way."""
+    def miss(self, missing_bytes: int, snapped_bytes: int = 0) -> None:
+        """The capture lacks the next bytes: they cost the packet that they belong to, or the way.
+
+        Those of a packet of which the beginning is there are counted by it.
+
+        Args:
+            snapped_bytes: those of them that frames had which the capture cut.
+        """
         self.position += missing_bytes
-        self.missing_bytes += missing_bytes
+        known_bytes = 0
         if self._rest_bytes:
             known_bytes = self._rest_bytes
         elif self._buffer is not None:
             known_bytes = self._buffer.missing_bytes
             self.seen.cut_bytes += self._buffer.pending_bytes
-        else:
+        beyond_bytes = max(0, missing_bytes - known_bytes)
+        self.missing_bytes += beyond_bytes
+        hidden_bytes = min(snapped_bytes, beyond_bytes)
+        self.snapped_bytes += hidden_bytes
+        self.seen.hidden_bytes += hidden_bytes
+        if not self._rest_bytes and self._buffer is None:
             return
         self._rest_bytes = max(0, known_bytes - missing_bytes)
-        in_step = known_bytes >= missing_bytes
         self._refused = False
-        self._buffer = PacketBuffer() if in_step else None
+        self._buffer = None if beyond_bytes else PacketBuffer()
 
     def pass_over(self, count: int) -> None:
         """While it is lost: the next bytes belong to no packet that can be read."""
@@ -187,7 +244,7 @@ class Framing:
         self.seen.packet_count += packet_count
         self.seen.packet_bytes += packet_bytes
         self.position += packet_bytes
-        self.missing_bytes = self.skipped_bytes = 0
+        self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
 
     def go_on_as(self, later: Framing, has_packets: bool) -> None:
         """While it is in step: stand where `later` does, which began in step at our position.
@@ -197,6 +254,7 @@ class Framing:
         """
         self.missing_bytes = later.missing_bytes + (0 if has_packets else self.missing_bytes)
         self.skipped_bytes = later.skipped_bytes + (0 if has_packets else self.skipped_bytes)
+        self.snapped_bytes = later.snapped_bytes + (0 if has_packets else self.snapped_bytes)
         self.seen.add(later.seen)
         self._buffer, self._head, self._rest_bytes = later._buffer, later._head, later._rest_bytes
         self._mark = later._mark._replace(position=self.position + later._mark.position)
@@ -212,8 +270,9 @@ class Framing:
     def _found(self) -> PacketBuffer:
         """The way is found again."""
         self._refused = False
-        begun = self.seen.packet_count or self.seen.headless_bytes or self.seen.refused_bytes
-        self.seen.resumed_count += begun > 0
+        seen = self.seen
+        begun = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
+        seen.resumed_count += begun > 0
         return PacketBuffer()
 
     def _cut(self, buffer: PacketBuffer, chunk: Chunk, data: bytes) -> list[Framed]:
@@ -252,9 +311,9 @@ class Framing:
         return shown
 
     def _framed(self, data: bytes, began: Mark, ended: Chunk, fault: WireFormatError | None = None) -> Framed:
-        framed = Framed(data, began, ended, self.missing_bytes, self.skipped_bytes, fault)
-        self.missing_bytes = self.skipped_bytes = 0
-        return framed
+        loss = Loss(self.missing_bytes, self.skipped_bytes, self.snapped_bytes)
+        self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
+        return Framed(data, began, ended, loss, fault)
 
     def _skip(self, count: int) -> None:
         """Bytes belong to no packet that can be read."""

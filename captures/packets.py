@@ -19,12 +19,12 @@ from captures.net.direction import STREAM_COUNTS, Arrival, Stream
 from captures.net.ip import Datagram, IpReader
 from captures.net.links import ip_start, is_known
 from captures.net.streams import Reassembler
-from captures.net.taps import Taps
+from captures.net.taps import Half, Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.points import PointCounter
 from mqproto.base.errors import WireFormatError
-from mqproto.wire import Packet, Ping, decode_packet, decode_ping
+from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, decode_ping
 
 PING_PORT: Final = 3527
 
@@ -48,8 +48,12 @@ class SeenPacket:
         interface: where it was seen; of a TAP that has an interface for each direction, the first of the two.
         position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
             count.
-        data: the whole packet, its SessionHeader included. Of bytes that begin no packet, up to the first 16.
-        missing_bytes: how many bytes right before it the capture lacks.
+        data: the whole packet, its SessionHeader included; of one that has a hole what comes before that. Of bytes that
+            begin no packet, up to the first 16.
+        cut_bytes: how much of the packet there was behind `data`, its SessionHeader included; 0 of whole ones.
+        missing_bytes: how many bytes right before it the capture lacks, beside those of a packet with a hole.
+        snapped_bytes: of what the capture lacks before it, and of its own hole, the bytes that frames had which the
+            capture cut, by its snapshot length.
         skipped_bytes: how many bytes right before it belong to no packet that could be read.
         ahead: its sender may have had bytes of the other side that the capture has not shown before it: nothing can be
             judged by it of what the other side had done by then.
@@ -62,6 +66,7 @@ class SeenPacket:
         "ahead",
         "began_ns",
         "connection",
+        "cut_bytes",
         "data",
         "destination",
         "file_offset",
@@ -73,6 +78,7 @@ class SeenPacket:
         "number",
         "position",
         "skipped_bytes",
+        "snapped_bytes",
         "source",
         "time_ns",
     )
@@ -93,6 +99,8 @@ class SeenPacket:
         position: int = 0,
         missing_bytes: int = 0,
         skipped_bytes: int = 0,
+        snapped_bytes: int = 0,
+        cut_bytes: int = 0,
         ahead: bool = False,
         fault: WireFormatError | None = None,
     ) -> None:
@@ -110,15 +118,28 @@ class SeenPacket:
         self.position = position
         self.missing_bytes = missing_bytes
         self.skipped_bytes = skipped_bytes
+        self.snapped_bytes = snapped_bytes
+        self.cut_bytes = cut_bytes
         self.ahead = ahead
         self.framed = fault is None
         self._packet: Packet | Ping | None = None
         self._fault = fault
 
     @property
+    def size_bytes(self) -> int:
+        """How long the packet is; of bytes that begin none, how many are shown."""
+        return len(self.data) + self.cut_bytes
+
+    @property
     def packet(self) -> Packet | Ping | None:
-        """The record; None where the bytes form none, and `fault` says why. It is decoded when first asked for."""
-        if self._packet is None and self._fault is None:
+        """The record; None where the bytes form none, and `fault` says why. It is decoded when first asked for.
+
+        Of a packet that has a hole it is what `decode_beginning` makes of its beginning; None if that is too little.
+        """
+        if self.cut_bytes:
+            if self._packet is None:
+                self._packet = decode_beginning(self.data)
+        elif self._packet is None and self._fault is None:
             try:
                 self._packet = decode_ping(self.data) if self.is_ping else decode_packet(self.data)
             except WireFormatError as fault:
@@ -128,7 +149,7 @@ class SeenPacket:
     @property
     def fault(self) -> WireFormatError | None:
         """What is wrong with the bytes, if something is."""
-        if self._fault is None and self._packet is None:
+        if self._fault is None and self._packet is None and not self.cut_bytes:
             _ = self.packet
         return self._fault
 
@@ -152,7 +173,9 @@ class Totals:
     cut_frames: frames of which the capture left out a part.
     untimed_frames: frames without a time.
     packets: all that were framed, and Pings; `faults` of them, or of bytes that begin none, are malformed.
+    cut_packets: those of which the beginning alone is known, as the capture lacks something behind it.
     missing_bytes, gap_count, and the other counts of a stream: their sums.
+    hidden_bytes: that cut frames had, and that are of no packet of which the capture has the head.
     other_bytes: those of connections that have nothing to do with MSMQ.
     given_up_connections: those that were forgotten because too many were open at a time.
     """
@@ -169,15 +192,18 @@ class Totals:
     msmq_streams: int = 0
     given_up_connections: int = 0
     packets: int = 0
+    cut_packets: int = 0
     stream_bytes: int = 0
     packet_bytes: int = 0
     cut_bytes: int = 0
     headless_bytes: int = 0
     refused_bytes: int = 0
     other_bytes: int = 0
+    hidden_bytes: int = 0
     resumed_count: int = 0
     gap_count: int = 0
     missing_bytes: int = 0
+    snapped_bytes: int = 0
     retransmission_count: int = 0
     conflict_count: int = 0
     early_count: int = 0
@@ -189,8 +215,10 @@ class Totals:
         self.msmq_streams += seen.is_msmq
         self.stream_bytes += seen.stream.data_bytes
         self.packet_bytes += seen.packet_bytes
+        self.cut_packets += seen.cut_count
         self.cut_bytes += seen.cut_bytes
         if seen.is_msmq:
+            self.hidden_bytes += seen.hidden_bytes
             self.headless_bytes += seen.headless_bytes
             self.refused_bytes += seen.refused_bytes
         else:
@@ -211,11 +239,11 @@ class Totals:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is known to be lacking: no bytes, no parts of frames, no beginning of packets that go on.
+        """Whether no packet is known to be lacking: no bytes but those of packets whose heads are there.
 
         Bytes that begin no packet hide none: whoever receives them closes the session.  [MS-MQQB] 3.1.5.1
         """
-        return not (self.missing_bytes or self.cut_frames or self.headless_bytes)
+        return not (self.missing_bytes > self.snapped_bytes or self.hidden_bytes or self.headless_bytes)
 
     @property
     def skipped_bytes(self) -> int:
@@ -243,8 +271,8 @@ class PacketReader:
     """Frames in, packets out, once.
 
     MSMQ is looked for on every port: a stream has it whose first bytes, or the first bytes of a later segment, are
-    the head of a packet. A gap in the middle of a packet costs that packet alone; one that swallows a head costs what
-    comes until a segment begins with one again, or has one inside that others follow to its end.
+    the head of a packet. Of a packet with a gap in its middle the beginning is read; a gap that swallows a head costs
+    what comes until a segment begins with one again, or has one inside that others follow to its end.
 
     Two interfaces that have a direction each of their connections, as a TAP gives them, are read as one.
 
@@ -260,6 +288,7 @@ class PacketReader:
         self._frames = frames
         self._ip = IpReader()
         self._reassembler = Reassembler()
+        self._halves: dict[int, Half] = {}
         self._framings: dict[Stream, Framing] = {}
 
     def __iter__(self) -> Iterator[SeenPacket]:
@@ -273,6 +302,8 @@ class PacketReader:
         for packet in self._packets_in(self._reassembler.finish()):
             yield self._counted(packet)
         self.points.finish()
+        for number, half in self._halves.items():
+            self.points.put_right(number, half.ahead_ns)
         self.totals.given_up_fragments = self._ip.given_up_count + self._ip.waiting_count
         if damage is not None:
             raise damage
@@ -286,6 +317,7 @@ class PacketReader:
         except (CaptureError, OSError) as error:
             damage = error
         self._reassembler = Reassembler(halves=taps.halves)
+        self._halves = taps.halves
         yield from taps.looked_at
         if damage is not None:
             raise damage
@@ -357,8 +389,7 @@ def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:
         connection=stream.connection,
         interface=stream.interface,
         position=framed.began.position,
-        missing_bytes=framed.missing_bytes,
-        skipped_bytes=framed.skipped_bytes,
+        **framed.loss._asdict(),
         ahead=ahead or framed.ended.ahead,
         fault=framed.fault,
     )
@@ -369,7 +400,7 @@ def content_of(frame: Frame, ip: IpReader) -> Segment | SeenPacket | str:
     start = ip_start(frame.link_type, frame.data)
     if start is None:
         return NO_IP if is_known(frame.link_type) else unread_link(frame.link_type)
-    datagram = ip.read(frame.data, start)
+    datagram = ip.read(frame.data, start, frame.missing_bytes)
     if datagram is None:
         return DAMAGED_IP
     if datagram.protocol == PROTOCOL_TCP:
@@ -385,8 +416,8 @@ def unread_link(link_type: int) -> str:
 
 
 def _ping(datagram: Datagram, frame: Frame) -> SeenPacket | None:
-    """The Ping in a UDP datagram; None if it goes to and from other ports."""
-    if len(datagram.payload) < UDP_HEADER.size:
+    """The Ping in a UDP datagram; None if it goes to and from other ports, or the capture cut it."""
+    if len(datagram.payload) < UDP_HEADER.size or datagram.missing_bytes:
         return None
     source_port, destination_port, size_bytes, _ = UDP_HEADER.unpack_from(datagram.payload)
     if PING_PORT not in (source_port, destination_port):

@@ -45,10 +45,12 @@ class Point:
     headless: those whose beginning it does not have, in a direction of which it has bytes, or lacks some.
     one_sided: those with bytes of one direction only. halves: those of them whose other direction another point has.
     open: those that were not seen to end.
-    missing_bytes, gaps: that were sent and are not in the capture. unread_bytes: that are, of packets of which a part
-        is not.
+    missing_bytes, gaps: that were sent and are not in the capture. snapped_bytes: those of them that frames had which
+        the capture cut. unread_bytes: that are, of packets of which a part is not.
+    cut_packets: of which the beginning alone is read.
     by_file: whether frames are counted by file, with those of other points in it.
     compared: whether there is another point whose clock could be compared.
+    ahead_ns: of a half of a TAP, how far its clock is ahead of the other half's. Its times are put right by that.
     """
 
     name: str
@@ -65,9 +67,12 @@ class Point:
     data_bytes: int = 0
     missing_bytes: int = 0
     gaps: int = 0
+    snapped_bytes: int = 0
     unread_bytes: int = 0
+    cut_packets: int = 0
     by_file: bool = False
     compared: bool = False
+    ahead_ns: int = 0
     clock: Clock | None = None
 
 
@@ -87,6 +92,8 @@ class Side:
     unread_bytes: int
     from_start: bool
     is_open: bool
+    snapped_bytes: int = 0
+    cut_packets: int = 0
 
 
 @dataclass(slots=True)
@@ -116,7 +123,7 @@ class Points:
             directions = {side.client for side in here if side.data_bytes}
             begun = {side.client for side in sides if side.point == name and side.from_start}
             point.connections += 1
-            point.lossy += any(side.missing_bytes for side in here)
+            point.lossy += any(side.missing_bytes > side.snapped_bytes for side in here)
             point.headless += any(not side.from_start for side in here)
             # Where both sides were seen to begin, one of them had nothing to say.
             is_one_sided = len(directions) == 1 and len(begun) < 2
@@ -127,7 +134,9 @@ class Points:
                 point.data_bytes += side.data_bytes
                 point.missing_bytes += side.missing_bytes
                 point.gaps += side.gaps
+                point.snapped_bytes += side.snapped_bytes
                 point.unread_bytes += side.unread_bytes
+                point.cut_packets += side.cut_packets
 
 
 class PointCounter:
@@ -150,6 +159,11 @@ class PointCounter:
             point.snaplen = max(point.snaplen, len(frame.data))
         if not frame.time_ns:
             point.untimed_frames += 1
+
+    def put_right(self, number: int, ahead_ns: int) -> None:
+        """The times of an interface are put right, as its clock is so far ahead."""
+        if number in self._numbered:
+            self._numbered[number].ahead_ns = ahead_ns
 
     def stream(self, seen: StreamCount) -> None:
         """Count a stream that has ended. Those of one connection come one after the other."""
@@ -184,4 +198,6 @@ def _side(seen: StreamCount, *, client: bool) -> Side:
         seen.headless_bytes + seen.cut_bytes,
         stream.from_start,
         stream.ending.value == "open",
+        stream.snapped_bytes,
+        seen.cut_count,
     )

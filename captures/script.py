@@ -158,7 +158,7 @@ def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
         connection = found.get(seen.connection)
         if connection is None:
             connection = found[seen.connection] = Connection(seen.connection, *_client_and_server(seen))
-        if _is_message(seen.packet):
+        if _is_message(seen.packet) and not seen.cut_bytes:
             connection.message_counts[connection.side_of(seen)] += 1
     return list(found.values())
 
@@ -257,6 +257,12 @@ class _Reader:
                 script.left_out.append(
                     f"{_whose(ours)} {lost_bytes:,} bytes before frame {seen.first_frame}, {LOST}"
                 )
+            if seen.cut_bytes:
+                there = f"{_whose(ours)} packet in frame {seen.first_frame}"
+                script.left_out.append(
+                    f"{there}: the capture lacks the rest of its {seen.size_bytes:,} bytes, {LOST}"
+                )
+                continue
             if seen.packet is None:
                 script.left_out.append(f"{_whose(ours)} packet in frame {seen.frame}: {seen.fault}")
                 if ours and seen.framed:

@@ -30,6 +30,8 @@ from tests.memory import memory
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.captures.pipeline.objects import ObjectStore
+
 IN_CI = bool(os.environ.get("CI"))
 
 # Deadlines and the health check of slow drawing measure the machine, which is shared, and not the code.
@@ -103,6 +105,11 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return without_skips((yield))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take long come first: a run of several processes is over when the last file is."""
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+
+
 @cache
 def group_of(file: Path) -> str:
     """Which files of tests share a process: those that carry one xdist_group, and every other by itself."""
@@ -146,11 +153,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with two cores of this machine, for all tests that need one."""
+def objects() -> Iterator[ObjectStore]:
+    """An S3 server, which starts when something is put there. The environment says where it is."""
+    from tests.captures.pipeline.objects import ObjectStore
+
+    with ObjectStore() as store, pytest.MonkeyPatch.context() as patch:
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+        yield store
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, objects: ObjectStore) -> Iterator[SparkSession]:
+    """A session with two cores of this machine, for all tests that need one; its workers know the S3 server."""
     from captures.pipeline.session import spark_session
 
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    settings = {"spark.sql.shuffle.partitions": "2"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+    }
     with spark_session("local[2]", log=log, settings=settings, archive=False) as session:
         yield session

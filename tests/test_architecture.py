@@ -1,5 +1,7 @@
 """Three packages, one direction: simulator -> captures -> mqproto, and mqproto does no input or output.
 
+A fourth, pyspark_mqproto, has nothing but a name by which Spark finds what captures has for it.
+
 Ruff says the same about mqproto while you type. Here every import of every module counts, wherever it stands.
 The same inside each folder: among its modules and folders imports lead in no circle, and there are at most sixteen.
 And what is imported must be installed: a module may use what its package's own extra in pyproject.toml names;
@@ -47,6 +49,7 @@ class Layer:
 LAYERS: Final = (
     Layer("mqproto/testing", below=("mqproto",), extras=("strategies",), banned=True),
     Layer("mqproto", banned=True),
+    Layer("pyspark_mqproto", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
     Layer(
@@ -55,7 +58,8 @@ LAYERS: Final = (
     Layer("simulator/testing", below=("captures", "mqproto"), extras=("command", "simulator", "testing")),
     Layer("simulator", below=("captures", "mqproto"), extras=("command", "simulator")),
 )
-OURS: Final = ("mqproto", "captures", "simulator", "tests")
+PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
+OURS: Final = (*PACKAGES, "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
 LATER_MODULES: Final = ("compression",)
 """What the standard library has from some Python on; before it, a package of pyproject.toml stands in."""
@@ -138,7 +142,7 @@ def fault(path: str, imported: Import) -> str | None:
 
 def test_no_import_points_the_wrong_way() -> None:
     faults = []
-    for module in sorted(path for folder in OURS[:3] for path in (ROOT / folder).rglob("*.py")):
+    for module in sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
         path = module.relative_to(ROOT).as_posix()
         for imported in imports(path, module.read_text("utf-8")):
             if reason := fault(path, imported):
@@ -200,8 +204,8 @@ TO_BE_REDESIGNED: Final = ("captures/pipeline",)
 
 
 def modules() -> dict[str, tuple[str, ...]]:
-    """The name of each module of the three packages, with the names of those that it imports."""
-    paths = [path.relative_to(ROOT) for folder in OURS[:3] for path in (ROOT / folder).rglob("*.py")]
+    """The name of each module of the packages, with the names of those that it imports."""
+    paths = [path.relative_to(ROOT) for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
     known = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     found = {}
     for name, path in sorted(known.items()):

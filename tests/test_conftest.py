@@ -82,6 +82,18 @@ def test_processes_that_share_the_work_agree_on_skips_and_run_files_and_groups_o
     assert {line.split()[0] for line in result.outlines if line.startswith("[gw")} == {"[gw0]", "[gw1]"}
 
 
+def test_files_that_take_long_come_first(pytester: pytest.Pytester) -> None:
+    """Else the last of them runs when all other processes are done."""
+    early = "import pytest; pytestmark = pytest.mark.early\n" + TESTS_THAT_TELL_THEIR_PROCESS
+    pytester.makeini("[pytest]\nmarkers = early")
+    pytester.makeconftest("from tests.conftest import pytest_collection_modifyitems")
+    pytester.makepyfile(
+        test_a=TESTS_THAT_TELL_THEIR_PROCESS, test_b=early, test_c=TESTS_THAT_TELL_THEIR_PROCESS
+    )
+    result = pytester.runpytest("--collect-only", "-p", "no:trio")
+    result.stdout.fnmatch_lines(["*test_b.py*", "*test_a.py*", "*test_c.py*"])
+
+
 def test_all_tests_that_ask_for_spark_are_in_one_process() -> None:
     """Each process that has one of them starts a Spark."""
     asks = re.compile(r'\bspark: SparkSession\b|usefixtures\("spark"\)')

@@ -13,7 +13,7 @@ def test_it_counts_the_specification_as_conformance_toml_does() -> None:
     assert conformance.summary().removeprefix("conformance.toml: ") in " ".join(PAGE.split())
 
 
-@pytest.mark.parametrize("folder", ["mqproto", "captures", "simulator", "tests"])
+@pytest.mark.parametrize("folder", ["mqproto", "captures", "pyspark_mqproto", "simulator", "tests"])
 def test_each_folder_has_its_line(folder: str) -> None:
     assert (conformance.ROOT / folder).is_dir()
     assert f"| `{folder}/` |" in PAGE

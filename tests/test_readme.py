@@ -1,9 +1,9 @@
 """Every command and every Python block of every README.md runs, and prints what the README shows.
 
 A fenced block says what it is: `console` (after `$ ` a command, below it what it prints), `sh` (commands),
-`python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract), `yaml` and
-`dockerfile` (of one page, which has a test of its own). Any other block is an error, so that none is passed over by
-mistake.
+`python` (stands on its own), `pycon`, `toml` and `json` (well-formed), `text` (a picture or an extract), `yaml`,
+`dockerfile` and `python spark` (of one page each, which has a test of its own). Any other block is an error, so that
+none is passed over by mistake.
 
 The blocks of one README run in order, in a folder of their own where the repository's files can be seen. In
 what a command prints, `...` stands for any text. Commands that set up or run for long are not run again here:
@@ -29,6 +29,8 @@ from typing import Final
 import pytest
 
 from tests.conformance import ROOT, names_of_tests
+
+pytestmark = pytest.mark.early
 
 TIMEOUT_S: Final = 200
 PROGRAMS: Final = ("mqproto", "python", "python3")
@@ -88,6 +90,8 @@ ELSEWHERE: Final[dict[str, str]] = {
         "tests/simulator/node/test_compose.py::"
         "test_what_the_page_has_people_run_beside_their_compose_file_brings_a_message_to_a_client_in_another_container",
     ),
+    "a block of python spark": "tests/captures/pipeline/test_datasource.py::"
+    "test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect",
     "mqproto peers": "tests/simulator/command/test_peers.py::"
     "test_what_the_readme_shows_of_peers_is_what_the_commands_say",
     **dict.fromkeys(
@@ -293,7 +297,7 @@ def check(block: Block, folder: Path) -> None:
             json.loads(block.text)
         case "text":
             pass
-        case "yaml" | "dockerfile":
+        case "yaml" | "dockerfile" | "python spark":
             assert ELSEWHERE[f"a block of {block.language}"]
         case other:
             raise ValueError(

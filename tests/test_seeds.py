@@ -54,6 +54,7 @@ def test_the_storms_brought_about_all_that_they_are_for() -> None:
         "delivered again when their identifiers were forgotten",
         "numbered anew, as their destination knew of a later moment",
         "given up, as a copy ended on its way",
+        "administration acknowledgments among these",
         "commits that waited for room on a full disk",
         "commits and starts that a full disk refused",
     )

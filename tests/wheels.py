@@ -18,7 +18,15 @@ from typing import Final, NamedTuple
 
 from tests.conformance import ROOT
 
-SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "mqproto", "captures", "simulator")
+SOURCES: Final = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "mqproto",
+    "captures",
+    "simulator",
+    "pyspark_mqproto",
+)
 TIMEOUT_S: Final = 300
 SHOWN_COUNT: Final = 2_000
 """How many characters are shown of what a command printed that went wrong."""
@@ -68,8 +76,13 @@ ANALYSE: Final = (
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "1 capture in the tables already"),
     Check("mqproto report tables", 0, "report.html: open it in a browser"),
 )
+FOUND: Final = (
+    'python -c \'import pyspark_mqproto as found; print(*vars(found).get("__all__", ["nothing"]))\''
+)
+"""What Spark finds where it looks for formats; without the extra it finds nothing, and goes on."""
 CHECKS: Final = {
     "": (
+        Check(FOUND, 0, "nothing"),
         Check("python -c 'import mqproto; print(mqproto.Session.__name__)'", 0, "Session"),
         lacks("mqproto", "typer", "simulator"),
         lacks("python -m mqproto --help", "typer", "simulator"),
@@ -111,6 +124,7 @@ CHECKS: Final = {
         *COMMAND,
         *DECODE,
         *ANALYSE,
+        Check(FOUND, 0, "DefaultSource"),
         lacks("mqproto demo", "trio", "simulator"),
     ),
 }

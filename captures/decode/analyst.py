@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from captures.decode.digest import digest_of
 from captures.decode.facts import (
+    NOT_KNOWN,
     Acknowledgment,
     Crossing,
     MessageKey,
@@ -20,7 +23,7 @@ from captures.decode.sequences import SequenceChecker
 from captures.decode.sessions.checker import SessionChecker, SessionView
 from captures.decode.sessions.connections import Connections, Origins
 from captures.decode.sessions.half import Sent
-from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, sight_of, tls_record
+from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
 from captures.decode.ways import WayBook
 from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
@@ -33,12 +36,15 @@ from mqproto.wire import (
     OrderAckBody,
     Ping,
     TransactionHeader,
+    UserHeader,
     UserMessage,
     inspect_packet,
     message_identifier,
 )
-from mqproto.wire.layouts.base import INFINITE
+from mqproto.wire.layouts.base import INFINITE, base_header
 from mqproto.wire.lenient import remarks
+
+_LIMIT: Final = struct.Struct(base_header.struct_format("time_to_reach_queue_s"))
 
 
 class Analyst:
@@ -66,12 +72,14 @@ class Analyst:
         else:
             facts = session_facts(sight)
             view = self._sessions.take(facts)
-            self._ways.take(facts, view.connection, view.half)
+            self._ways.take(facts, view.connection, view.half, lacks_message=view.hides_message)
             _add_session(sight, view)
             self._identify(sight)
             if sight.message is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.message, view.sent))
                 self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
+            elif sight.beginning is not None and view.sent is not None:
+                sight.findings += self._journeys.take(crossing_of_cut(sight, sight.beginning, view.sent))
         sight.findings += own_findings(seen)
         return sight
 
@@ -91,11 +99,12 @@ class Analyst:
 
     def _identify(self, sight: Sight) -> None:
         """Who is at the ends of its hop, where no handshake has told."""
-        seen, message = sight.seen, sight.message
+        seen = sight.seen
+        user = sight.beginning if sight.message is None else sight.message.user
         news = False
-        if message is not None:
-            if not message.user.hop_count:
-                news = self._origins.learn(seen.source, message.user.source_queue_manager)
+        if user is not None:
+            if not user.hop_count:
+                news = self._origins.learn(seen.source, user.source_queue_manager)
         elif sight.kind is Kind.ESTABLISH_CONNECTION and sight.answers and not sight.findings:
             for end, key in zip((seen.source, seen.destination), sight.hop, strict=True):
                 news |= not isinstance(key, str) and self._origins.learn(end, Guid(key), told=True)
@@ -123,7 +132,8 @@ class Analyst:
 
 def session_facts(sight: Sight) -> SessionFacts:
     """What a session's rules read of a packet."""
-    seen, packet, message = sight.seen, sight.seen.packet, sight.message
+    seen, packet = sight.seen, sight.seen.packet
+    user = sight.beginning if sight.message is None else sight.message.user
     facts = SessionFacts(
         seen.number,
         seen.time_ns,
@@ -134,7 +144,7 @@ def session_facts(sight: Sight) -> SessionFacts:
         sight.kind,
         seen.missing_bytes,
         seen.skipped_bytes,
-        None if message is None else message.user.recoverable,
+        None if user is None else user.recoverable,
         sight.session,
         None,
         None,
@@ -142,11 +152,14 @@ def session_facts(sight: Sight) -> SessionFacts:
         None,
         0,
         seen.position,
-        len(seen.data),
+        seen.size_bytes,
         seen.ahead,
+        seen.cut_bytes,
+        seen.snapped_bytes,
     )
     if isinstance(packet, EstablishConnection):
-        return facts._replace(client=packet.client_guid, server=packet.server_guid, refused=packet.refused)
+        client, server = guids_of(seen, packet)
+        return facts._replace(client=client, server=server, refused=packet.refused)
     if isinstance(packet, ConnectionParameters):
         timeouts_ms = (packet.recoverable_ack_timeout_ms, packet.ack_timeout_ms)
         return facts._replace(refused=packet.refused, timeouts_ms=timeouts_ms, window=packet.window_size)
@@ -167,9 +180,30 @@ def crossing_of(sight: Sight, message: UserMessage, sent: Sent) -> Crossing:
         user.hop_count,
         user.recoverable,
         None if transaction is None else transaction.previous_tx_sequence_number,
-        digest_of(seen.data),
+        None if seen.cut_bytes else digest_of(seen.data),
         user.sent_time_s,
         None if transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
+        sent,
+    )
+
+
+def crossing_of_cut(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
+    """The same of one that is cut before it says what it is."""
+    seen = sight.seen
+    (limit_s,) = _LIMIT.unpack_from(seen.data)
+    return Crossing(
+        (user.source_queue_manager, user.message_id),
+        sight.hop,
+        seen.number,
+        seen.interface.number,
+        seen.connection,
+        seen.time_ns,
+        user.hop_count,
+        user.recoverable,
+        NOT_KNOWN if user.has_transaction else None,
+        None,
+        user.sent_time_s,
+        None if user.has_transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,
     )
 
@@ -240,6 +274,8 @@ def own_findings(seen: SeenPacket) -> Iterable[Finding]:
     """What is wrong or odd in a packet, whatever came before it."""
     if seen.packet is None:
         record = tls_record(seen)
+        if seen.cut_bytes:
+            return
         if record is None:
             yield from malformed(seen)
         else:

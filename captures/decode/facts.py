@@ -6,7 +6,7 @@ Each stage has a record of its own: a caller that has packets as columns makes w
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from captures.decode.sight import Kind
 from captures.net.tcp import Endpoint
@@ -17,6 +17,10 @@ NodeKey: TypeAlias = bytes | str
 Hop: TypeAlias = tuple[NodeKey, NodeKey]
 MessageKey: TypeAlias = tuple[Guid, int]
 """SourceQueueManager and MessageID: what a message is known by.  [MS-MQMQ] 2.2.18.1.3"""
+
+
+NOT_KNOWN: Final = -1
+"""A number that the capture lacks."""
 
 
 class SessionFacts(NamedTuple):
@@ -32,6 +36,8 @@ class SessionFacts(NamedTuple):
     window: WindowSize of a ConnectionParameters.
     position, size_bytes: where it stands in what its sender sent, missing bytes counted; how long it is.
     ahead: whether its sender may have had bytes of the other end that the capture has not shown before it.
+    cut_bytes, snapped_bytes: as of captures.packets.SeenPacket. Of a packet that is cut nothing behind its body is
+        known, and so no SessionHeader; of an EstablishConnection a GUID that lacks is None.
     """
 
     number: int
@@ -53,6 +59,8 @@ class SessionFacts(NamedTuple):
     position: int = 0
     size_bytes: int = 0
     ahead: bool = False
+    cut_bytes: int = 0
+    snapped_bytes: int = 0
 
 
 class Fate(Protocol):
@@ -60,12 +68,16 @@ class Fate(Protocol):
 
     acknowledged_by, saved_by: the packets with which the other end said that it has received the message, and that
         it has saved it; None while there is none.
+    numbered: whether its number on the connection was known when it crossed; else an answer may not have been known
+        for one.
     """
 
     @property
     def acknowledged_by(self) -> int | None: ...
     @property
     def saved_by(self) -> int | None: ...
+    @property
+    def numbered(self) -> bool: ...
 
 
 class Crossing(NamedTuple):
@@ -74,8 +86,8 @@ class Crossing(NamedTuple):
     number: the packet's.
     interface: where it was seen; one packet that was caught twice is no resend.
     recoverable: whether its receiver saves it; so it does transactional ones.
-    previous_number: of a transactional message, PreviousTxSequenceNumber; None of others. A sender that resends
-        changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
+    previous_number: of a transactional message, PreviousTxSequenceNumber, or NOT_KNOWN; None of others. A sender that
+        resends changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
     digest: of all bytes that an intermediate may not change; None where the capture has not all of them.
     sent_s: its SentTime.
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from captures.decode.facts import Crossing, Hop, MessageKey, NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.sight import Acknowledged
-from captures.decode.ways import EVER, SECOND_NS, SLACK_NS, Ways
+from captures.decode.ways import SECOND_NS, SLACK_NS, Ways, written_ns
 from mqproto.wire import UserMessage
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
@@ -30,6 +30,7 @@ not judged."""
 SUSPECT_LIMIT: Final = 1_000
 """How many messages that an intermediate seems to have changed are remembered until the end."""
 NO_REASON: Final = "the capture does not show why"
+RECONNECTED: Final = "its sender has another connection by now"
 
 
 def message_key(message: UserMessage) -> MessageKey:
@@ -45,6 +46,23 @@ class Form:
     last: Crossing
 
 
+@dataclass(slots=True, eq=False)
+class Journey:
+    """Where one message crossed.
+
+    forms: the copies that are judged.
+    waiting: from the first copy on of which it was not known who is at both ends; they are judged at the end.
+    """
+
+    forms: list[Form] = field(default_factory=list)
+    waiting: list[Crossing] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """How many crossings are remembered."""
+        return len(self.forms) + len(self.waiting)
+
+
 class JourneyChecker:
     """Remembers where messages crossed, `limit` crossings in all.
 
@@ -56,39 +74,23 @@ class JourneyChecker:
         self._limit = limit
         self._resolve = resolve or _as_it_is
         self._count = 0
-        self._journeys: OrderedDict[MessageKey, list[Form]] = OrderedDict()
-        self._suspects: list[list[Form]] = []
+        self._journeys: OrderedDict[MessageKey, Journey] = OrderedDict()
+        self._suspects: list[Journey] = []
 
     def take(self, crossing: Crossing) -> list[Finding]:
         """A UserMessage crosses a hop: compare it with its earlier crossings of that hop."""
-        key, hop = crossing.key, crossing.hop
         findings: list[Finding] = []
         if crossing.expires_s is not None and crossing.time_ns > (crossing.expires_s + 1) * SECOND_NS:
             findings.append(_late(crossing, crossing.expires_s))
-        forms = self._journeys.get(key)
-        if forms is None:
-            self._journeys[key] = [Form(crossing, crossing)]
-            self._make_room()
-            return findings
-        for each in forms:
-            if isinstance(each.first.hop[0], str) or isinstance(each.first.hop[1], str):
-                each.first, each.last = self._resolved(each.first), self._resolved(each.last)
-        here = [each for each in forms if each.last.hop == hop and each.last.interface == crossing.interface]
-        if here:
-            if key[0] == hop[0] and (other := _other_message(crossing, here)) is not None:
-                findings.append(_two_in_one(other, crossing))
-            else:
-                earlier = max((each.last for each in here), key=_by_number)
-                findings.append(_again(earlier, crossing, forms))
-        for each in here:
-            if (each.last.digest, each.last.hop_count) == (crossing.digest, crossing.hop_count):
-                each.last = crossing
-                return findings
-        forms.append(Form(crossing, crossing))
-        if len(forms) > CROSSING_LIMIT:
-            del forms[0]
-            self._count -= 1
-        self._make_room()
+        journey = self._journeys.get(crossing.key)
+        if journey is None:
+            journey = self._journeys[crossing.key] = Journey()
+        before = journey.size
+        if not journey.waiting and not any(isinstance(end, str) for end in crossing.hop):
+            findings += _cross(journey.forms, crossing)
+        elif len(journey.waiting) < CROSSING_LIMIT:
+            journey.waiting.append(crossing)
+        self._make_room(journey.size - before)
         return findings
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
@@ -97,9 +99,12 @@ class JourneyChecker:
         Args:
             ways: what the capture lacks.
         """
-        for forms in (*self._suspects, *self._journeys.values()):
+        for journey in (*self._suspects, *self._journeys.values()):
+            forms = journey.forms
             for each in forms:
                 each.first, each.last = self._resolved(each.first), self._resolved(each.last)
+            for crossing in journey.waiting:
+                yield from _cross(forms, self._resolved(crossing))
             for left, came in changed(forms):
                 if (finding := _judged(left, came, ways)) is not None:
                     yield finding
@@ -111,19 +116,43 @@ class JourneyChecker:
         hop = self._resolve(crossing.hop)
         return crossing if hop == crossing.hop else crossing._replace(hop=hop)
 
-    def _make_room(self) -> None:
-        """One crossing more is remembered: forget the message that was first seen longest ago, if it is too many."""
-        self._count += 1
+    def _make_room(self, count: int) -> None:
+        """So many crossings more are remembered: forget the messages that were first seen longest ago, if need be."""
+        self._count += count
         while self._count > self._limit:
             _, forgotten = self._journeys.popitem(last=False)
-            self._count -= len(forgotten)
-            if len(self._suspects) < SUSPECT_LIMIT and any(changed(forgotten)):
+            self._count -= forgotten.size
+            if len(self._suspects) < SUSPECT_LIMIT and (forgotten.waiting or any(changed(forgotten.forms))):
                 self._suspects.append(forgotten)
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
         """The last packet that carried a message, if it is remembered."""
-        forms = self._journeys.get(key)
-        return Acknowledged([max(each.last.number for each in forms)]) if forms else None
+        journey = self._journeys.get(key)
+        if journey is None:
+            return None
+        every = (*(each.last for each in journey.forms), *journey.waiting)
+        return Acknowledged([max(each.number for each in every)])
+
+
+def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
+    """One copy more."""
+    key, hop = crossing.key, crossing.hop
+    findings: list[Finding] = []
+    here = [each for each in forms if each.last.hop == hop and each.last.interface == crossing.interface]
+    if here:
+        if key[0] == hop[0] and (other := _other_message(crossing, here)) is not None:
+            findings.append(_two_in_one(other, crossing))
+        else:
+            copies = [copy for each in here for copy in (each.first, each.last)]
+            before = [each for each in copies if not _is_overtaken(each, crossing)]
+            findings.append(_again(max(before or copies, key=_by_number), crossing, forms))
+    for each in here:
+        if (each.last.digest, each.last.hop_count) == (crossing.digest, crossing.hop_count):
+            each.last = crossing
+            return findings
+    forms.append(Form(crossing, crossing))
+    del forms[:-CROSSING_LIMIT]
+    return findings
 
 
 def changed(forms: list[Form]) -> Iterator[tuple[Crossing, list[Crossing]]]:
@@ -164,7 +193,7 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     certain = left.hop_count == 0 if same else not is_bridged
     if not certain and not (
         ways.is_written_since(left.interface, left.sent_s, left.time_ns)
-        and ways.into(left.hop[0], EVER, left.time_ns + SLACK_NS) is None
+        and ways.into(left.hop[0], written_ns(left.sent_s), left.time_ns + SLACK_NS) is None
     ):
         return None
     if not same:
@@ -203,14 +232,19 @@ def _two_in_one(earlier: Crossing, crossing: Crossing) -> Finding:
 def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding:
     """A message crosses a hop once more. One that is not transactional is done with once its receiver has answered.
 
-    Its sender may never have had an answer that it had no connection for any more.
+    Its sender may never have had an answer that it had no connection for any more. Packets that were waited with, for
+    what the capture lacks, come behind others that crossed later: then it is those that are the copies.
     """
+    if _is_overtaken(earlier, again):
+        text = f"it crossed this hop as #{again.number}, {ago(earlier.time_ns - again.time_ns)} before"
+        return Finding(NOTE, "resend", earlier.number, f"{text}; {RECONNECTED}", "", (again.number,))
     since_ns = again.time_ns - earlier.time_ns
     text = f"it crossed this hop as #{earlier.number}" + (
         f", {ago(since_ns)} before" if since_ns >= 0 else ""
     )
     others = (earlier.number,)
-    answer = earlier.fate.saved_by if earlier.recoverable else earlier.fate.acknowledged_by
+    fate = earlier.fate
+    answer = (fate.saved_by if earlier.recoverable else fate.acknowledged_by) if fate.numbered else None
     on_connection = again.previous_number is None and again.connection == earlier.connection
     if on_connection and _is_before(answer, again):
         assert answer is not None
@@ -223,18 +257,24 @@ def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding
 
 
 def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str:
-    """Why a message may have been sent once more, as far as the capture shows it."""
-    if earlier.connection != again.connection and not _is_before(earlier.fate.acknowledged_by, again):
-        return "no session acknowledgment of it had been seen on that connection"
-    if again.key[0] == again.hop[0]:
-        return (
-            "its source sends it until its OrderAck comes" if again.previous_number is not None else NO_REASON
-        )
-    came = (each.last for each in forms if each.last.hop[1] == again.hop[0])
+    """Why a message may have been sent once more, as far as the capture shows it.
+
+    What was not acknowledged on one connection is sent on the next. Whether it was, the capture may show only later, as
+    what crossed two connections may be in it in another order than it happened.
+    """
+    is_own = again.key[0] == again.hop[0]
+    if is_own and again.previous_number is not None:
+        return "its source sends it until its OrderAck comes"
+    came = (each.last for each in forms if each.last.hop[1] == again.hop[0] and not is_own)
     last = max(came, key=_by_number, default=None)
     if last is not None and last.number > earlier.number:
         return f"it had come once more as #{last.number}"
-    return NO_REASON
+    return NO_REASON if earlier.connection == again.connection else RECONNECTED
+
+
+def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
+    """Whether a crossing was before one that stands before it, by the clock of the interface that saw both."""
+    return crossing.connection != earlier.connection and crossing.time_ns < earlier.time_ns
 
 
 def _as_it_is(hop: Hop) -> Hop:

@@ -6,6 +6,7 @@ Each row has every key, whatever the packet is; what a packet has not is null. N
 from __future__ import annotations
 
 import re
+import struct
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -15,9 +16,10 @@ from typing import Any, Final
 
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from captures.decode.sequences import shown
-from captures.decode.sight import Acknowledged, Sight
+from captures.decode.sight import Acknowledged, Kind, Sight, guids_of
 from mqproto.bodies import BYTES, read_body
 from mqproto.wire import (
+    BaseHeader,
     ConnectionParameters,
     EstablishConnection,
     FinalAckBody,
@@ -25,11 +27,15 @@ from mqproto.wire import (
     MessageClass,
     Ping,
     SessionHeader,
+    UserHeader,
     UserMessage,
+    announced_sizes,
     guid_text,
 )
+from mqproto.wire.layouts.base import base_header
 
 NANOSECONDS: Final = 1_000_000_000
+_BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
 """Characters of a body's text that a row has, at most."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
@@ -50,12 +56,16 @@ class PacketRow:
         connection: counted from 0, as Wireshark's tcp.stream; null for a Ping.
         position: of its first byte in what its sender sent on the connection.
         missing_bytes, skipped_bytes: right before it: not in the capture; of no packet.
+        cut_bytes: how much of it the capture lacks, or has behind a hole; 0 if it is whole. Else it says what its
+            beginning says, and what lacks is null: a label, a body's text, a SessionHeader.
+        snapped_bytes: of what lacks before it, and of its own hole, the bytes that frames had which the capture cut.
         ahead: whether its sender may have had bytes of the other side that the capture has not shown before it.
     Between whom it crossed:
         source, destination: names by the topology, else address:port.
         source_address, source_port, destination_address, destination_port.
     What it is:
-        kind: one of Kind. size_bytes: with its SessionHeader. valid: whether a queue manager accepts its bytes.
+        kind: one of Kind. size_bytes: with its SessionHeader. valid: whether a queue manager accepts its bytes, as far
+            as the capture has them.
         fault: what is wrong with them.
         priority, trace, time_to_reach_queue_s: of the BaseHeader.  [MS-MQMQ] 2.2.19.1
     A handshake and a Ping:  [MS-MQQB] 2.2.2, 2.2.3, 2.2.7
@@ -95,6 +105,8 @@ class PacketRow:
     position: int
     missing_bytes: int
     skipped_bytes: int
+    snapped_bytes: int
+    cut_bytes: int
     ahead: bool
     source: str
     destination: str
@@ -196,6 +208,8 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
         position=seen.position,
         missing_bytes=seen.missing_bytes,
         skipped_bytes=seen.skipped_bytes,
+        snapped_bytes=seen.snapped_bytes,
+        cut_bytes=seen.cut_bytes,
         ahead=seen.ahead,
         source=sight.source,
         destination=sight.destination,
@@ -204,11 +218,13 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
         destination_address=seen.destination.host,
         destination_port=seen.destination.port,
         kind=str(sight.kind),
-        size_bytes=len(seen.data),
-        valid=packet is not None,
+        size_bytes=seen.size_bytes,
+        valid=packet is not None or seen.cut_bytes > 0,
         findings=[finding.as_json() for finding in sight.findings],
     )
-    if packet is None:
+    if sight.kind is Kind.CUT:
+        _add_beginning(row, sight)
+    elif packet is None:
         row.fault = " ".join(str(seen.fault).split())
     elif isinstance(packet, Ping):
         row.client, row.refused, row.cookie = guid_text(packet.qm_guid), packet.refused, packet.cookie
@@ -216,7 +232,9 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
         row.priority, row.trace = packet.base.priority, packet.base.trace
         row.time_to_reach_queue_s = packet.base.time_to_reach_queue_s
     if isinstance(packet, EstablishConnection):
-        row.client, row.server = guid_text(packet.client_guid), guid_text(packet.server_guid)
+        client, server = guids_of(seen, packet)
+        row.client = None if client is None else guid_text(client)
+        row.server = None if server is None else guid_text(server)
         row.refused = packet.refused
     elif isinstance(packet, ConnectionParameters):
         row.recoverable_ack_timeout_ms = packet.recoverable_ack_timeout_ms
@@ -228,6 +246,15 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
         _add_message(row, sight, sight.message)
         row.queue_name = queue_name
     return row
+
+
+def _add_beginning(row: PacketRow, sight: Sight) -> None:
+    """What the first fields of a packet say that is cut before it says what it is."""
+    flags, row.time_to_reach_queue_s = _BASE.unpack_from(sight.seen.data)
+    row.priority, row.trace = BaseHeader.priority.within(flags), BaseHeader.trace.within(flags) != 0
+    if sight.beginning is not None:
+        row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
+        _tell_user(row, sight.beginning)
 
 
 def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
@@ -255,7 +282,9 @@ def message_columns(message: UserMessage) -> dict[str, Any]:
 def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
     row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
     _tell(row, message)
-    if message.security is None or not message.security.body_encrypted:
+    if sight.seen.cut_bytes:
+        row.extension_bytes, row.body_bytes = announced_sizes(sight.seen.data)
+    elif message.security is None or not message.security.body_encrypted:
         row.body_text = body_text(message.properties.message_body, message.properties.body_type)
     if sight.acknowledgment is not None:
         body = sight.acknowledgment
@@ -271,15 +300,9 @@ def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
 
 def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
     user, properties, transaction = message.user, message.properties, message.transaction
-    row.source_manager, row.message_id = guid_text(user.source_queue_manager), user.message_id
-    row.message = identifier_text(user.source_queue_manager, user.message_id)
-    row.destination_manager = guid_text(user.queue_manager_address)
+    _tell_user(row, user)
     row.queue, row.admin_queue = destination_format_name(user), admin_format_name(user)
     row.response_queue = response_format_name(user)
-    row.sent_time_s, row.time_to_be_received_s = user.sent_time_s, user.time_to_be_received_s
-    row.hop_count = user.hop_count
-    row.delivery = "transactional" if transaction else "recoverable" if user.recoverable else "express"
-    row.journal_negative, row.journal_positive = user.journal_negative, user.journal_positive
     row.message_class, row.class_name = properties.message_class, CLASS_NAMES.get(properties.message_class)
     row.correlation = properties.correlation_id.hex()
     row.label = None if properties.label is None else encodable(properties.label)
@@ -294,6 +317,19 @@ def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
         row.previous_number = transaction.previous_tx_sequence_number
         row.first_in_transaction, row.last_in_transaction = transaction.first, transaction.last
         row.asks_final_ack = transaction.final_ack
+
+
+def _tell_user(row: PacketRow | SimpleNamespace, user: UserHeader) -> None:
+    """What the fixed fields of a UserHeader say."""
+    row.source_manager, row.message_id = guid_text(user.source_queue_manager), user.message_id
+    row.message = identifier_text(user.source_queue_manager, user.message_id)
+    row.destination_manager = guid_text(user.queue_manager_address)
+    row.sent_time_s, row.time_to_be_received_s = user.sent_time_s, user.time_to_be_received_s
+    row.hop_count = user.hop_count
+    row.delivery = (
+        "transactional" if user.has_transaction else "recoverable" if user.recoverable else "express"
+    )
+    row.journal_negative, row.journal_positive = user.journal_negative, user.journal_positive
 
 
 def identifier_text(manager: Guid, ordinal: int) -> str:

@@ -17,7 +17,7 @@ NANOSECONDS: Final = 1_000_000_000
 GROUPS: Final = {
     "usermessage": frozenset(Kind)
     - {Kind.PING, Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}
-    - {Kind.MALFORMED, Kind.ENCRYPTED},
+    - {Kind.MALFORMED, Kind.ENCRYPTED, Kind.CUT},
     "internal": frozenset({Kind.ESTABLISH_CONNECTION, Kind.CONNECTION_PARAMETERS, Kind.SESSION_ACK}),
 }
 """Words that stand for several kinds."""

@@ -14,14 +14,27 @@ from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
     FinalAckBody,
+    Guid,
     MessageClass,
     OrderAckBody,
     Ping,
     SessionAck,
     SessionHeader,
+    UserHeader,
     UserMessage,
     acknowledgment_in,
+    announced_sizes,
 )
+from mqproto.wire.acknowledgment import (
+    BODY_SIZE,
+    FIRST_FINAL_CLASS,
+    addresses_order_queue,
+    order_ack_body,
+)
+from mqproto.wire.glance import is_internal
+from mqproto.wire.layouts.base import base_header
+from mqproto.wire.layouts.internal import establish_connection_packet
+from mqproto.wire.layouts.user import user_header
 
 
 class Kind(StrEnum):
@@ -41,6 +54,8 @@ class Kind(StrEnum):
     MALFORMED = "Malformed"
     ENCRYPTED = "Encrypted"
     """The head of what is TLS, and so carries packets that nobody can read."""
+    CUT = "Cut"
+    """A packet of which the capture has too little to say what it is."""
 
     __hash__ = str.__hash__  # Kinds are keys for every packet, and Enum's own is five times as slow.
 
@@ -65,6 +80,12 @@ TLS_CONTENTS: Final = {
     23: "application data",
 }
 TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
+_USER_AT: Final = base_header.sizeof()
+_USER: Final = struct.Struct("<16s16sIIII")
+assert _USER.size == user_header.offset_of("destination_queue")
+RESERVED_AT: Final = order_ack_body.offset_of("reserved")
+CLIENT_END: Final = establish_connection_packet.offset_of("server_guid")
+SERVER_END: Final = establish_connection_packet.offset_of("time_stamp_ms")
 _ACKNOWLEDGING: Final = {int(each) for each in MessageClass} - {MessageClass.NORMAL, MessageClass.REPORT}
 
 
@@ -106,7 +127,9 @@ class Sight:
     source, destination: the names of the two ends, or their addresses and ports.
     hop: the two queue managers, by GUID where the handshake told it, else by address.
     message: the packet, if it is a UserMessage.
-    session: its SessionHeader, if it has one.
+    beginning: of a UserMessage that is cut before it says what it is, its UserHeader without the names of queues, if
+        the capture has that.
+    session: its SessionHeader, if it has one and the capture has that.
     acknowledgment: its body, if it is an OrderAck or a FinalAck.
     answers: whether it answers the packet of its kind that came the other way in the handshake.
     count, recoverable_count: the numbers of a message on its session, 16 bits; None where the capture does not tell,
@@ -123,6 +146,7 @@ class Sight:
     destination: str = ""
     hop: tuple[str | bytes, str | bytes] = ("", "")
     message: UserMessage | None = None
+    beginning: UserHeader | None = None
     session: SessionHeader | None = None
     acknowledgment: OrderAckBody | FinalAckBody | None = None
     answers: bool = False
@@ -142,9 +166,11 @@ def sight_of(seen: SeenPacket) -> Sight:
         acknowledgment = None
         if packet.properties.message_class:
             try:
-                acknowledgment = acknowledgment_in(packet)
+                acknowledgment = _in_part(seen.data, packet) if seen.cut_bytes else acknowledgment_in(packet)
             except WireFormatError:
                 acknowledgment = None
+            if seen.cut_bytes and acknowledgment is None and _may_acknowledge(seen.data, packet):
+                return Sight(seen, Kind.CUT, beginning=_beginning(seen.data))
         return Sight(
             seen,
             message_kind(packet, acknowledgment),
@@ -152,9 +178,55 @@ def sight_of(seen: SeenPacket) -> Sight:
             session=packet.session,
             acknowledgment=acknowledgment,
         )
+    if packet is None and seen.cut_bytes:
+        return Sight(seen, Kind.CUT, beginning=_beginning(seen.data))
     if packet is None:
         return Sight(seen, Kind.MALFORMED if tls_record(seen) is None else Kind.ENCRYPTED)
     return Sight(seen, INTERNAL_KINDS[type(packet)], session=getattr(packet, "session", None))
+
+
+def _beginning(data: bytes) -> UserHeader | None:
+    if is_internal(data) or len(data) < _USER_AT + _USER.size:
+        return None
+    source, address, to_be_received_s, sent_s, message_id, flags = _USER.unpack_from(data, _USER_AT)
+    return UserHeader(Guid(source), Guid(address), to_be_received_s, sent_s, message_id, flags)
+
+
+def _in_part(beginning: bytes, message: UserMessage) -> OrderAckBody | FinalAckBody | None:
+    """What a message with a hole acknowledges. Of an OrderAck the reserved bytes at its end say nothing."""
+    properties = message.properties
+    body, (_, body_bytes) = properties.message_body, announced_sizes(beginning)
+    if (
+        properties.message_class != MessageClass.ORDER_ACK
+        or len(body) < RESERVED_AT
+        or body_bytes != BODY_SIZE
+    ):
+        return acknowledgment_in(message) if len(body) == body_bytes else None
+    properties.message_body = body.ljust(BODY_SIZE, b"\0")
+    try:
+        return acknowledgment_in(message)
+    finally:
+        properties.message_body = body
+
+
+def _may_acknowledge(beginning: bytes, message: UserMessage) -> bool:
+    """Whether a message with a hole may be an OrderAck or a FinalAck of which the numbers are lacking."""
+    properties = message.properties
+    _, body_bytes = announced_sizes(beginning)
+    return (
+        (properties.message_class == MessageClass.ORDER_ACK or properties.message_class >= FIRST_FINAL_CLASS)
+        and len(properties.message_body) < body_bytes == BODY_SIZE
+        and addresses_order_queue(message)
+    )
+
+
+def guids_of(seen: SeenPacket, packet: EstablishConnection) -> tuple[Guid | None, Guid | None]:
+    """Of whom, and for whom, an EstablishConnection is; None of a GUID that the capture has not all of."""
+    known_bytes = len(seen.data)
+    return (
+        packet.client_guid if known_bytes >= CLIENT_END else None,
+        packet.server_guid if known_bytes >= SERVER_END else None,
+    )
 
 
 def tls_record(seen: SeenPacket) -> str | None:

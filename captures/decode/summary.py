@@ -70,7 +70,7 @@ class Summary:
     def add(self, sight: Sight) -> None:
         """Count a packet and what was found with it."""
         seen = sight.seen
-        size_bytes, time_ns = len(seen.data), seen.time_ns
+        size_bytes, time_ns = seen.size_bytes, seen.time_ns
         self.kinds[sight.kind].add(size_bytes)
         if self.first_ns is None:
             self.first_ns = time_ns
@@ -217,12 +217,14 @@ def accounts_as_json(totals: Totals) -> dict[str, Any]:
         "cut_frames": totals.cut_frames,
         "stream_bytes": totals.stream_bytes,
         "packet_bytes": totals.packet_bytes,
+        "cut_packets": totals.cut_packets,
         "cut_bytes": totals.cut_bytes,
         "headless_bytes": totals.headless_bytes,
         "refused_bytes": totals.refused_bytes,
         "unexplained_bytes": totals.unexplained_bytes,
         "other_bytes": totals.other_bytes,
         "missing_bytes": totals.missing_bytes,
+        "snapped_bytes": totals.snapped_bytes,
         "gaps": totals.gap_count,
         "retransmissions": totals.retransmission_count,
         "overlaps_that_differ": totals.conflict_count,
@@ -248,8 +250,10 @@ def accounts(totals: Totals) -> Iterator[str]:
     shown = " + ".join(f"{count:,} {what}" for count, what in parts if count) or "0"
     yield f"{totals.stream_bytes:,} bytes of streams = {shown}; {totals.unexplained_bytes:,} unexplained"
     lacks = [
-        (totals.missing_bytes, f"bytes missing in {counted(totals.gap_count, 'gap')}"),
+        (totals.missing_bytes - totals.snapped_bytes, f"bytes missing in {counted(totals.gap_count, 'gap')}"),
+        (totals.snapped_bytes, "bytes cut off by the capture"),
         (totals.cut_frames, "frames cut short by the capture"),
+        (totals.cut_packets, "packets read as far as their bytes go"),
         (totals.conflict_count, "segments that overlap with other bytes"),
         (totals.retransmission_count, "segments retransmitted"),
         (totals.untimed_frames, "frames without a time"),

@@ -30,6 +30,7 @@ class Lack(StrEnum):
     """Why a capture cannot say whether something crossed."""
 
     LOST = "frames lost here"
+    CUT = "cut by snaplen"
     BEGAN = "the capture has not the beginning of a connection here"
     ONE_WAY = "this direction is not in the capture"
 
@@ -47,25 +48,37 @@ class Sending:
     """What one end of a connection has sent, as far as a capture shows it.
 
     last_ns: when its last packet was seen; None if none was.
-    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks; None if it lacks none.
+    lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks, of packets that it may
+        not know of; None if it lacks none.
+    snapped: whether all of these were in frames that it has, and cut.
     """
 
     last_ns: int | None = None
     lost_since_ns: int | None = None
     lost_until_ns: int | None = None
+    snapped: bool = False
 
-    def lose(self, since_ns: int, until_ns: int) -> None:
+    def lose(self, since_ns: int, until_ns: int, *, snapped: bool = False) -> None:
         """Between these times bytes are lacking."""
         if self.lost_since_ns is None or self.lost_until_ns is None:
             self.lost_since_ns, self.lost_until_ns = since_ns, until_ns
+            self.snapped = snapped
         else:
             self.lost_since_ns = min(self.lost_since_ns, since_ns)
             self.lost_until_ns = max(self.lost_until_ns, until_ns)
+            self.snapped &= snapped
 
-    def take(self, time_ns: int, *, lacks_before: bool) -> None:
-        """Its next packet; whether bytes right before it are lacking."""
-        if lacks_before:
-            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns)
+    def take(self, facts: SessionFacts, *, lacks_message: bool) -> None:
+        """Its next packet; whether what is lacking right before it may have been a message.
+
+        One that is cut before it says what it is lacks itself.
+        """
+        time_ns = facts.time_ns
+        snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
+        if lacks_message:
+            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns, snapped=snapped)
+        if facts.kind is Kind.CUT:
+            self.lose(time_ns, time_ns, snapped=snapped)
         self.last_ns = time_ns
 
 
@@ -75,6 +88,8 @@ class Talk:
 
     hop: from its client to its server.
     begun: whether the capture shows its session from the beginning, or would but for bytes that it lacks.
+    newest_ns: when its last packet was seen, in their order. skew_ns: how far times went back between two packets: the
+        halves of a TAP may have clocks of their own.
     """
 
     hop: Hop
@@ -84,6 +99,14 @@ class Talk:
     begun: bool
     client: Sending = field(default_factory=Sending)
     server: Sending = field(default_factory=Sending)
+    newest_ns: int = EVER
+    skew_ns: int = 0
+
+    def take(self, time_ns: int) -> None:
+        """Its next packet."""
+        self.skew_ns = max(self.skew_ns, self.newest_ns - time_ns)
+        self.newest_ns = time_ns
+        self.last_ns = max(self.last_ns, time_ns)
 
 
 class Ways:
@@ -91,6 +114,7 @@ class Ways:
 
     def __init__(self) -> None:
         self.began_late = False
+        self._skew_ns = 0
         self._began_ns: dict[int, int] = {}
         self._into: defaultdict[NodeKey, list[Span]] = defaultdict(list)
         self._out_of: defaultdict[NodeKey, list[Span]] = defaultdict(list)
@@ -103,6 +127,7 @@ class Ways:
         """
         self._begin(talk.interface, talk.first_ns)
         self.began_late |= not talk.begun
+        self._skew_ns = max(self._skew_ns, talk.skew_ns)
         one, other = talk.hop
         for (sender, receiver), sending in (((one, other), talk.client), ((other, one), talk.server)):
             for span in _spans(talk, sending, lossless=lossless):
@@ -112,6 +137,7 @@ class Ways:
     def add_all(self, other: Ways) -> None:
         """What is known of others, too."""
         self.began_late |= other.began_late
+        self._skew_ns = max(self._skew_ns, other._skew_ns)
         for interface, first_ns in other._began_ns.items():
             self._begin(interface, first_ns)
         for mine, theirs in ((self._into, other._into), (self._out_of, other._out_of)):
@@ -125,11 +151,21 @@ class Ways:
 
     def into(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
         """Why something may have come to a queue manager unseen between two times; None if that cannot be."""
-        return _lack(self._into.get(node, ()), since_ns, until_ns)
+        return self._lack(self._into.get(node, ()), since_ns, until_ns)
 
     def out_of(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
         """The same of what it sent."""
-        return _lack(self._out_of.get(node, ()), since_ns, until_ns)
+        return self._lack(self._out_of.get(node, ()), since_ns, until_ns)
+
+    def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int) -> Lack | None:
+        """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
+        several = len(self._began_ns) > 1
+        for span in spans:
+            if several or (
+                span.since_ns <= until_ns + self._apart_ns and span.until_ns >= since_ns - self._apart_ns
+            ):
+                return span.lack
+        return None
 
     def is_written_since(self, interface: int, sent_s: int, seen_ns: int) -> bool:
         """Whether a message was written after the capture had begun, so that nothing of it can have crossed before.
@@ -139,14 +175,25 @@ class Ways:
         began_ns = self._began_ns.get(interface)
         if began_ns is None or sent_s > seen_ns // SECOND_NS + 1:
             return False
-        return sent_s >= began_ns // SECOND_NS + self.began_late
+        return sent_s >= (began_ns + self._apart_ns) // SECOND_NS + self.began_late
+
+    @property
+    def _apart_ns(self) -> int:
+        """How far apart the clocks of one interface may be, as two packets tell that are some moments apart."""
+        return 2 * self._skew_ns
 
 
-def begins(facts: SessionFacts, *, lacks_before: bool) -> bool:
+def written_ns(sent_s: int) -> int:
+    """The earliest time at which a message can have been written, by its SentTime: another clock's, in seconds."""
+    return (sent_s - 1) * SECOND_NS
+
+
+def begins(facts: SessionFacts) -> bool:
     """Whether the first packet of a connection shows that the capture has its beginning, or lacks bytes of that.
 
     Before a request has been answered no message crosses, and bytes that form no packet begin no session.
     """
+    lacks_before = facts.missing_bytes > 0 or facts.skipped_bytes > 0
     return lacks_before or facts.kind in (Kind.ESTABLISH_CONNECTION, Kind.MALFORMED)
 
 
@@ -158,13 +205,12 @@ class WayBook:
         self._over = Ways()
         self._over_of_lossy = Ways()
 
-    def take(self, facts: SessionFacts, connection: Connection, half: Half) -> None:
-        """The next packet of a connection."""
+    def take(self, facts: SessionFacts, connection: Connection, half: Half, *, lacks_message: bool) -> None:
+        """The next packet of a connection; whether what is lacking right before it may have been a message."""
         key = facts.connection, facts.interface
         known = self._talks.get(key)
-        lacks_before = bool(facts.missing_bytes or facts.skipped_bytes)
         if known is None or known[0] is not connection:
-            begun = begins(facts, lacks_before=lacks_before)
+            begun = begins(facts)
             talk = Talk(connection.client.hop, facts.interface, facts.time_ns, facts.time_ns, begun)
             if known is not None:
                 self._close(*known)
@@ -172,9 +218,9 @@ class WayBook:
             if len(self._talks) > CONNECTION_LIMIT:
                 self._close(*self._talks.popitem(last=False)[1])
         talk = known[1]
-        talk.last_ns = max(talk.last_ns, facts.time_ns)
+        talk.take(facts.time_ns)
         sending = talk.client if half is connection.client else talk.server
-        sending.take(facts.time_ns, lacks_before=lacks_before)
+        sending.take(facts, lacks_message=lacks_message)
 
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
@@ -209,14 +255,15 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
 
 
 def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
+    lack = Lack.CUT if sending.snapped else Lack.LOST
     if sending.last_ns is None:
         yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER)
     elif not talk.begun:
         yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
-        yield Span(Lack.LOST, sending.lost_since_ns, sending.lost_until_ns)
+        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns)
     if sending.last_ns is not None and not lossless:
-        yield Span(Lack.LOST, sending.last_ns, talk.last_ns + SLACK_NS)
+        yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS)
 
 
 def _put(spans: list[Span], span: Span) -> None:
@@ -225,10 +272,3 @@ def _put(spans: list[Span], span: Span) -> None:
     if len(spans) > SPAN_LIMIT:
         since_ns, until_ns = min(each.since_ns for each in spans), max(each.until_ns for each in spans)
         spans[:] = [Span(spans[0].lack, since_ns, until_ns)]
-
-
-def _lack(spans: Iterable[Span], since_ns: int, until_ns: int) -> Lack | None:
-    for span in spans:
-        if span.since_ns <= until_ns and span.until_ns >= since_ns:
-            return span.lack
-    return None

@@ -1,7 +1,8 @@
 """One side's segments on their way into the bytes that it sent.  [RFC 9293] 3.4, 3.10.7.4
 
-Segments are put in order and repeated bytes are dropped. What the capture never saw is left out. Both are counted, and
-so are repetitions that say something else than the first copy did.
+Segments are put in order and repeated bytes are dropped. What the capture never saw is left out, and so is what it cut
+off of a frame: that will not come, so nothing waits for it. All of it is counted, and so are repetitions that say
+something else than the first copy did.
 
 A hole is given up by amount, never by time: when too much waits behind it; or when the other side has acknowledged it,
 so that nobody sends it again, and LATER_COUNT segments from behind it have come. `causality.py`, which puts both
@@ -47,6 +48,7 @@ class Chunk(NamedTuple):
     missing_bytes: how many bytes right before these the capture lacks.
     frame: the number of the frame that the bytes stood in.
     offset: of that frame's record in the file.
+    cut_bytes: how many bytes right behind these the frame had, and the capture cut off.
     ahead: whether they acknowledge bytes of the other side that the capture has not shown before them.
     """
 
@@ -56,11 +58,13 @@ class Chunk(NamedTuple):
     frame: int = 0
     offset: int = 0
     ahead: bool = False
+    cut_bytes: int = 0
 
 
 STREAM_COUNTS: Final = (
     "gap_count",
     "missing_bytes",
+    "snapped_bytes",
     "retransmission_count",
     "conflict_count",
     "early_count",
@@ -78,6 +82,7 @@ class Stream:
         stream (if no bytes are missing before it).
     data_bytes: what could be read, repetitions and gaps left aside.
     gap_count, missing_bytes: how often and how many bytes were sent that the capture lacks.
+    snapped_bytes: those of them that frames had which the capture cut, by its snapshot length. These are no gaps.
     retransmission_count: segments of which some bytes had been there before.
     conflict_count: those of them that had another byte somewhere. What was read first stands.
     early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
@@ -94,6 +99,7 @@ class Stream:
     data_bytes: int = 0
     gap_count: int = 0
     missing_bytes: int = 0
+    snapped_bytes: int = 0
     retransmission_count: int = 0
     conflict_count: int = 0
     early_count: int = 0
@@ -178,9 +184,9 @@ class Direction:
         position = self._next + self._distance(start)
         if segment.payload:
             needs = segment.acknowledgment_number if segment.flags & ACK else None
-            self._take_payload(position, segment.payload, needs, frame)
+            self._take_payload(position, segment, needs, frame)
         if segment.flags & FIN:
-            self._finish = position + len(segment.payload)
+            self._finish = position + len(segment.payload) + segment.cut_bytes
             self.stream.ending = Ending.FINISHED
         if segment.flags & RST:
             self.stream.ending = Ending.RESET
@@ -303,20 +309,23 @@ class Direction:
         if self._acknowledged is None or position > self._acknowledged:
             self._acknowledged = position
 
-    def _take_payload(self, position: int, payload: bytes, needs: int | None, frame: Frame) -> None:
+    def _take_payload(self, position: int, segment: Segment, needs: int | None, frame: Frame) -> None:
         assert self._next is not None
-        if len(payload) == 1 and position == self._next - 1:
+        payload, cut_bytes = segment.payload, segment.cut_bytes
+        if len(payload) == 1 and position == self._next - 1 and not cut_bytes:
             # Windows repeats the last byte to ask whether anybody is there, and puts a zero in its place.
             self.stream.keep_alive_count += 1
             return
         if position == self._next and not self._early:
             # So it is nearly always.
-            self._put(payload, needs, Chunk(frame.time_ns, payload, 0, frame.number, frame.offset))
+            chunk = Chunk(frame.time_ns, payload, 0, frame.number, frame.offset, cut_bytes=cut_bytes)
+            self._put(payload, needs, chunk)
             return
         if position > self._next:
             self.stream.early_count += 1
         self._taken_count += 1
-        early = Early(position, self._taken_count, frame.time_ns, frame.number, frame.offset, needs, payload)
+        count = self._taken_count
+        early = Early(position, count, frame.time_ns, frame.number, frame.offset, needs, payload, cut_bytes)
         heapq.heappush(self._early, early)
         self._early_bytes += len(payload)
         self._held.total_bytes += len(payload) + PIECE_COST_BYTES
@@ -335,7 +344,7 @@ class Direction:
     def _append_what_is_due(self, time_ns: int, missing_bytes: int = 0) -> None:
         assert self._next is not None
         while self._early and self._early[0].position <= self._next:
-            position, _, early_ns, frame, offset, needs, payload = heapq.heappop(self._early)
+            position, _, early_ns, frame, offset, needs, payload, cut_bytes = heapq.heappop(self._early)
             self._early_bytes -= len(payload)
             self._held.total_bytes -= len(payload) + PIECE_COST_BYTES
             had_bytes = self._next - position
@@ -348,16 +357,22 @@ class Direction:
             if had_bytes >= len(payload):
                 continue
             data = payload[had_bytes:] if had_bytes else payload
-            self._put(data, needs, Chunk(max(time_ns, early_ns), data, missing_bytes, frame, offset))
+            early_ns = max(time_ns, early_ns)
+            chunk = Chunk(early_ns, data, missing_bytes, frame, offset, cut_bytes=cut_bytes)
+            self._put(data, needs, chunk)
             missing_bytes = 0
 
     def _put(self, data: bytes, needs: int | None, chunk: Chunk) -> None:
-        """Put a chunk in its place, which is the next."""
+        """Put a chunk in its place, which is the next. What the capture cut off of its frame will not come."""
         assert self._next is not None
         self._in_place.append(InPlace(self._next, needs, chunk))
         self._recent.add(self._next, data)
         self._next += len(data)
         self.stream.data_bytes += len(data)
+        if chunk.cut_bytes:
+            self.stream.missing_bytes += chunk.cut_bytes
+            self.stream.snapped_bytes += chunk.cut_bytes
+            self._next += chunk.cut_bytes
 
     def _skip_gap(self) -> None:
         """Go on behind bytes that the capture lacks."""
@@ -383,6 +398,7 @@ class Early(NamedTuple):
     offset: int
     needs: int | None
     payload: bytes
+    cut_bytes: int
 
 
 def signed(difference: int) -> int:

@@ -82,14 +82,19 @@ class IpReader:
         """Packets of which fragments are still missing."""
         return len(self._partial)
 
-    def read(self, frame: bytes, start: int) -> Datagram | None:
-        """The datagram that begins at `start`; None if it is damaged, or not whole yet."""
-        version = frame[start] >> 4 if start < len(frame) else 0
-        if version == 4:
-            return self._read_4(frame, start)
-        return self._read_6(frame, start) if version == 6 else None
+    def read(self, frame: bytes, start: int, missing_bytes: int = 0) -> Datagram | None:
+        """The datagram that begins at `start`; None if it is damaged, or not whole yet.
 
-    def _read_4(self, frame: bytes, start: int) -> Datagram | None:
+        Args:
+            missing_bytes: how many bytes at the end of the frame the capture left out.
+        """
+        version = frame[start] >> 4 if start < len(frame) else 0
+        whole_bytes = len(frame) + missing_bytes
+        if version == 4:
+            return self._read_4(frame, start, whole_bytes)
+        return self._read_6(frame, start, whole_bytes) if version == 6 else None
+
+    def _read_4(self, frame: bytes, start: int, whole_bytes: int) -> Datagram | None:
         if len(frame) < start + IPV4_HEADER.size:
             return None
         head, _, size_bytes, identification, fragment, _, protocol, _, source, destination = (
@@ -97,7 +102,7 @@ class IpReader:
         )
         header_bytes = (head & 0x0F) * 4
         # Zero stands in frames that were caught before the network card cut them up.
-        end = start + size_bytes if size_bytes else len(frame)
+        end = start + size_bytes if size_bytes else whole_bytes
         payload_start = start + header_bytes
         if header_bytes < IPV4_HEADER.size or payload_start > min(end, len(frame)):
             return None
@@ -110,12 +115,12 @@ class IpReader:
             return self.add(Fragment(key, offset, more, payload, missing_bytes))
         return Datagram(source, destination, protocol, payload, missing_bytes)
 
-    def _read_6(self, frame: bytes, start: int) -> Datagram | None:
+    def _read_6(self, frame: bytes, start: int, whole_bytes: int) -> Datagram | None:
         if len(frame) < start + IPV6_HEADER.size:
             return None
         _, size_bytes, protocol, _, source, destination = IPV6_HEADER.unpack_from(frame, start)
         at = start + IPV6_HEADER.size
-        end = at + size_bytes if size_bytes else len(frame)
+        end = at + size_bytes if size_bytes else whole_bytes
         for _ in range(MAX_EXTENSIONS):
             if protocol not in EXTENSIONS:
                 missing_bytes = max(0, end - len(frame))

@@ -15,6 +15,7 @@ from captures.net.causality import View
 from captures.net.direction import Arrival, Stream
 from captures.net.recent import Held
 from captures.net.sender import Sender
+from captures.net.taps import Half
 from captures.net.tcp import ACK, SYN, Endpoint, Segment
 
 MSMQ_PORT: Final = 1801
@@ -45,7 +46,7 @@ class Reassembler:
     """
 
     def __init__(
-        self, connection_limit: int = CONNECTION_LIMIT, halves: Mapping[int, Interface] | None = None
+        self, connection_limit: int = CONNECTION_LIMIT, halves: Mapping[int, Half] | None = None
     ) -> None:
         self._halves = halves or {}
         self.connection_count = 0
@@ -57,7 +58,7 @@ class Reassembler:
     def feed(self, frame: Frame, segment: Segment) -> list[Arrival]:
         """What one segment lets be read, and the streams that it ends."""
         if frame.interface.number in self._halves:
-            frame = frame._replace(interface=self._halves[frame.interface.number])
+            frame = self._halves[frame.interface.number].put_right(frame)
         arrivals: list[Arrival] = []
         ends = ends_of(segment.source, segment.destination)
         connection = self._connections.get(ends)

@@ -56,6 +56,7 @@ class Segment(NamedTuple):
     """One TCP segment.  [RFC 9293] 3.1
 
     options: whole 4-byte words, at most 40 bytes.
+    cut_bytes: how many bytes of the payload, behind those that are here, the capture cut off.
     """
 
     source: Endpoint
@@ -66,6 +67,7 @@ class Segment(NamedTuple):
     window: int
     options: bytes
     payload: bytes
+    cut_bytes: int = 0
 
 
 def encode_frame(segment: Segment, identification: int) -> bytes:
@@ -147,6 +149,7 @@ def decode_segment(datagram: Datagram) -> Segment | None:
         window,
         data[TCP_HEADER.size : payload_start],
         data[payload_start:],
+        datagram.missing_bytes,
     )
 
 

@@ -1,7 +1,4 @@
-"""Captures that come to folders, as a stream of Spark: a row with the path of each when it is complete.
-
-    spark.dataSource.register(ArrivalSource)
-    spark.readStream.format("mqarrivals").load("captures/")
+"""Captures that come to folders, and which of them are complete: what a stream of Spark tells of.
 
 A sniffer begins a new file when one is large or old enough. So a file of a series is complete when there is a later
 one, and the last is when nothing has been written to it for a while; so is a file that is no part of a series.
@@ -16,25 +13,17 @@ Options:
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
-
 from captures.files.frame import NANOSECONDS
 from captures.pipeline.files import captures_at, series_name
-from mqproto.base.errors import UsageError
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS
 """A file that changed less long ago may be joined by another with the same time, as kernels count in ticks."""
-CHANGED: Final = "changed_ns"
-"""The offset of the stream: all files that were changed up to then have been told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,58 +71,3 @@ def complete_until(found: Sequence[Arrival], start_ns: int) -> int:
             return min(until_ns, max(start_ns, arrival.changed_ns - 1))
         until_ns = max(until_ns, arrival.changed_ns)
     return until_ns
-
-
-class ArrivalSource(DataSource):
-    """`spark.readStream.format("mqarrivals")`; see this module."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "mqarrivals"
-
-    def schema(self) -> str:
-        return "path string"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _Reader(self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Files(InputPartition):
-    paths: tuple[str, ...]
-
-
-class _Reader(DataSourceStreamReader):
-    """Tells of files between two offsets.
-
-    Raises:
-        UsageError: no folder is named, or the option is no number.
-    """
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        paths = options.get("path")
-        if not paths:
-            raise UsageError("mqarrivals watches a folder: load(path)")
-        settle = options.get("settleSeconds", str(SETTLE_S))
-        if not settle.isdecimal():
-            raise UsageError(f"settleSeconds is {settle}, must be a number of seconds")
-        self._folders = paths.split("\n")
-        self._settle_ns = int(settle) * NANOSECONDS
-
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        return {CHANGED: 0}
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        return {CHANGED: complete_until(self._arrivals(), start[CHANGED])}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        between = (each for each in self._arrivals() if start[CHANGED] < each.changed_ns <= end[CHANGED])
-        paths = tuple(each.path for each in between)
-        return [_Files(paths)] if paths else []
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        assert isinstance(partition, _Files)
-        return ((path,) for path in partition.paths)
-
-    def _arrivals(self) -> list[Arrival]:
-        return arrivals(self._folders, time.time_ns(), self._settle_ns)

@@ -33,7 +33,7 @@ class Chunks:
     """Chunks of streams, a row each. Those of a stream stand together, in order.
 
     readable, order: as of a Piece.
-    frame, time_ns, offset, missing, ahead: as of a captures.net.direction.Chunk.
+    frame, time_ns, offset, missing, cut, ahead: as of a captures.net.direction.Chunk.
     start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
     """
 
@@ -43,6 +43,7 @@ class Chunks:
     time_ns: Integers
     offset: Integers
     missing: Integers
+    cut: Integers
     ahead: npt.NDArray[np.bool_]
     size: Integers
     source: Octets
@@ -90,6 +91,7 @@ class Chunks:
             int(self.frame[row]),
             int(self.offset[row]),
             bool(self.ahead[row]),
+            int(self.cut[row]),
         )
         return Piece(int(self.readable[row]), int(self.order[row]), chunk)
 
@@ -98,22 +100,21 @@ def from_pieces(pieces: Sequence[Piece]) -> Chunks:
     """Chunks that were read one by one."""
     columns = np.array(
         [
-            (readable, order, frame, time_ns, offset, missing, ahead, len(data))
-            for readable, order, (time_ns, data, missing, frame, offset, ahead) in pieces
+            (readable, order, frame, time_ns, offset, missing, cut, ahead, len(data))
+            for readable, order, (time_ns, data, missing, frame, offset, ahead, cut) in pieces
         ],
         dtype=np.int64,
-    ).reshape(-1, 8)
-    readable, order, frame, time_ns, offset, missing, ahead, size = columns.T
+    ).reshape(-1, 9)
+    readable, order, frame, time_ns, offset, missing, cut, ahead, size = columns.T
     data = np.frombuffer(b"".join(piece.chunk.data for piece in pieces), dtype=np.uint8)
-    return Chunks(
-        readable, order, frame, time_ns, offset, missing, ahead.astype(np.bool_), size, data, starts_of(size)
-    )
+    is_ahead, at = ahead.astype(np.bool_), starts_of(size)
+    return Chunks(readable, order, frame, time_ns, offset, missing, cut, is_ahead, size, data, at)
 
 
 def from_segments(
     segments: Segments, data: Data, first_number: int, rows: Integers, *, ahead: bool = False
 ) -> Chunks:
-    """The payload of segments that came in order, each a chunk.
+    """The payload of segments that came in order and are whole, each a chunk.
 
     Args:
         first_number: the number of the range's first frame.
@@ -131,6 +132,7 @@ def from_segments(
         time_ns=segments.time_ns[rows],
         offset=segments.offset[rows],
         missing=np.zeros(len(rows), dtype=np.int64),
+        cut=np.zeros(len(rows), dtype=np.int64),
         ahead=np.full(len(rows), ahead),
         size=size,
         source=source,
@@ -151,6 +153,7 @@ def joined(parts: Iterable[Chunks]) -> Chunks:
         time_ns=np.concatenate([part.time_ns for part in some]),
         offset=np.concatenate([part.offset for part in some]),
         missing=np.concatenate([part.missing for part in some]),
+        cut=np.concatenate([part.cut for part in some]),
         ahead=np.concatenate([part.ahead for part in some]),
         size=size,
         source=np.concatenate([part.data for part in some]),

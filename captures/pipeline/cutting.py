@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.framing import HEAD_BYTES, Framed, Framing
+from captures.framing import HEAD_BYTES, Framed, Framing, Loss
 from captures.net.direction import Chunk, Stream
 from captures.pipeline.chunks import Chunks, starts_of
 from captures.pipeline.octets import Octets, gathered
@@ -72,6 +72,8 @@ class Packets:
     began_ns: Integers
     missing: Integers
     skipped: Integers
+    snapped: Integers
+    cut: Integers
     ahead: npt.NDArray[np.bool_]
     readable: Integers
     order: Integers
@@ -106,13 +108,13 @@ class Heads:
 
     whole: the size of the packet whose head a chunk begins with; 0 if it begins with none.
     next_head: the first chunk from each on that begins with one.
-    next_odd: the first from each on that is not just one packet, or has bytes missing before it.
-    next_gap: the first from each on that has bytes missing before it.
+    next_odd: the first from each on that is not just one packet, or has bytes missing before it, or is cut.
+    next_gap: the first from each on that has bytes missing before it, or is cut.
     """
 
     def __init__(self, chunks: Chunks) -> None:
         self.whole = _whole_sizes(chunks)
-        gap = chunks.missing > 0
+        gap = (chunks.missing > 0) | (chunks.cut > 0)
         self.next_head = _next(self.whole > 0)
         self.next_odd = _next((self.whole != chunks.size) | gap)
         self.next_gap = _next(gap)
@@ -171,13 +173,12 @@ class _Found:
     size: list[Integers] = field(default_factory=list)
     count: int = 0
     heads: list[int] = field(default_factory=list)  # rows of what is no packet
-    losses: list[tuple[int, int, int]] = field(
-        default_factory=list
-    )  # a row, missing and skipped bytes before it
+    losses: list[tuple[int, Loss]] = field(default_factory=list)  # of a row
+    told: list[tuple[int, int]] = field(default_factory=list)  # a row that is cut, and the chunk that told so
 
-    def add(self, run: int, start: Integers, size: Integers, missing_bytes: int, skipped_bytes: int) -> None:
-        if missing_bytes or skipped_bytes:
-            self.losses.append((self.count, missing_bytes, skipped_bytes))
+    def add(self, run: int, start: Integers, size: Integers, loss: Loss) -> None:
+        if any(loss):
+            self.losses.append((self.count, loss))
         self.run.append(run)
         self.start.append(start)
         self.size.append(size)
@@ -192,7 +193,7 @@ class _Cutter:
         self._heads = heads
         self._found = _Found()
         # Positions in a stream count missing bytes, starts in `data` do not.
-        self._position = np.cumsum(chunks.size + chunks.missing) - chunks.size
+        self._position = np.cumsum(chunks.size + chunks.missing + chunks.cut) - chunks.size - chunks.cut
         self._shift: list[int] = []  # by run: from those positions to the positions in its stream
 
     def cut(self, place: int, run: Run) -> list[Span]:
@@ -209,18 +210,20 @@ class _Cutter:
             at, found_count, batch_count = row, self._found.count, len(self._found.start)
             found = self._found_from(run, row) if framing.lost else row
             if found > row:
-                framing.miss(int(chunks.missing[row:found].sum()))
+                cut_bytes = int(chunks.cut[row:found].sum())
+                framing.miss(int(chunks.missing[row:found].sum()) + cut_bytes, cut_bytes)
                 framing.pass_over(int(chunks.size[row:found].sum()))
                 row = found
-            elif framing.in_step and not chunks.missing[row]:
+            elif framing.in_step and not chunks.missing[row] and not chunks.cut[row]:
                 row = self._cut_in_step(place, run, row)
                 at = row - 1
             else:
-                self._take(place, run, chunks.piece(row).chunk)
+                self._take(place, run, chunks.piece(row).chunk, row)
                 row += 1
             if since is not None and self._found.count > found_count:
                 start, size = self._found.start[batch_count][0], self._found.size[batch_count][0]
                 told = int(np.searchsorted(chunks.start, start + size - 1, side="right")) - 1
+                told = next((by for each, by in self._found.told[::-1] if each == found_count), told)
                 spans.append((since, self._moment(told)))
                 since = None
             if since is None and framing.untold:
@@ -252,15 +255,18 @@ class _Cutter:
         last = np.searchsorted(chunks.start, start + size - 1, side="right") - 1
         framed = np.ones(len(start), dtype=np.bool_)
         framed[found.heads] = False
-        missing, skipped = np.zeros((2, len(start)), dtype=np.int64)
-        for row, missing_bytes, skipped_bytes in found.losses:
-            missing[row], skipped[row] = missing_bytes, skipped_bytes
+        missing, skipped, snapped, cut = losses = np.zeros((4, len(start)), dtype=np.int64)
+        for row, loss in found.losses:
+            losses[:, row] = loss
+        data = chunks.source
+        is_spread = chunks.is_laid_down or bool((first != last).any())
+        for row, chunk in found.told:
+            last[row] = chunk
         position = self._position[first] + start - chunks.start[first]
         position += np.array(self._shift, dtype=np.int64)[run]
         readable, order = chunks.readable[last], chunks.order[last]
         by = np.lexsort((start, order, readable))
-        data = chunks.source
-        if chunks.is_laid_down or (first != last).any():
+        if is_spread:
             data = chunks.data
         else:
             # Each lies in one segment, so it is read where it lies in the file.
@@ -278,6 +284,8 @@ class _Cutter:
             began_ns=chunks.time_ns[first][by],
             missing=missing[by],
             skipped=skipped[by],
+            snapped=snapped[by],
+            cut=cut[by],
             ahead=chunks.ahead[last][by],
             readable=readable[by],
             order=order[by],
@@ -309,25 +317,22 @@ class _Cutter:
             return last + 1
         row = int(np.searchsorted(chunks.start, at, side="right")) - 1
         chunk = chunks.piece(row).chunk
-        self._take(place, run, chunk._replace(data=chunk.data[at - int(chunks.start[row]) :]))
+        self._take(place, run, chunk._replace(data=chunk.data[at - int(chunks.start[row]) :]), row)
         return row + 1
 
     def _add(self, place: int, framing: Framing, start: Integers, size: Integers, taken: int) -> None:
-        self._found.add(place, start, size, framing.missing_bytes, framing.skipped_bytes)
+        loss = Loss(framing.missing_bytes, framing.skipped_bytes, framing.snapped_bytes)
+        self._found.add(place, start, size, loss)
         framing.advance(len(start), taken)
 
-    def _take(self, place: int, run: Run, chunk: Chunk) -> None:
+    def _take(self, place: int, run: Run, chunk: Chunk, row: int) -> None:
         for framed in run.framing.take(chunk):
             start = self._start_of(place, run, framed)
             if framed.fault is not None:
                 self._found.heads.append(self._found.count)
-            self._found.add(
-                place,
-                np.array([start]),
-                np.array([len(framed.data)]),
-                framed.missing_bytes,
-                framed.skipped_bytes,
-            )
+            if framed.loss.cut_bytes:
+                self._found.told.append((self._found.count, row))
+            self._found.add(place, np.array([start]), np.array([len(framed.data)]), framed.loss)
 
     def _start_of(self, place: int, run: Run, framed: Framed) -> int:
         """Where a packet begins in the data."""

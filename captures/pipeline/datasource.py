@@ -1,50 +1,86 @@
-"""Captures as a data source of Spark: a row for each TCP segment, wherever MSMQ is or is not.
+"""Captures as a data source of Spark: a row for each MSMQ packet, each TCP segment, or each file.
 
-    spark.dataSource.register(CaptureSource)
-    spark.read.format("mqcapture").load("captures/")
+    spark.read.format("mqproto").load("captures/")
+    spark.read.format("mqproto").option("rows", "segments").load("s3://bucket/day-*/*.pcapng")
+    spark.readStream.format("mqproto").option("rows", "segments").load("captures/")
 
-A large capture is read by many tasks. Where its records begin is found and proved when the query is planned, in one
-process: some half a second for each million frames.
-
-Spark does not tell a Python source which columns a query uses, so payloads come only where they are asked for.
+Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ? and
+[], and URIs; captures.pipeline.storage says of what.
 
 Options:
-    payload: "true" for a column `payload` with the bytes of each segment.
+    rows: "packets", the default, as in the table of packets of `mqproto analyse`, captures.pipeline.rows; "segments",
+        wherever MSMQ is or is not, by SEGMENTS; "files", by FILES.
+    columns: which, with commas between them. Spark does not tell a Python source which ones a query uses. By default
+        all come but those that cost most: what bodies say, and the bytes of segments.
     mode: "FAILFAST", the default, fails where a file is damaged or none of ours; "PERMISSIVE" reads what there is.
-    rangeBytes: how much of a file one task reads; 64 MiB.
+    rangeBytes: how much of a file is read at a time; 64 MiB.
 
+Segments are read by many tasks. Where the records of a capture begin is found and proved when the query is planned, in
+one process: some half a second for each million frames. An object is fetched once for that, and once by the tasks.
 A packet that IP cut into fragments is put together if they lie in one range.
+
+Packets are what one reader of a whole series sees, so there is a task for each series of files. What it works with lies
+in the folder for temporary files meanwhile. Where captures are larger than one core can read, `mqproto analyse` makes
+the same table with a task for each range.
+
+A stream tells of each file once it is complete, of segments or files, from folders of this machine; see
+captures.pipeline.arrivals. Its options:
+    maxFilesPerTrigger: how many files a batch has; by default all that are complete.
+    settleSeconds: for how long nothing has been written to a file that is complete and the last of its series; 60.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from itertools import groupby
-from typing import Final
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from captures.pipeline.files import RANGE_BYTES, inventory, mapped
+from captures.files.frame import NANOSECONDS, CaptureError
+from captures.pipeline.arrivals import SETTLE_S, Arrival, arrivals, complete_until
+from captures.pipeline.files import (
+    RANGE_BYTES,
+    CaptureFile,
+    Inventory,
+    Series,
+    inventory,
+    look_at,
+    mapped,
+    series_name,
+)
+from captures.pipeline.job import packets_of
 from captures.pipeline.records import Data
+from captures.pipeline.rows import PACKETS
 from captures.pipeline.runner import spare_modules
 from captures.pipeline.scan import Reading, read_plan
 from captures.pipeline.segments import Segments, segments
+from captures.pipeline.storage import absolute, is_remote
 from mqproto.base.errors import UsageError
 
 BATCH_ROWS: Final = 32_768
 """Each goes to the JVM in one piece."""
 
-COLUMNS: Final = pa.schema(
+SEGMENTS: Final = pa.schema(
     [
         ("file", pa.string()),
-        ("offset", pa.int64()),  # of the frame's record in the file
-        ("frame", pa.int64()),  # counted from 1 over the file
+        ("offset", pa.int64()),
+        ("frame", pa.int64()),
         ("time", pa.timestamp("us", "UTC")),
-        ("time_ns", pa.int64()),  # the same, whole; Spark's own times have microseconds
+        ("time_ns", pa.int64()),
         ("interface", pa.int32()),
         ("interface_name", pa.string()),
         ("source", pa.string()),
@@ -54,123 +90,319 @@ COLUMNS: Final = pa.schema(
         ("sequence", pa.int64()),
         ("acknowledgment", pa.int64()),
         ("flags", pa.int32()),
-        ("size", pa.int64()),  # of the payload
+        ("size", pa.int64()),
+        ("payload", pa.binary()),
     ]
 )
-PAYLOAD: Final = pa.field("payload", pa.binary())
+"""One TCP segment a row.
+
+    offset, frame: of the frame's record in the file; frames are counted from 1 over the file.
+    time_ns: since 1970, UTC; `time` is the same in whole microseconds.
+    flags: the byte with FIN, SYN, RST, PSH and ACK.
+    size, payload: its bytes, headers apart.
+"""
+
+FILES: Final = pa.schema(
+    [
+        ("file", pa.string()),
+        ("series", pa.string()),
+        ("size_bytes", pa.int64()),
+        ("form", pa.string()),
+        ("packing", pa.string()),
+        ("fingerprint", pa.string()),
+        ("first_ns", pa.int64()),
+        ("damage", pa.string()),
+    ]
+)
+"""One file a row, as in captures.pipeline.inputs.
+
+    first_ns: when its first frame was caught; null if it has none.
+    damage: why it cannot be read, or not even its first frame; then `form` and what is behind that are null.
+"""
+
+
+class Kind(NamedTuple):
+    """What rows may be of.
+
+    dear: the columns that only come where they are asked for.
+    """
+
+    schema: pa.Schema
+    dear: frozenset[str] = frozenset()
+
+
+KINDS: Final = {
+    "packets": Kind(PACKETS, frozenset({"body_text"})),
+    "segments": Kind(SEGMENTS, frozenset({"payload"})),
+    "files": Kind(FILES),
+}
+MODES: Final = ("FAILFAST", "PERMISSIVE")
+CHANGED: Final = "changed_ns"
+"""The offset of a stream: all files that were changed up to then have been told."""
 
 
 class CaptureSource(DataSource):
-    """The format `mqcapture`."""
+    """The format `mqproto`; see this module."""
 
     @classmethod
     def name(cls) -> str:
-        return "mqcapture"
+        return "mqproto"
 
-    def schema(self) -> str:
-        return ", ".join(f"`{field.name}` {_spark_type(field.type)}" for field in _schema(self.options))
+    def schema(self) -> StructType:
+        return from_arrow_schema(_Options(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(self.options)
+        options = _Options(self.options)
+        return READERS[options.rows](options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return _StreamReader(_Options(self.options))
+
+
+class _Options:
+    """What somebody asked for.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.rows = options.get("rows", "packets").lower()
+        if self.rows in ("messages", "findings"):
+            raise UsageError(
+                f"rows={self.rows} come of packets in many places, and a source reads one place: "
+                "mqproto analyse brings them together; read its tables"
+            )
+        if self.rows not in KINDS:
+            raise UsageError(f"rows {self.rows!r}: {', '.join(KINDS)}")
+        kind = KINDS[self.rows]
+        names = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
+        for name in names:
+            if name not in kind.schema.names:
+                raise UsageError(f"columns: {self.rows} have no {name!r}, but {', '.join(kind.schema.names)}")
+        names = names or [name for name in kind.schema.names if name not in kind.dear]
+        self.schema = pa.schema([kind.schema.field(name) for name in names])
+        mode = options.get("mode", MODES[0]).upper()
+        if mode not in MODES:
+            raise UsageError(f"mode {mode!r}: FAILFAST stops at damage, PERMISSIVE reads what there is")
+        self.fails = mode == "FAILFAST"
+        self.range_bytes = _number(options, "rangeBytes", RANGE_BYTES, "bytes")
+        self.settle_ns = _number(options, "settleSeconds", SETTLE_S, "seconds") * NANOSECONDS
+        self.max_files = _number(options, "maxFilesPerTrigger", 0, "files") or None
+        # Spark hands on several paths as JSON.
+        several = [str(path) for path in json.loads(options["paths"])] if "paths" in options else []
+        self.paths = several or ([options["path"]] if options.get("path") else [])
+        if not self.paths:
+            raise UsageError("no capture is named: load(path), a file, a folder, a pattern or a URI")
+
+    def found(self, paths: Sequence[str]) -> Inventory:
+        """The captures there.
+
+        Raises:
+            UsageError: some cannot be read, and that is to fail; or none can.
+        """
+        found = inventory(paths)
+        if self.fails or not found.series:
+            self.check(found.refused)
+        return found
+
+    def check(self, damages: Sequence[CaptureError]) -> None:
+        """Fail if there is any damage."""
+        if damages:
+            more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
+            advice = "; mode=PERMISSIVE reads what there is" if self.fails else ""
+            raise UsageError(f"{damages[0]}{more}{advice}")
+
+
+def _number(options: Mapping[str, str], name: str, default: int, unit: str) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal() or (int(text) == 0 and name in options):
+        raise UsageError(f"{name} {text!r}: a number of {unit}, from 1 on")
+    return int(text)
 
 
 class _Part(InputPartition):
-    """What one task reads: a range, or all of a packed file."""
-
-    def __init__(self, readings: list[Reading]) -> None:
-        super().__init__(None)
-        self.readings = readings
+    """What one task reads."""
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._schema = _schema(options)
-        self._paths = _paths(options)
-        self._range_bytes = _positive(options, "rangeBytes", RANGE_BYTES)
-        mode = options.get("mode", "FAILFAST").upper()
-        if mode not in ("FAILFAST", "PERMISSIVE"):
-            raise UsageError(f"mode {mode!r}: FAILFAST stops at damage, PERMISSIVE reads what there is")
-        self._fails = mode == "FAILFAST"
+    """Reads captures that are found when the query is planned."""
+
+    def __init__(self, options: _Options) -> None:
+        self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        found = inventory(self._paths)
-        damages = [*found.refused]
-        parts: list[InputPartition] = []
-        for file in found.files:
-            readings = read_plan(file, self._range_bytes)
-            damages += [reading.damage for reading in readings if reading.damage is not None]
-            if file.packing:
-                parts.append(_Part(readings))
-            else:
-                parts += [_Part([reading]) for reading in readings]
-        if damages and self._fails:
-            more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
-            raise UsageError(f"{damages[0]}{more}; mode=PERMISSIVE reads what there is")
-        return parts
+        return self.parts(self._options.paths)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Part)
+        if not isinstance(partition, _Part):
+            return  # Where there is nothing to read, Spark makes a partition of its own.
         spare_modules()
-        for file, readings in groupby(partition.readings, lambda reading: reading.file):
-            with mapped(file) as source:
-                for reading in readings:
-                    yield from _batches(reading, segments(reading, source.data), source.data, self._schema)
+        schema = to_arrow_schema(from_arrow_schema(self._options.schema), timezone="UTC")
+        for batch in self._batches(partition.value):
+            yield pa.record_batch(
+                [batch.column(field.name).cast(field.type) for field in schema], schema=schema
+            )
+
+    @abstractmethod
+    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
+        """What tasks read of these files and folders."""
+
+    @abstractmethod
+    def _batches(self, value: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a part, at least with the columns that are wanted."""
 
 
-def _batches(reading: Reading, found: Segments, data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+class _PacketReader(_Reader):
+    """Each part is a series."""
+
+    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
+        return [_Part(series) for series in self._options.found(paths).series]
+
+    def _batches(self, value: Series) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        names = options.schema.names
+        texts = "body_text" in names
+        with packets_of(value, range_bytes=options.range_bytes, body_texts=texts) as (files, damages):
+            if options.fails:
+                options.check(damages)
+            for path in files:
+                with pq.ParquetFile(path) as file:
+                    yield from file.iter_batches(BATCH_ROWS, columns=names)
+
+
+class _SegmentReader(_Reader):
+    """Each part is a range of a file, or all of a packed file."""
+
+    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
+        damages: list[CaptureError] = []
+        parts: list[InputPartition] = []
+        for file in self._options.found(paths).files:
+            readings = read_plan(file, self._options.range_bytes)
+            damages += [reading.damage for reading in readings if reading.damage is not None]
+            together = [readings] if file.packing and readings else [[reading] for reading in readings]
+            parts += map(_Part, together)
+        if self._options.fails:
+            self._options.check(damages)
+        return parts
+
+    def _batches(self, value: list[Reading]) -> Iterator[pa.RecordBatch]:
+        names = self._options.schema.names
+        with mapped(value[0].file, value[0].start, value[-1].end) as source:
+            for reading in value:
+                found = segments(reading, source.data)
+                yield from _segment_batches(reading, found, source.data, names)
+
+
+def _segment_batches(
+    reading: Reading, found: Segments, data: Data, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     hosts = pa.array([one.host for one in found.ends], pa.string())
     ports = pa.array([one.port for one in found.ends], pa.int32())
     numbers = sorted(found.interfaces)
-    names = pa.array([found.interfaces[number].name for number in numbers], pa.string())
+    interface_names = pa.array([found.interfaces[number].name for number in numbers], pa.string())
+
+    def column(name: str, some: slice) -> Any:
+        match name:
+            case "file":
+                return pa.repeat(reading.file.path, len(found.time_ns[some]))
+            case "frame":
+                return found.frame[some] + reading.first_number
+            case "time":
+                return pa.array(found.time_ns[some] // 1000).cast(SEGMENTS.field(name).type)
+            case "interface_name":
+                return interface_names.take(pa.array(np.searchsorted(numbers, found.interface[some])))
+            case "source" | "destination":
+                return hosts.take(pa.array(getattr(found, name)[some]))
+            case "source_port" | "destination_port":
+                return ports.take(pa.array(getattr(found, name.removesuffix("_port"))[some]))
+            case "flags":
+                return found.flags[some].astype(np.int32)
+            case "payload":
+                return found.payloads(data, np.arange(len(found))[some]).cast(SEGMENTS.field(name).type)
+        return getattr(found, name)[some]
+
     for low in range(0, len(found), BATCH_ROWS):
         some = slice(low, low + BATCH_ROWS)
-        time_ns = found.time_ns[some]
-        interfaces = found.interface[some]
-        columns = {
-            "file": pa.repeat(reading.file.path, len(time_ns)),
-            "offset": found.offset[some],
-            "frame": found.frame[some] + reading.first_number,
-            "time": pa.array(time_ns // 1000).cast(COLUMNS.field("time").type),
-            "time_ns": time_ns,
-            "interface": interfaces,
-            "interface_name": names.take(pa.array(np.searchsorted(numbers, interfaces))),
-            "source": hosts.take(pa.array(found.source[some])),
-            "source_port": ports.take(pa.array(found.source[some])),
-            "destination": hosts.take(pa.array(found.destination[some])),
-            "destination_port": ports.take(pa.array(found.destination[some])),
-            "sequence": found.sequence[some],
-            "acknowledgment": found.acknowledgment[some],
-            "flags": found.flags[some].astype(np.int32),
-            "size": found.size[some],
-        }
-        if PAYLOAD.name in schema.names:
-            columns[PAYLOAD.name] = found.payloads(data, np.arange(len(found))[some]).cast(PAYLOAD.type)
-        yield pa.record_batch([pa.array(columns[name]) for name in schema.names], schema=schema)
+        yield pa.record_batch([pa.array(column(name, some)) for name in names], names=list(names))
 
 
-def _schema(options: Mapping[str, str]) -> pa.Schema:
-    wanted = options.get("payload", "false").lower()
-    if wanted not in ("true", "false"):
-        raise UsageError(f"payload {wanted!r}: true or false")
-    return COLUMNS.append(PAYLOAD) if wanted == "true" else COLUMNS
+class _FileReader(_Reader):
+    """Each part is rows that are there already, as files are looked at when they are found."""
+
+    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
+        found = inventory(paths)
+        rows = [_file_row(file) for file in (*found.files, *(look_at(path) for path, _ in found.repeated))]
+        for error in found.refused:
+            damage = f"byte {error.offset}: {error.reason}"
+            rows.append({"file": error.where, "series": series_name(error.where), "damage": damage})
+        return [_Part(rows)]
+
+    def _batches(self, value: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist(value, FILES)
 
 
-def _spark_type(kind: pa.DataType) -> str:
-    names = {pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", pa.binary(): "binary"}
-    return names.get(kind, "timestamp")
+def _file_row(file: CaptureFile) -> dict[str, Any]:
+    names = ("size_bytes", "form", "packing", "fingerprint", "first_ns")
+    own = {name: getattr(file, name) for name in names}
+    return {"file": file.path, "series": series_name(file.path), **own}
 
 
-def _paths(options: Mapping[str, str]) -> list[str]:
-    """What `load` was given: one path, or several, which Spark hands on as JSON."""
-    if "paths" in options:
-        return [str(path) for path in json.loads(options["paths"])]
-    if "path" in options:
-        return [options["path"]]
-    raise UsageError("no capture is named: load(path), a file or a folder")
+READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
+    "packets": _PacketReader,
+    "segments": _SegmentReader,
+    "files": _FileReader,
+}
 
 
-def _positive(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal() or int(text) == 0:
-        raise UsageError(f"{name} {text!r}: a number of bytes")
-    return int(text)
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the files between two offsets, each a time of the kernel that keeps them.
+
+    After a restart Spark asks again for what lies between two such times, and that is what it was, unless a file was
+    changed since: then it comes once more, later.
+    """
+
+    def __init__(self, options: _Options) -> None:
+        if options.rows == "packets":
+            raise UsageError(
+                "a stream has rows=segments or rows=files, as packets go on from file to file: "
+                "mqproto analyse --watch joins them"
+            )
+        for path in map(absolute, options.paths):
+            if is_remote(path):
+                raise UsageError(f"{path}: a stream watches folders of this machine; spark.read has objects")
+        self._options = options
+        self._reader = READERS[options.rows](options)
+        self._target_ns: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {CHANGED: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_files
+        return ReadMaxFiles(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target_ns = complete_until(self._arrivals(), 0)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        found = self._arrivals()
+        until_ns = complete_until(found, start[CHANGED])
+        if self._target_ns is not None:
+            until_ns = max(start[CHANGED], min(until_ns, self._target_ns))
+        if isinstance(limit, ReadMaxFiles):
+            changed_ns = [each.changed_ns for each in found if start[CHANGED] < each.changed_ns <= until_ns]
+            # Files that changed at the same time come together.
+            until_ns = [*changed_ns[: limit.max_files], until_ns][min(len(changed_ns), limit.max_files) - 1]
+        return {CHANGED: until_ns}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        found = self._arrivals()
+        paths = [each.path for each in found if start[CHANGED] < each.changed_ns <= end[CHANGED]]
+        return self._reader.parts(paths) if paths else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+    def _arrivals(self) -> list[Arrival]:
+        return arrivals(self._options.paths, time.time_ns(), self._options.settle_ns)

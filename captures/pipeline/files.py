@@ -19,7 +19,6 @@ import math
 import mmap
 import os
 import re
-import stat
 import sys
 import tempfile
 from collections import defaultdict
@@ -27,7 +26,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from captures.files.frame import CaptureError
@@ -43,6 +41,16 @@ from captures.files.pcap import (
     unpacked,
 )
 from captures.files.pcapng import PcapngReader, Section
+from captures.pipeline.storage import (
+    Opened,
+    absolute,
+    files_at,
+    is_remote,
+    is_same,
+    memory_of,
+    opened,
+    pieces,
+)
 
 RANGE_BYTES: Final = 64 << 20
 SAMPLE_BYTES: Final = 64 << 10
@@ -155,10 +163,12 @@ class Mapped(NamedTuple):
 
     data: the file; of what is packed, all that it unpacks to.
     damage: what ended the unpacking before the end.
+    until: up to where its bytes are there; what lies behind that, in an object that was fetched in part, is zeros.
     """
 
     data: mmap.mmap
     damage: CaptureError | None
+    until: int
 
 
 def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None) -> Inventory:
@@ -173,8 +183,13 @@ def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None)
     refused: list[CaptureError] = []
     repeated: list[tuple[str, str]] = []
     passed_over: list[str] = []
-    for path in paths:
-        for one, is_meant in _files_at(os.path.abspath(path)):
+    for path in map(absolute, paths):
+        try:
+            there = list(files_at(path))
+        except OSError as error:
+            refused.append(CaptureError(path, 0, error.strerror or str(error)))
+            continue
+        for one, is_meant in there:
             try:
                 if not is_meant and not _looks_like_capture(one):
                     passed_over.append(one)
@@ -187,7 +202,7 @@ def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None)
                 refused.append(CaptureError(one, 0, error.strerror or str(error)))
                 continue
             first = found.setdefault(file.fingerprint, file)
-            if first is not file and not os.path.samefile(first.path, one):
+            if first is not file and not is_same(first.path, one):
                 repeated.append((one, first.path))
     plain = {file.origin: file for file in found.values() if not file.packing}
     for file in list(found.values()):
@@ -209,10 +224,8 @@ def look_at(path: str) -> CaptureFile:
         CaptureError: it is none, or not one frame can be read before something is wrong.
         OSError: it cannot be opened or read.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise CaptureError(path, 0, "no file: a pipe or a device cannot be read in parts")
-    with Path(path).open("rb", buffering=0) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
+    with opened(path) as source:
+        file, size_bytes = source
         magic = file.read(4)
         file.seek(0)
         with unpacked(file, path) as (plain, name):
@@ -230,7 +243,7 @@ def look_at(path: str) -> CaptureFile:
             size_bytes=size_bytes,
             form=form,
             packing=packing,
-            fingerprint=_fingerprint(file, size_bytes),
+            fingerprint=_fingerprint(path, source),
             section=section,
             start=0 if form == "pcapng" else FILE_HEADER_BYTES,
             first_ns=first.time_ns if first is not None else None,
@@ -262,26 +275,30 @@ def ranges(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Range]:
 
 
 @contextmanager
-def mapped(file: CaptureFile) -> Iterator[Mapped]:
+def mapped(file: CaptureFile, low: int = 0, high: int = sys.maxsize) -> Iterator[Mapped]:
     """A capture in memory as far as it is looked at; what is packed is unpacked to a file that is gone afterwards.
 
     The mapping ends with the last array that looks into it; closing it before would be an error.
+
+    Args:
+        low, high: what is looked at; of an object nothing else is fetched, unless it is packed.
 
     Raises:
         CaptureError: the file is shorter than it was.
         OSError: it cannot be opened or read, or the disk has no room for what it unpacks to.
     """
-    with Path(file.path).open("rb", buffering=0) as source:
-        size_bytes = os.fstat(source.fileno()).st_size
-        if size_bytes < file.size_bytes:
-            reason = f"the file had {file.size_bytes} bytes and has {size_bytes} now; analyse it again"
-            raise CaptureError(file.path, size_bytes, reason)
+    with opened(file.path) as source:
+        if source.size_bytes < file.size_bytes:
+            reason = f"the file had {file.size_bytes} bytes and has {source.size_bytes} now; analyse it again"
+            raise CaptureError(file.path, source.size_bytes, reason)
         if not file.packing:
-            yield Mapped(mmap.mmap(source.fileno(), file.size_bytes, access=mmap.ACCESS_READ), None)
+            high = min(high, file.size_bytes) if is_remote(file.path) else file.size_bytes
+            yield Mapped(memory_of(file.path, source, file.size_bytes, low, high), None, high)
             return
         with tempfile.TemporaryFile() as target:
-            damage = _unpack(source, file.path, target)
-            yield Mapped(mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ), damage)
+            damage = _unpack(source.file, file.path, target)
+            data = mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ)
+            yield Mapped(data, damage, len(data))
 
 
 def series_name(path: str) -> str:
@@ -306,20 +323,9 @@ def _order(file: CaptureFile) -> tuple[bool, int, list[tuple[int, str]]]:
     return file.first_ns is None, file.first_ns or 0, name
 
 
-def _files_at(path: str) -> Iterator[tuple[str, bool]]:
-    """The files that a path stands for, and whether each was named by the user."""
-    if not os.path.isdir(path):
-        yield path, True
-        return
-    for folder, folders, names in os.walk(path):
-        folders.sort()
-        for name in sorted(names):
-            yield os.path.join(folder, name), False
-
-
 def captures_at(folder: str) -> Iterator[str]:
     """The files in a folder, and in the folders in it, that are captures by their names or by how they begin."""
-    for path, _ in _files_at(os.path.abspath(folder)):
+    for path, _ in files_at(absolute(folder)):
         with suppress(OSError):  # It may be gone again.
             if _looks_like_capture(path):
                 yield path
@@ -328,21 +334,20 @@ def captures_at(folder: str) -> Iterator[str]:
 def _looks_like_capture(path: str) -> bool:
     if CAPTURE_NAME.search(path):
         return True
-    if not os.path.isfile(path):
-        return False  # opening a pipe would wait for its writer
-    with Path(path).open("rb", buffering=0) as file:
-        begin = file.read(4)
+    try:
+        with opened(path) as source:
+            begin = source.file.read(4)
+    except (CaptureError, FileNotFoundError):
+        return False  # Reading a pipe would wait for its writer, and a link may lead nowhere.
     return any(begin.startswith(magic) for magic in MAGICS)
 
 
-def _fingerprint(file: BinaryIO, size_bytes: int) -> str:
-    digest = hashlib.blake2b(str(size_bytes).encode(), digest_size=16)
-    last = max(0, size_bytes - SAMPLE_BYTES)
-    for number in range(SAMPLE_COUNT):
-        file.seek(last * number // (SAMPLE_COUNT - 1))
-        digest.update(file.read(SAMPLE_BYTES))
-        if last == 0:
-            break
+def _fingerprint(path: str, source: Opened) -> str:
+    digest = hashlib.blake2b(str(source.size_bytes).encode(), digest_size=16)
+    last = max(0, source.size_bytes - SAMPLE_BYTES)
+    places = [last * number // (SAMPLE_COUNT - 1) for number in range(SAMPLE_COUNT if last else 1)]
+    for piece in pieces(path, source, places, SAMPLE_BYTES):
+        digest.update(piece)
     return digest.hexdigest()
 
 

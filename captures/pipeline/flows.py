@@ -58,7 +58,7 @@ class Lead:
 
     pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` says
         whether one may have a packet inside that captures.framing.chain_in finds.
-    size_bytes, missing_bytes: of all of them.
+    size_bytes, missing_bytes: of all of them. snapped_bytes: of what is missing, those that frames had which are cut.
     found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
         sees it who is lost: not with a chunk, or its head is not in one chunk.
     """
@@ -66,6 +66,7 @@ class Lead:
     pieces: list[Piece] | None
     size_bytes: int = 0
     missing_bytes: int = 0
+    snapped_bytes: int = 0
     found: bool = True
     gap_bytes: int = 0
     inside: bool = False
@@ -194,7 +195,7 @@ def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
             changed |= lead.inside or lead.gap_bytes > 0
             one.framing, one.place = Framing(stream, is_open or stream.from_start), len(runs)
             one.is_steady = not is_open
-            one.is_lossy = bool(chunks.missing[begin:end].any())
+            one.is_lossy = bool(chunks.missing[begin:end].any() or chunks.cut[begin:end].any())
             runs.append(Run(stream, one.framing, begin, end))
             reads.append(one)
     packets = cut(chunks, Heads(chunks) if changed else heads, runs)
@@ -224,10 +225,12 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
             row = int(np.searchsorted(chunks.start, inside, side="right")) - 1
             return _lead_inside(chunks, first, row, inside - int(chunks.start[row])), row
     limit = SEARCH_LIMIT_BYTES if found else LEAD_LIMIT_BYTES
+    snapped_bytes = int(chunks.cut[first:row].sum())
     lead = Lead(
         [chunks.piece(one) for one in range(first, row)] if size_bytes <= limit else None,
         size_bytes,
-        int(chunks.missing[first:row].sum()),
+        int(chunks.missing[first:row].sum()) + snapped_bytes,
+        snapped_bytes,
         found,
     )
     if lead.pieces is None:
@@ -255,7 +258,8 @@ def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
 def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:
     """Where in the data a packet seems to begin that no chunk begins with: others follow it."""
     begin = int(chunks.start[first])
-    last = min(int(heads.next_gap[first + 1]) if first + 1 < end else end, end) - 1
+    is_open = first + 1 < end and not chunks.cut[first]
+    last = max(first, min(int(heads.next_gap[first + 1]), end) - 1) if is_open else first
     stop = int(chunks.start[last] + chunks.size[last])
     data = chunks.data[begin : min(stop, begin + SEARCH_LIMIT_BYTES)].tobytes()
     at = _SIGNATURE_AT - 1

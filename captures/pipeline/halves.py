@@ -23,10 +23,11 @@ import numpy as np
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import read_capture
 from captures.files.pcapng import PcapngWriter
+from captures.net.answers import segment_in
 from captures.net.direction import JUMP_LIMIT_BYTES, signed
 from captures.net.ip import IpReader
 from captures.net.merging import interleaved
-from captures.net.taps import FRAME_LIMIT, segment_in
+from captures.net.taps import FRAME_LIMIT
 from captures.net.tcp import ACK, Endpoint, Segment
 from captures.packets import Totals, content_of
 from captures.pipeline.files import CaptureFile, look_at

@@ -59,6 +59,7 @@ class Datagrams(NamedTuple):
     row: which of the frames each is.
     source, destination: addresses as they stand in the file.
     start, end: of the payload, as far as it was captured.
+    cut: how many bytes of it the capture cut off behind that.
     """
 
     row: Integers
@@ -67,6 +68,7 @@ class Datagrams(NamedTuple):
     protocol: Integers
     start: Integers
     end: Integers
+    cut: Integers
 
     def of(self, protocol: int) -> Datagrams:
         """Those that carry one protocol."""
@@ -80,6 +82,7 @@ class Datagrams(NamedTuple):
             self.protocol[rows],
             self.start[rows],
             self.end[rows],
+            self.cut[rows],
         )
 
 
@@ -146,31 +149,37 @@ def _behind_family(data: Data, start: Integers, end: Integers) -> Integers:
     return found
 
 
-def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers) -> Datagrams:
-    """What whole IPv4 packets carry: those at `at` in frames that end at `end`.  captures.net.ip.IpReader.read"""
+def datagrams_4(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
+    """What whole IPv4 packets carry, as captures.net.ip.IpReader.read has it.
+
+    Args:
+        at: where they begin. end: where the frames end. missing: how many bytes of these the capture left out.
+    """
     fits = np.flatnonzero(at + IPV4_LAYOUT.itemsize <= end)
-    row, at, end = row[fits], at[fits], end[fits]
+    row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]
     head = gather(data, at, IPV4_LAYOUT)
     size = head["size"].astype(np.int64)
     header_bytes = (head["head"] & 0x0F).astype(np.int64) * 4
     start = at + header_bytes
     # Zero stands in frames that were caught before the network card cut them up.
-    captured_end = np.where(size == 0, end, np.minimum(at + size, end))
+    whole_end = np.where(size == 0, end + missing, at + size)
+    captured_end = np.minimum(whole_end, end)
     whole = (head["fragment"] & (MORE_FRAGMENTS | FRAGMENT_OFFSET)) == 0
     good = (head["head"] >> 4 == 4) & (header_bytes >= IPV4_LAYOUT.itemsize) & (start <= captured_end) & whole
-    return _datagrams(head, good, row, start, captured_end)
+    return _datagrams(head, good, row, start, captured_end, whole_end)
 
 
-def datagrams_6(data: Data, row: Integers, at: Integers, end: Integers) -> Datagrams:
+def datagrams_6(data: Data, row: Integers, at: Integers, end: Integers, missing: Integers) -> Datagrams:
     """What IPv6 packets without extensions carry, as `datagrams_4`."""
     fits = np.flatnonzero(at + IPV6_LAYOUT.itemsize <= end)
-    row, at, end = row[fits], at[fits], end[fits]
+    row, at, end, missing = row[fits], at[fits], end[fits], missing[fits]
     head = gather(data, at, IPV6_LAYOUT)
     size = head["size"].astype(np.int64)
     start = at + IPV6_LAYOUT.itemsize
-    captured_end = np.where(size == 0, end, np.minimum(start + size, end))
+    whole_end = np.where(size == 0, end + missing, start + size)
+    captured_end = np.minimum(whole_end, end)
     good = (head["head"] >> 28 == 6) & ~np.isin(head["protocol"], [*EXTENSIONS])
-    return _datagrams(head, good, row, start, captured_end)
+    return _datagrams(head, good, row, start, captured_end, whole_end)
 
 
 def _datagrams(
@@ -179,6 +188,7 @@ def _datagrams(
     row: Integers,
     start: Integers,
     end: Integers,
+    whole_end: Integers,
 ) -> Datagrams:
     chosen = slice(None) if good.all() else np.flatnonzero(good)
     head = head[chosen]
@@ -189,6 +199,7 @@ def _datagrams(
         head["protocol"].astype(np.int64),
         start[chosen],
         end[chosen],
+        (whole_end - end)[chosen],
     )
 
 

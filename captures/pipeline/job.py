@@ -5,8 +5,10 @@ Each stage is one job for all series together, as there may be many small ones.
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,12 +22,12 @@ from captures.pipeline.halves import merge
 from captures.pipeline.inputs import CAPTURES
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judged import FOLDER, Judged, horizon, judged
-from captures.pipeline.known import Known, reads
+from captures.pipeline.known import Known, ToRead, reads
 from captures.pipeline.pairing import all_to_read
 from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
-from captures.pipeline.runner import Count, Runner
+from captures.pipeline.runner import Count, LocalRunner, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.strangers import apart
 from captures.pipeline.streams import STREAMS
@@ -192,6 +194,24 @@ def analyse(
         known_files,
         verdicts.codes,
     )
+
+
+@contextmanager
+def packets_of(
+    series: Series, *, range_bytes: int = RANGE_BYTES, body_texts: bool = False
+) -> Iterator[tuple[list[Path], list[CaptureError]]]:
+    """The table of packets of one series by itself, made here, one range after the other; gone after the block.
+
+    Args:
+        range_bytes, body_texts: as for `analyse`.
+
+    Returns:
+        its files, and what is wrong with the captures.
+    """
+    with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
+        work = Work(run, ToRead(series, None, None), run.folder, texts=body_texts)
+        _Job([work], run, LocalRunner(), range_bytes).carry_out()
+        yield [run.folder / part.name for part in work.parts if part.table == "packets"], work.result().damage
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:

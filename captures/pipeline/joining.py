@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ CORRECTIONS: Final = pa.schema(
         ("position", pa.int64()),
         ("missing_bytes", pa.int64()),
         ("skipped_bytes", pa.int64()),
+        ("snapped_bytes", pa.int64()),
         ("ahead", pa.bool_()),
     ]
 )
@@ -127,9 +128,7 @@ class _Joiner:
         self._bucket = bucket
         self._stack = stack
         self._again: dict[int, RangeSegments] = {}
-        self._corrections: defaultdict[int, list[tuple[int, bool, int, int, int, int, bool]]] = defaultdict(
-            list
-        )
+        self._corrections: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
         self._packets: defaultdict[int, list[Packets]] = defaultdict(list)
         self._joined = Joined()
         self._closed: list[StreamCount] = []
@@ -149,7 +148,9 @@ class _Joiner:
         seam = stitcher.take(place, pair.summary)
         if not seam.proved:
             self._count(place, -pair.rows, -pair.framed)
-            self._corrections[place] += [(stream, False, 0, 0, 0, 0, False) for stream in pair.summary.places]
+            self._corrections[place] += [
+                (stream, False, 0, 0, 0, 0, 0, False) for stream in pair.summary.places
+            ]
         self._add(place, seam, self._joined.totals, self._closed)
 
     def finish(self) -> Joined:
@@ -204,8 +205,9 @@ class _Joiner:
             while len(self._again) >= KEPT_RANGES:
                 del self._again[next(iter(self._again))]
             place = self._series.place(number)
-            source = self._stack.enter_context(mapped(place.reading.file))
-            found = segments(place.reading, source.data, waiting_before(self._series.folder, number))
+            reading = place.reading
+            source = self._stack.enter_context(mapped(reading.file, reading.start, reading.end))
+            found = segments(reading, source.data, waiting_before(self._series.folder, number))
             found.join_halves(place.halves)
             self._again[number] = RangeSegments(
                 found, source.data, place.first_number, apart=bool(place.halves)

@@ -255,7 +255,7 @@ def judge_journeys(bench: Bench, task: Task, count: Count) -> Done:
     done = Done()
     kept = MessageRows(bench, task)
     for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept):
-        clock = clocks.ClockStage()
+        clock = clocks.ClockStage(bench.lossless)
         _tell(grouping.MessageStages(journeys.JourneyStage(bench.ways), clock), rows, out, count)
         out.found.clock_pairs.append(clock.pairs())
     return done
@@ -287,8 +287,8 @@ def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
 def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
     label = directory.labels(bench.names, bench.directory, bench.origins)
     return (
-        histories.HistoryStage(label, bench.ways, bench.offsets_ns),
-        duplicates.DuplicateStage(bench.lossless, bench.offsets_ns),
+        histories.HistoryStage(label, bench.ways, bench.ahead),
+        duplicates.DuplicateStage(bench.lossless, bench.ahead),
     )
 
 

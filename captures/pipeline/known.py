@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from captures.files.frame import CaptureError, Frame, Interface
-from captures.files.pcap import read_capture
-from captures.net.taps import Taps
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcap import read_frames
+from captures.net.taps import Half, Taps
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.files import CaptureFile, Origin, Series, in_order, is_changed, look_at
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.halves import Halves
 from captures.pipeline.saving import saved
+from captures.pipeline.storage import opened
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     return ToRead(Series(name, new), None, None)
 
 
-def halves_of(files: Iterable[CaptureFile]) -> dict[int, Interface]:
+def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
     """The interfaces of TAPs, by the first frames of a series."""
     taps = Taps()
     taps.look(_frames(files))
@@ -148,8 +149,8 @@ def halves_of(files: Iterable[CaptureFile]) -> dict[int, Interface]:
 def _frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
     for file in files:
         # What is wrong with a file is told where it is read.
-        with suppress(CaptureError, OSError):
-            yield from read_capture(file.path)
+        with suppress(CaptureError, OSError), opened(file.path) as source:
+            yield from read_frames(source.file, file.path)
 
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:

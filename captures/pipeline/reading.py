@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from captures.files.frame import CaptureError, Interface
+from captures.files.frame import CaptureError
+from captures.net.taps import Half
 from captures.packets import Totals
 from captures.pipeline.files import mapped
 from captures.pipeline.flows import Flows, PairSummary, read_flows
@@ -38,7 +39,7 @@ class Place:
     number: int
     reading: Reading
     frames_before: int
-    halves: dict[int, Interface] = field(default_factory=dict)
+    halves: dict[int, Half] = field(default_factory=dict)
 
     @property
     def first_number(self) -> int:
@@ -93,7 +94,8 @@ def read_ranges(task: ReadTask, count: Count) -> list[RangeRead]:
         CaptureError, OSError: as `captures.pipeline.files.mapped`.
     """
     results = []
-    with mapped(task.places[0].reading.file) as source:
+    first, last = task.places[0].reading, task.places[-1].reading
+    with mapped(first.file, first.start, last.end) as source:
         for place in task.places:
             result = _read(task, place, source.data)
             results.append(result)

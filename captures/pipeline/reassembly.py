@@ -102,6 +102,7 @@ def reassemble(
         segments.frame,
         segments.time_ns,
         segments.offset,
+        segments.cut,
     )
     table = list(zip(*(column[rows].tolist() for column in columns), strict=True))
     run_ends = _run_ends(segments, rows).tolist()
@@ -116,10 +117,11 @@ def reassemble(
             # What is repeated at length follows itself, and not what is due.
             retry_at, patience = at + patience, 2 * patience
 
-        source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset = table[at]
+        source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset, cut = table[at]
         number = first_number + index
         payload = segments.payload(data, int(rows[at]))
-        segment = Segment(ends[source], ends[destination], sequence, acknowledgment, flags, 0, b"", payload)
+        one, other = ends[source], ends[destination]
+        segment = Segment(one, other, sequence, acknowledgment, flags, 0, b"", payload, cut)
         if not epochs or epochs[-1].connection.is_over_for(place, segment):
             if epochs:
                 epochs[-1].settle(number)
@@ -132,18 +134,19 @@ def reassemble(
 
 
 def _run_ends(segments: Segments, rows: Integers) -> Integers:
-    """For each row the first from it on that does not simply follow the one before it in its direction.
+    """For each row the first from it on that does not simply follow the one before it in its direction, or is cut.
 
     Nor does one that acknowledges more than the other direction has come to, as far as these rows tell that.
     """
     size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
-    follows = flags & (SYN | FIN | RST) == 0
+    follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
+    whole = size + segments.cut[rows]
     direction = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.source[rows]
     filled = np.flatnonzero(size > 0)
     by = filled[np.argsort(direction[filled], kind="stable")]
     due = np.full(len(by), -1, dtype=np.int64)
     same = direction[by[1:]] == direction[by[:-1]]
-    due[1:] = np.where(same, (sequence[by[:-1]] + size[by[:-1]]) % 2**32, -1)
+    due[1:] = np.where(same, (sequence[by[:-1]] + whole[by[:-1]]) % 2**32, -1)
     follows[by] &= sequence[by] == due
     back = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.destination[rows]
     for one in np.unique(direction).tolist():
@@ -152,7 +155,7 @@ def _run_ends(segments: Segments, rows: Integers) -> Integers:
         others = np.flatnonzero((back == one) & (size > 0) & (flags & ACK != 0))
         before = np.searchsorted(own, others) - 1
         others, before = others[before >= 0], own[before[before >= 0]]
-        taken = size[before] + (flags[before] & (SYN | FIN) != 0)
+        taken = whole[before] + (flags[before] & (SYN | FIN) != 0)
         follows[others] &= distance(segments.acknowledgment[rows[others]], sequence[before] + taken) <= 0
     places = np.where(follows, len(rows), np.arange(len(rows)))
     ends: Integers = np.minimum.accumulate(places[::-1])[::-1]
@@ -411,8 +414,8 @@ def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -
 class Smooth:
     """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
 
-    A SYN is the first of its direction, and a FIN stands where the bytes end that came before it. RST and bare
-    acknowledgments may stand anywhere: they say nothing of the bytes. No payload acknowledges more than the other
+    None is cut. A SYN is the first of its direction, and a FIN stands where the bytes end that came before it. RST and
+    bare acknowledgments may stand anywhere: they say nothing of the bytes. No payload acknowledges more than the other
     direction has come to. Before the first segment of that, it is taken to have come to where this begins.
     """
 
@@ -432,6 +435,7 @@ class Smooth:
         due = start[place] + before
 
         odd = ((size > 0) | fin) & ((sequence - due) % 2**32 != 0)
+        odd |= segments.cut[by] > 0
         odd |= syn & (~is_first | (size > 0) | (flags & (FIN | RST) != 0))
         pair = pairs.pair[by]
         edges = pairs.edge_rows

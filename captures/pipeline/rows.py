@@ -26,6 +26,8 @@ _SEEN: Final = (
     ("position", pa.int64()),
     ("missing_bytes", pa.int64()),
     ("skipped_bytes", pa.int64()),
+    ("snapped_bytes", pa.int64()),
+    ("cut_bytes", pa.int64()),
     ("ahead", pa.bool_()),
     ("source_address", pa.string()),
     ("source_port", pa.int32()),
@@ -93,7 +95,12 @@ def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterato
     for low in range(0, len(packets), ROWS_AT_A_TIME):
         rows = slice(low, low + ROWS_AT_A_TIME)
         said = packet_columns(
-            packets.data, packets.start[rows], packets.size[rows], packets.framed[rows], texts=texts
+            packets.data,
+            packets.start[rows],
+            packets.size[rows],
+            packets.framed[rows],
+            packets.cut[rows],
+            texts=texts,
         )
         index = packets.stream[rows]
         columns: dict[str, Any] = {
@@ -109,6 +116,8 @@ def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterato
             "position": packets.position[rows],
             "missing_bytes": packets.missing[rows],
             "skipped_bytes": packets.skipped[rows],
+            "snapped_bytes": packets.snapped[rows],
+            "cut_bytes": packets.cut[rows],
             "ahead": packets.ahead[rows],
         }
         columns |= {name: values[index] for name, values in codes.items()}
@@ -141,6 +150,8 @@ def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
         "position": [0] * len(pings),
         "missing_bytes": [0] * len(pings),
         "skipped_bytes": [0] * len(pings),
+        "snapped_bytes": [0] * len(pings),
+        "cut_bytes": [0] * len(pings),
         "ahead": [False] * len(pings),
     }
     return _batch(columns | codes, hosts, said)

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -26,11 +29,16 @@ from captures.pipeline.records import (
     Stretch,
     walk,
 )
+from captures.pipeline.storage import is_remote
 
 CHAIN: Final = 4
 """How many plausible records in a row are taken for true ones; fewer at the end of the file."""
 SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
 """If no record begins within these bytes, the range leaves its beginning to the one before it."""
+BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
+"""How much of an object is fetched behind a range, for what begins in it: as a rule, and where that was not enough."""
+FETCHES: Final = 4
+"""How many ranges of an object are fetched and scanned at a time when a query is planned."""
 NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
 """How far from the file's first frame the time of a record of pcap may be and still be plausible: ten years."""
 
@@ -111,9 +119,9 @@ def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
     Raises:
         CaptureError, OSError: as `files.mapped`.
     """
+    if not part.file.packing:
+        return [_scan_plain(part)]
     with mapped(part.file) as source:
-        if not part.file.packing:
-            return [_scan(part, source)]
         results: list[Scanned] = []
         low, high, section = part.low, 0, part.file.section
         while high < part.high and not (results and results[-1].damage):
@@ -178,15 +186,20 @@ def replaced(scans: Sequence[Scanned], again: Sequence[Scanned]) -> list[Scanned
 
 
 def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading]:
-    """All that is to be read of one file, scanned here, one range after the other.
+    """What is to be read of one file, scanned here; of an object several ranges at a time, as they take time to come.
 
     Raises:
         CaptureError, OSError: as `files.mapped`.
     """
-    scans = [scanned for part in ranges(file, range_bytes) for scanned in scan(part, range_bytes)]
-    while again := unproved(scans):
-        scans = replaced(scans, [scanned for part in again for scanned in scan(part, range_bytes)])
-    return readings(scans)
+    with ThreadPoolExecutor(FETCHES if is_remote(file.path) else 1) as threads:
+
+        def scanned(parts: Sequence[Range]) -> list[Scanned]:
+            return list(chain.from_iterable(threads.map(partial(scan, range_bytes=range_bytes), parts)))
+
+        scans = scanned(ranges(file, range_bytes))
+        while again := unproved(scans):
+            scans = replaced(scans, scanned(again))
+        return readings(scans)
 
 
 def frames(reading: Reading, data: Data) -> Frames:
@@ -201,6 +214,16 @@ def frames(reading: Reading, data: Data) -> Frames:
     if (walked.frame_count, walked.following) != (reading.frame_count, reading.end):
         raise CaptureError(file.where, walked.following, "the file has changed; analyse it again")
     return walked.frames()
+
+
+def _scan_plain(part: Range) -> Scanned:
+    for behind in BEHIND_BYTES:
+        with mapped(part.file, part.low, part.high + behind) as source:
+            scanned = _scan(part, source)
+        # What was not fetched is zeros, which end no block as it should: it looks damaged then.
+        if scanned.damage is None or source.until == part.file.size_bytes:
+            break
+    return scanned
 
 
 def _scan(part: Range, source: Mapped) -> Scanned:

@@ -40,7 +40,7 @@ class Correction(NamedTuple):
     connection: the number of the frame with which its connection began; counted from 0 in the order of these numbers,
         connections have those of captures.packets.SeenPacket.
     position: to be added.
-    missing_bytes, skipped_bytes: to be added to its first packet's in the range.
+    missing_bytes, skipped_bytes, snapped_bytes: to be added to its first packet's in the range.
     ahead: whether all are ahead, as of captures.packets.SeenPacket.
     """
 
@@ -48,6 +48,7 @@ class Correction(NamedTuple):
     position: int
     missing_bytes: int
     skipped_bytes: int
+    snapped_bytes: int
     ahead: bool = False
 
 
@@ -191,7 +192,7 @@ class Stitcher:
             for stream, read in later.streams.items():
                 assert read.framing is not None
                 state.framings[stream] = read.framing
-                seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0)
+                seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0, 0)
         self.pair.state = state
         return seam
 
@@ -259,7 +260,7 @@ def _join(
         lossy.add(stream)
     is_searched = framing.seen.is_msmq and (lead.pieces is not None or lead.chained)
     if framing.lost and not lead.inside and not is_searched:
-        framing.miss(lead.missing_bytes)
+        framing.miss(lead.missing_bytes, lead.snapped_bytes)
         framing.pass_over(lead.size_bytes)
     elif lead.pieces is None:
         return False
@@ -273,9 +274,12 @@ def _join(
         return True
 
     if lead.gap_bytes:
+        if framing.has_head:
+            return False  # A packet that has a hole is one of those that somebody has to cut.
         framing.miss(lead.gap_bytes)
     # The range took it for the beginning of all that is known, if nothing had come before.
-    had_any = framing.seen.packet_count or framing.seen.headless_bytes or framing.seen.refused_bytes
+    seen = framing.seen
+    had_any = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
     if framing.lost and not lead.inside:
         framing.find()
     elif not framing.in_step:
@@ -283,7 +287,12 @@ def _join(
     if had_any and not read.is_steady:
         return False
     seam.corrections[read.place] = Correction(
-        stream.connection, framing.position, framing.missing_bytes, framing.skipped_bytes, ahead
+        stream.connection,
+        framing.position,
+        framing.missing_bytes,
+        framing.skipped_bytes,
+        framing.snapped_bytes,
+        ahead,
     )
     framing.go_on_as(read.framing, read.packet_count > 0)
     return True

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from captures.files.frame import Frame, Interface
 from captures.net.ip import IpReader
 from captures.net.links import is_known
+from captures.net.taps import Half
 from captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.packets import (
@@ -61,6 +62,7 @@ class Segments:
     source, destination: indexes into `ends`, in which no endpoint stands twice.
     sequence, acknowledgment: 0 to 2**32 - 1.
     flags: the byte with FIN, SYN, RST, PSH and ACK.
+    cut: how many bytes of the payload behind those the capture cut off.
     start, size: of the payload in the mapped file. `start` is -1 where it does not lie there in one piece (fragments,
         extension headers); then `odd_payloads` has it by its row.
     pings: as captures.packets makes them; their `number` is 0.
@@ -78,6 +80,7 @@ class Segments:
     flags: npt.NDArray[np.uint8]
     start: Integers
     size: Integers
+    cut: Integers
     ends: list[Endpoint]
     interfaces: dict[int, Interface]
     odd_payloads: dict[int, bytes]
@@ -92,10 +95,12 @@ class Segments:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def join_halves(self, halves: Mapping[int, Interface]) -> None:
+    def join_halves(self, halves: Mapping[int, Half]) -> None:
         """Take interfaces of TAPs for others, as captures.net.taps has it."""
-        for number, other in halves.items():
-            self.interface[self.interface == number] = other.number
+        for number, (other, ahead_ns) in halves.items():
+            here = self.interface == number
+            self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
+            self.interface[here] = other.number
             self.interfaces[other.number] = other
 
     def payload(self, data: Data, row: int) -> bytes:
@@ -138,7 +143,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
     parts: list[_Columns] = []
     for number, read in ((4, datagrams_4), (6, datagrams_6)):
         some = rows[version == number]
-        datagrams = read(data, some, at[some], end[some])
+        datagrams = read(data, some, at[some], end[some], found.missing[some])
         is_left[datagrams.row] = False
         is_left[_pings_in(data, datagrams, other)] = True
         parts.append(_segments_in(data, datagrams, ends, other))
@@ -161,6 +166,7 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         flags=columns.flags,
         start=columns.start,
         size=columns.size,
+        cut=columns.cut,
         ends=ends.endpoints,
         interfaces=found.interfaces,
         odd_payloads={int(np.searchsorted(columns.row, row)): one for row, one in single.payloads.items()},
@@ -186,6 +192,7 @@ class _Columns:
     flags: npt.NDArray[np.uint8]
     start: Integers
     size: Integers
+    cut: Integers
 
 
 class _Ends:
@@ -262,6 +269,7 @@ def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[s
         flags=head["flags"].copy(),
         start=start,
         size=tcp.end[fits] - start,
+        cut=tcp.cut[fits],
     )
 
 
@@ -325,6 +333,7 @@ class _OneByOne:
             flags=column(one.flags for _, one in some).astype(np.uint8),
             start=np.full(len(some), NO_PLACE, np.int64),
             size=column(len(one.payload) for _, one in some),
+            cut=column(one.cut_bytes for _, one in some),
         )
 
 

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("mqproto", "captures", "construct")
+PACKAGES: Final = ("mqproto", "captures", "pyspark_mqproto", "construct")
 
 
 def pack(path: Path) -> Path:

@@ -64,7 +64,9 @@ def _leaving(paths: Iterable[Path]) -> Iterator[tuple[str, int]]:
     for path in paths:
         with pq.ParquetFile(path) as part:
             for batch in part.iter_batches(ROWS, columns=["message", "digest", "hop_count"]):
-                wanted = pc.and_(pc.equal(batch.column("hop_count"), 0), batch.column("message").is_valid())
+                # A packet of which only the beginning is there has no digest.
+                told = pc.and_(batch.column("message").is_valid(), batch.column("digest").is_valid())
+                wanted = pc.and_(pc.equal(batch.column("hop_count"), 0), told)
                 chosen = batch.filter(wanted)
                 yield from zip(values(chosen, "message"), values(chosen, "digest"), strict=True)
                 rows += batch.num_rows

@@ -247,7 +247,7 @@ class _Judge:
         opened = [pairs for done in journeys for pairs in done.open.clock_pairs]
         found = clocks.clocks([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *opened])
         self._open.append(bench.part("clocks", "journeys", 0, pa.Table.from_batches([found])))
-        self._bench = replace(bench, offsets_ns=clocks.offsets_ns(found))
+        self._bench = replace(bench, ahead=clocks.ahead(found))
 
     def _carry_out(
         self, stage: str, function: judging.Stage, numbers: Iterable[int], reads: Sequence[str] = ()

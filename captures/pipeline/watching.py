@@ -8,6 +8,7 @@ this program or its Java is killed.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from captures.decode.names import Names
-from captures.pipeline.arrivals import SETTLE_S, ArrivalSource
+from captures.pipeline.arrivals import SETTLE_S
 from captures.pipeline.files import RANGE_BYTES
 from captures.pipeline.job import Result, analyse
 from captures.pipeline.runner import Runner
@@ -63,24 +64,24 @@ def watch(
     for folder in folders:
         if not Path(folder).is_dir():
             raise UsageError(f"{folder} is no folder: --watch waits for what comes to one")
-    watched = "\n".join(sorted(str(Path(folder).absolute()) for folder in folders))
+    watched = json.dumps(sorted(str(Path(folder).absolute()) for folder in folders))
     # How far one set of folders was seen says nothing of another.
     seen = tables.folder / CHECKPOINT / hashlib.blake2b(watched.encode(), digest_size=6).hexdigest()
     failed: list[Exception] = []
 
     def add(batch: DataFrame, _number: int) -> None:
-        paths = [row.path for row in batch.collect()]
+        paths = [row.file for row in batch.collect()]
         try:
             told(analyse(paths, tables, runner, names=names, range_bytes=range_bytes, body_texts=body_texts))
         except Exception as error:
             failed.append(error)  # What comes back from Java is a text.
             raise
 
-    spark.dataSource.register(ArrivalSource)
-    reader = spark.readStream.format("mqarrivals").option("settleSeconds", str(settle_s))
+    reader = spark.readStream.format("mqproto").option("rows", "files").option("columns", "file")
+    reader = reader.option("settleSeconds", str(settle_s)).option("paths", watched)
     with _ctrl_c() as is_pressed, _silent("py4j.clientserver"):
         query = (
-            reader.load(watched)
+            reader.load()
             .writeStream.foreachBatch(add)
             .option("checkpointLocation", str(seen))
             .trigger(processingTime=f"{min(interval_s, settle_s)} seconds")

@@ -18,6 +18,7 @@ from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, StreamPart
 from captures.pipeline.exchange import Exchange
 from captures.pipeline.judged import Buckets, Judged
 from captures.pipeline.records import Integers
+from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.directory import Directory, FirstHop
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.rows import Batches
@@ -47,7 +48,7 @@ class Bench:
     before: how far the run before has come; None if all packets are judged anew.
     horizon: of which messages nothing more is expected.
     parted_ns: sessions that are silent since then are over.
-    directory, origins, losses, known_ways, offsets_ns: what the stages before have found.
+    directory, origins, losses, known_ways, ahead: what the stages before have found.
     """
 
     run_folder: Path
@@ -67,7 +68,7 @@ class Bench:
     origins: Mapping[str, Origins] = field(default_factory=dict)
     losses: Losses = field(default_factory=dict)
     known_ways: Mapping[str, Ways] = field(default_factory=dict)
-    offsets_ns: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    ahead: Mapping[tuple[str, int], Ahead] = field(default_factory=dict)
 
     def exchange(self, name: str) -> Exchange:
         """Rows on their way."""

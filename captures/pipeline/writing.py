@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,9 @@ from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.runner import Count
 from captures.pipeline.streams import CLOSED, STREAMS
 from captures.pipeline.tables import Part, write_part
+
+LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
+"""What a correction adds to the first packet of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +148,7 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
     rows = _numbers(known, "stream")
     # By stream; the last row is that of NO_STREAM, which is -1. A stream that is corrected need not have rows.
     size = max(int(stream.max()), int(rows.max())) + 2
-    put: dict[str, Integers] = {
-        name: np.zeros(size, dtype=np.int64) for name in ("position", "missing_bytes", "skipped_bytes")
-    }
+    put: dict[str, Integers] = {name: np.zeros(size, dtype=np.int64) for name in ("position", *LOSSES)}
     connection = np.full(size, -1, dtype=np.int64)
     stands, ahead = np.zeros((2, size), dtype=np.bool_)
     stands[NO_STREAM] = True
@@ -161,7 +162,7 @@ def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Tab
     is_first[firsts] = True
     position = _numbers(table, "position") + put["position"][stream]
     changed = {"position": position}
-    for name in ("missing_bytes", "skipped_bytes"):
+    for name in LOSSES:
         changed[name] = _numbers(table, name) + np.where(is_first, put[name][stream], 0)
     for name, column in changed.items():
         table = _with(table, name, pa.array(column))

@@ -2,17 +2,6 @@
 
 local base_bits, internal_bits, user_bits = named_bits.BaseHeader, named_bits.InternalHeader, named_bits.UserHeader
 
--- What a queue manager refuses at the sight of a packet's first bytes. TR is judged with the rest of the packet.
-local function is_head(data, even_flags)
-  if #data < known.head_size then return false end
-  local scope = new_scope(new_reader(nil, nil, data:sub(1, known.head_size)), nil, layouts.BaseHeader)
-  layouts.BaseHeader.read(scope)
-  for _, each in ipairs(scope._reader.faults) do
-    if even_flags or each.field ~= "flags" then return false end
-  end
-  return true
-end
-
 -- Of a packet, by its BaseHeader; the SessionHeader of a UserMessage lies beyond PacketSize.
 local function sizes(data)
   local flags = little_endian(data, known.flags_at, 2)
@@ -69,8 +58,16 @@ local function read_into(tree, tvb, path, read)
   top._item, top._path = tree, path
   local is_whole, why = pcall(read, reader, top)
   if not is_whole and why ~= ENDED then error(why, 0) end
+  -- What a snapshot length cut off breaks no rule.
+  if tvb:len() < tvb:reported_len() then reader.faults = {} end
   if reader.seen < #reader.data then
     tree:add(fields["msmq.unread"], tvb:range(reader.seen))
+  end
+  -- A packet of which the capture, or the segment, lacks a part may be as it should be.
+  local lacking = tvb:reported_len() - tvb:len()
+  if lacking > 0 then
+    reader.faults = {}
+    tree:add_proto_expert_info(experts.cut, format("%d bytes of it are not there: it is not judged", lacking))
   end
   for _, each in ipairs(reader.faults) do
     local place = each.field:find(".", 1, true) and top.base and place_of(top, each.field) or each
@@ -269,8 +266,25 @@ local function remark_on(top)
   remark(trailing > 0, "trailing", format("holds %d bytes that no header counts", trailing), "2.2.20")
 end
 
-local function dissect_packet(tvb, tree)
+-- Bytes in which no packet begins: a broken rule where one has to begin, else what they are is not known.
+local function show_no_packet(tvb, root, why)
+  root:add(fields["msmq.unread"], tvb:range())
+  if why.is_tls then
+    root:add_proto_expert_info(experts.encrypted, why.text)
+    return "TLS"
+  end
+  root:add_proto_expert_info(experts.headless, "No packet begins here, and none has to: " .. why.text)
+  return format("%d bytes of no packet", tvb:len())
+end
+
+local function dissect_packet(tvb, pinfo, tree)
   local root = tree:add(msmq, tvb:range())
+  local why = why_headless(tvb, pinfo)
+  if why then
+    local text = show_no_packet(tvb, root, why)
+    root:append_text(", " .. text)
+    return text
+  end
   local top, is_whole = read_into(root, tvb, "msmq.", read_headers)
   local text
   if is_whole then
@@ -308,7 +322,7 @@ end
 
 function msmq.dissector(tvb, pinfo, tree)
   dissect_tcp_pdus(tvb, tree, known.head_size, packet_length, function (packet, packet_info, packet_tree)
-    list(packet_info, dissect_packet(packet, packet_tree))
+    list(packet_info, dissect_packet(packet, packet_info, packet_tree))
     return packet:len()
   end)
   return tvb:len()

@@ -1,10 +1,20 @@
-"""Puts the dissector together: values, fields, constants, reading.lua, layouts, bodies.lua, dissector.lua."""
+"""Puts the dissector together: values, fields, constants, reading.lua, layouts, bodies.lua, order.lua and
+dissector.lua."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from typing import Any, Final
 
+from captures.decode.sight import (
+    TLS_CONTENTS,
+    TLS_HANDSHAKE,
+    TLS_HEAD,
+    TLS_HELLOS,
+    TLS_MAJOR,
+    TLS_MINOR,
+    TLS_RECORD_LIMIT_BYTES,
+)
 from captures.net.streams import MSMQ_PORT
 from captures.packets import PING_PORT
 from captures.wireshark.expressions import quoted, quoted_bytes
@@ -46,6 +56,7 @@ HEADING: Final = f"""\
 DECLARATIONS: Final = f"""\
 local msmq = Proto("msmq", "Microsoft Message Queuing")
 local ping = Proto("msmq_ping", "Microsoft Message Queuing Ping")
+local order = Proto("msmq_order", "Microsoft Message Queuing, the order of segments")
 local msmq_port, ping_port = "{MSMQ_PORT}", "{PING_PORT}"
 msmq.prefs.tcp_ports = Pref.range("TCP ports", msmq_port, "Ports whose streams are read as MSMQ", 65535)
 msmq.prefs.ping_ports = Pref.range("UDP ports", ping_port, "Ports whose datagrams are read as Pings", 65535)
@@ -55,6 +66,13 @@ local experts = {{
   remark = ProtoExpert.new("msmq.remark", "Odd, but let pass", expert.group.PROTOCOL, expert.severity.NOTE),
   unexplained = ProtoExpert.new(
     "msmq.unexplained", "The body is not what its type says", expert.group.UNDECODED, expert.severity.NOTE
+  ),
+  headless = ProtoExpert.new(
+    "msmq.headless", "No packet begins here, and none has to", expert.group.UNDECODED, expert.severity.NOTE
+  ),
+  cut = ProtoExpert.new("msmq.cut", "A part of it is not there", expert.group.UNDECODED, expert.severity.NOTE),
+  encrypted = ProtoExpert.new(
+    "msmq.encrypted", "The connection is encrypted", expert.group.UNDECODED, expert.severity.NOTE
   ),
   many = ProtoExpert.new(
     "msmq.many", "Too many fields to show them all; all of them were judged",
@@ -120,6 +138,7 @@ def dissector() -> str:
         *(layout.source for layout in translator.translated),
         _known(bodies),
         _resource("bodies.lua"),
+        _resource("order.lua"),
         _resource("dissector.lua"),
     )
     return "\n".join(parts)
@@ -174,6 +193,12 @@ def _known(bodies: dict[str, Translated]) -> str:
         "binary_formatter": BINARY_FORMATTER,
         "depth_limit": DEPTH_LIMIT,
         "values_limit": VALUES_LIMIT,
+        "sequence_numbers": 2**32,
+        "tls_head_size": TLS_HEAD.size,
+        "tls_major": TLS_MAJOR,
+        "tls_minor": TLS_MINOR,
+        "tls_record_limit": TLS_RECORD_LIMIT_BYTES,
+        "tls_handshake": TLS_HANDSHAKE,
     }
     texts = {"label": wide(LABEL), "order_queue_path": wide(ORDER_QUEUE_PATH.lower())}
     lines = [f"  {name} = {value},\n" for name, value in numbers.items()]
@@ -184,4 +209,6 @@ def _known(bodies: dict[str, Translated]) -> str:
     types = ", ".join(f"[{number}] = {quoted(variant.name)}" for number, variant in BY_NUMBER.items())
     lines += [f"  body_types = {{{types}}},\n", f"  gadgets = {{{', '.join(map(quoted, GADGETS))}}},\n"]
     lines += [f"  internal_packets = {{{packets}}},\n", f"  acknowledgments = {{{acknowledgments}}},\n"]
+    for name, words in (("tls_contents", TLS_CONTENTS), ("tls_hellos", TLS_HELLOS)):
+        lines.append(f"  {name} = {meanings_table(words)},\n")
     return f"local known = {{\n{''.join(lines)}}}\n"

@@ -354,7 +354,7 @@ class Arrivals:
             self._refuse(arrival, refusal)
             return
         user = message.user
-        recoverable, priority = user.recoverable, priority_of(packet, user.flags)
+        recoverable, priority = bool(user.flags & RECOVERABLE), priority_of(packet, user.flags)
         if recoverable or not queue.lane(priority).window.fits:
             self.stored_bytes += len(packet)
         expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)

@@ -107,11 +107,16 @@ class Outbound:
 
     def next_message_id(self) -> int:
         """MessageIdOrdinal.  3.1.1.3"""
-        if self._next_message_id == self._message_id_ceiling:
+        [message_id] = self.next_message_ids(1)
+        return message_id
+
+    def next_message_ids(self, count: int) -> list[int]:
+        """The same for several messages."""
+        first, self._next_message_id = self._next_message_id, self._next_message_id + count
+        while self._next_message_id > self._message_id_ceiling:
             self._message_id_ceiling += MESSAGE_ID_BLOCK
             self._writes.urgent().counters[MESSAGE_ID_CEILING] = self._message_id_ceiling
-        self._next_message_id += 1
-        return (self._next_message_id - 1) & 0xFFFFFFFF
+        return [number & 0xFFFFFFFF for number in range(first, self._next_message_id)]
 
     # Queues
 

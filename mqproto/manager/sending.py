@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -42,7 +42,8 @@ from mqproto.wire.stamp import Stamp, place_bytes
 FIRST: Final = TransactionHeader.first.mask
 LAST: Final = TransactionHeader.last.mask
 FINAL_ACK: Final = TransactionHeader.final_ack.mask
-IDENTIFIER: Final = TransactionHeader.identifier
+IDENTIFIER_LIMIT: Final = TransactionHeader.identifier.limit
+IDENTIFIER_FIRST: Final = TransactionHeader.identifier.first
 STAMP_LIMIT: Final = 1_000
 """How many kinds of messages are remembered, after which all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
@@ -68,9 +69,14 @@ class Run(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """What of their packets their application decides, about."""
-        first, *others = self.drafts
-        own_bytes = _own_bytes(first)
-        return first.size_bytes * len(self.drafts) + sum(_own_bytes(each) - own_bytes for each in others)
+        own_bytes = _own_bytes(self.drafts)
+        return (self.example.size_bytes - own_bytes[0]) * len(own_bytes) + sum(own_bytes)
+
+    @property
+    def longest(self) -> Draft:
+        """The one with the most of its own."""
+        own_bytes = _own_bytes(self.drafts)
+        return self.drafts[own_bytes.index(max(own_bytes))]
 
 
 def in_runs(messages: Iterable[tuple[Destination, Draft]]) -> Iterator[Run]:
@@ -111,7 +117,7 @@ class Sending:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
         runs = list(in_runs(messages))
         self._check(runs)
-        ordinals = [self._outbound.next_message_id() for _ in messages]
+        ordinals = self._outbound.next_message_ids(len(messages))
         flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
         at = 0
         for run in runs:
@@ -126,7 +132,7 @@ class Sending:
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
         for run in runs:
-            example = max(run.drafts, key=_own_bytes)
+            example = run.longest
             queue = run.destination.queue
             example.check(destination=queue if isinstance(queue, str) else "")
             for draft in run.drafts:
@@ -220,17 +226,16 @@ class Sending:
         elif run.example.transactional:
             self._send_transactional(run, ordinals, flags, now)
         else:
-            stamp, sent_s = self._stamp(run), now.utc_s
+            packets = self._packets(run, ordinals, now)
+            expires_s = reach_deadline_s(packets[0])
             self._await_answers(run, now)
             queue = self._outbound.towards(run.destination, run.example.priority)
-            for draft, message_id in zip(run.drafts, ordinals, strict=True):
-                packet = stamp.packet(
-                    draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id
-                )
-                expires_s = reach_deadline_s(packet)
+            for packet, message_id in zip(packets, ordinals, strict=True):
                 self._waypoints.accepted(packet, run.destination.name)
-                message = Joining(packet, message_id, draft.recoverable, expires_s=expires_s)
-                self._outbound.put(queue, message)
+                queue.join(
+                    Joining(packet, message_id, run.example.recoverable, expires_s=expires_s), self._writes
+                )
+            self._outbound.wake(queue)
             self._expiration.expect(expires_s, now)
 
     def _send_transactional(
@@ -248,18 +253,18 @@ class Sending:
         if final_ack:
             self._outbound.final_queue_of(sequence)
             sequence.final_asked = True
-        stamp, sent_s = self._stamp(run), now.utc_s
         identifier, number, previous = sequence.number_next()
-        for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
-            place = place_bytes(word, identifier, number, previous)
-            packet = stamp.packet(
-                draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place
-            )
-            expires_s = reach_deadline_s(packet)
-            self._waypoints.accepted(packet, sequence.name)
-            self._outbound.put(sequence, Joining(packet, message_id, True, final_ack, expires_s))
+        places = list[bytes]()
+        for word in flags:
+            places.append(place_bytes(word, identifier, number, previous))
             number, previous = number + 1, number
+        packets = self._packets(run, ordinals, now, places)
+        expires_s = reach_deadline_s(packets[0])
+        for packet, message_id in zip(packets, ordinals, strict=True):
+            self._waypoints.accepted(packet, sequence.name)
+            sequence.join(Joining(packet, message_id, True, final_ack, expires_s), self._writes)
         assert number == sequence.next_number, "each message that joins takes the next number"
+        self._outbound.wake(sequence)
         self._expiration.expect(expires_s, now)
         self._writes.changed(sequence, urgent=True)
 
@@ -281,24 +286,39 @@ class Sending:
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
         """The destination is ours: no session, no sequence, straight into the queue."""
         queue, example = self._here(run.destination), run.example
-        stamp, sent_s = self._stamp(run), now.utc_s
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
-        for draft, message_id, word in zip(run.drafts, ordinals, flags, strict=True):
-            place = b""
-            if draft.transactional:
-                place = place_bytes(word, TxSequenceId(ordinal=1, time_stamp=0), max(message_id, 1), 0)
-            packet = stamp.packet(
-                draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place
-            )
-            expires_s = receive_deadline_s(packet)
+        recoverable = example.transactional or example.recoverable
+        priority = 0 if example.transactional else example.priority
+        places = None
+        if example.transactional:
+            identifier = TxSequenceId(ordinal=1, time_stamp=0)
+            places = [
+                place_bytes(word, identifier, max(message_id, 1), 0)
+                for word, message_id in zip(flags, ordinals, strict=True)
+            ]
+        packets = self._packets(run, ordinals, now, places)
+        expires_s = receive_deadline_s(packets[0])
+        for packet, message_id in zip(packets, ordinals, strict=True):
             self._waypoints.accepted(packet, run.destination.name)
-            recoverable = draft.transactional or draft.recoverable
             message = Joining(packet, message_id, recoverable, expires_s=expires_s)
-            queue.insert(message, self._writes, priority=0 if draft.transactional else draft.priority)
+            queue.insert(message, self._writes, priority=priority)
             if reports:
                 self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
         self._queues.stir(queue)
         self._expiration.expect(expires_s, now)
+
+    def _packets(
+        self, run: Run, ordinals: Sequence[int], now: Moment, places: Iterable[bytes] | None = None
+    ) -> list[bytes]:
+        """The packets of a run, which have one SentTime, and so one time until which they may be on their way.
+
+        places: the `place_bytes` of each, if they are transactional.
+        """
+        packet, sent_s = self._stamp(run).packet, now.utc_s
+        return [
+            packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
+            for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
+        ]
 
     def _stamp(self, run: Run) -> Stamp:
         """What makes the packets of a run. A producer that sends one message at a time sends the same kind again."""
@@ -354,12 +374,14 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
     flags = [0] * len(drafts)
     for number in transactional:
         first, last = (transactional[0], transactional[-1]) if together else (number, number)
-        flags[number] = (
-            FIRST * (number == first)
-            | LAST * (number == last)
-            | FINAL_ACK * drafts[number].final_ack
-            | (ordinals[first] & IDENTIFIER.limit) << IDENTIFIER.first
-        )
+        word = (ordinals[first] & IDENTIFIER_LIMIT) << IDENTIFIER_FIRST
+        if number == first:
+            word |= FIRST
+        if number == last:
+            word |= LAST
+        if drafts[number].final_ack:
+            word |= FINAL_ACK
+        flags[number] = word
     return flags
 
 
@@ -368,9 +390,9 @@ def asks_final_ack(draft: Draft) -> bool:
     return draft.final_ack or draft.journal_negative or draft.journal_positive
 
 
-def _own_bytes(draft: Draft) -> int:
-    """In which the sizes of messages differ that are alike, but for labels."""
-    return len(draft.body) + len(draft.extension)
+def _own_bytes(drafts: Iterable[Draft]) -> list[int]:
+    """Of each, in what the sizes of messages differ that are alike, but for labels."""
+    return [len(draft.body) + len(draft.extension) for draft in drafts]
 
 
 def _guid_of(public: str) -> Guid | None:

@@ -91,12 +91,20 @@ class QueueWindow:
     def append(self, message: Waiting) -> None:
         """A message joins at the end; its position is above all before it."""
         if self.fits:
-            self._ready.append(message)
-            self._bytes += len(message.packet)
-            self.read_through = message.position
+            self.take_in(message)
         else:
-            self.on_disk += 1
-        self.last = message.position
+            self.leave_out(message.position)
+
+    def take_in(self, message: Waiting) -> None:
+        """The same of one that fits."""
+        self._ready.append(message)
+        self._bytes += len(message.packet)
+        self.read_through = self.last = message.position
+
+    def leave_out(self, position: int) -> None:
+        """The same of one that does not, and that the store has."""
+        self.on_disk += 1
+        self.last = position
 
     def pop(self) -> Waiting:
         """The next message leaves the window."""
@@ -250,13 +258,18 @@ class Lane:
         """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
         self._last = position = self._last + 1
         packet, message_id, recoverable, final_ack, expires_s = message
-        stored = recoverable or not self.window.fits
+        window = self.window
+        fits = window.fits
+        stored = recoverable or not fits
         if stored:
             if not self.registered:
                 self.register(writes)
             row = MessageRow(self.first_key | position, packet, message_id, final_ack, expires_s)
             writes.put(row, self.name)
-        self.window.append(Waiting(position, packet, final_ack, stored, expires_s))
+        if fits:
+            window.take_in(Waiting(position, packet, final_ack, stored, expires_s))
+        else:
+            window.leave_out(position)
 
     def join_from(self, key: int, message: Joining, writes: PendingWrites) -> None:
         """A message joins at the end that the store has already, under another key."""

@@ -239,4 +239,4 @@ class OutgoingQueue(Lane):
         if earlier is not None:
             self.delete(earlier, writes)
         self.join(message, writes)
-        self.copies.joined(name, self.last_position, message.packet)
+        self.copies.joined(name, self._last, message.packet)

@@ -29,6 +29,9 @@ _DESTINATION_TYPE: Final = UserHeader.destination_type.mask
 _PRIVATE: Final = PRIVATE_ON_DESTINATION << UserHeader.destination_type.first
 _SESSION_HEADER_SIZE: Final = session_header.sizeof()
 assert RECOVERABLE < 0x100, "the bit lies in the first byte of the flags"
+_TRANSACTIONAL_AT: Final = _FLAGS_AT + 2
+_TRANSACTIONAL: Final = TRANSACTIONAL >> 16
+assert 0 < _TRANSACTIONAL < 0x100, "the bit lies in the third byte of the flags"
 
 _TRACE_AT: Final = base_header.offset_of("flags") + 1
 _TRACE: Final = BaseHeader.trace.mask >> 8
@@ -38,13 +41,12 @@ _word = struct.Struct("<I")
 _REACH_AT: Final = base_header.offset_of("time_to_reach_queue_s")
 _RECEIVE_AT: Final = _USER_AT + user_header.offset_of("time_to_be_received_s")
 _times = struct.Struct("<II")
+_deadlines = struct.Struct(f"<{_REACH_AT}xI{_RECEIVE_AT - _REACH_AT - _word.size}xII")
 _LABEL_AT: Final = message_properties_header.offset_of("label")
 _lengths = struct.Struct(
     message_properties_header.struct_format("label_length", "message_size", "extension_size")
 )
-_FOR_EVER: Final = _word.pack(INFINITE)
 _SOURCE_AT: Final = _USER_AT + user_header.offset_of("source_queue_manager")
-_MESSAGE_ID_AT: Final = _USER_AT + user_header.offset_of("message_id")
 _LABEL: Final = LABEL.encode("utf-16-le")
 _SEQUENCE_AT: Final = transaction_header.offset_of("tx_sequence_id")
 _place = struct.Struct("<III")
@@ -53,9 +55,11 @@ assert user_header.offset_of("sent_time_s") == user_header.offset_of("time_to_be
 
 
 _head = struct.Struct("<16s16s8xII")
+_identifier = struct.Struct("<16s24xI")
 _ADDRESS_AT: Final = _USER_AT + user_header.offset_of("queue_manager_address")
 _DESTINATION_AT: Final = _USER_AT + user_header.offset_of("destination_queue")
-assert _USER_AT == _SOURCE_AT, "the head begins with the UserHeader"
+assert _USER_AT == _SOURCE_AT, "the head and the identifier begin with the UserHeader"
+assert _identifier.size == user_header.offset_of("message_id") + _word.size
 assert _USER_AT + _head.size == _DESTINATION_AT, "it ends where fields of no fixed size begin"
 
 
@@ -116,7 +120,7 @@ def is_recoverable(packet: bytes) -> bool:
 
 def is_transactional(packet: bytes) -> bool:
     """Whether a UserMessage has a TransactionHeader.  [MS-MQMQ] 2.2.19.2"""
-    return bool(user_flags(packet) & TRANSACTIONAL)
+    return bool(packet[_TRANSACTIONAL_AT] & _TRANSACTIONAL)
 
 
 def is_traced(packet: bytes) -> bool:
@@ -144,18 +148,17 @@ def reach_deadline_s(packet: bytes) -> int | None:
 
     TimeToReachQueue ends it, and TimeToBeReceived does if that is sooner.  [MS-MQQB] 3.1.7.1.2, [MS-MQMQ] 2.2.18.1.6
     """
-    if packet[_REACH_AT : _REACH_AT + 4] == _FOR_EVER == packet[_RECEIVE_AT : _RECEIVE_AT + 4]:
+    to_reach_queue, to_be_received, sent = _deadlines.unpack_from(packet)
+    if to_reach_queue == INFINITE == to_be_received:
         return None  # as most do
-    to_be_received, sent = _times.unpack_from(packet, _RECEIVE_AT)
-    (to_reach_queue,) = _word.unpack_from(packet, _REACH_AT)
     deadline_s: int = sent + min(to_reach_queue, to_be_received)
     return deadline_s
 
 
 def identifier_of(packet: bytes) -> tuple[Guid, int]:
     """SourceQueueManager and MessageID, which name a UserMessage from end to end.  [MS-MQMQ] 2.2.18.1.3"""
-    ordinal: int = _word.unpack_from(packet, _MESSAGE_ID_AT)[0]
-    return Guid(packet[_SOURCE_AT : _SOURCE_AT + 16]), ordinal
+    identifier: tuple[Guid, int] = _identifier.unpack_from(packet, _USER_AT)
+    return identifier
 
 
 def variable_part(packet: bytes) -> tuple[int, int, int, int]:

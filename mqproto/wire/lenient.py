@@ -1,24 +1,53 @@
 """What an analyst wants to see of a packet, broken or not: every field where it lies, and what is wrong.
 
 The same layouts and the same rules as `decode_packet`; only that a broken rule is noted where the reading
-can go on. `inspect_stream` does so with packets and Pings that stand behind one another.
+can go on. `inspect_stream` does so with packets and Pings that stand behind one another. `decode_beginning` reads the
+headers of a packet of which the rest was not seen.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import reference
 from mqproto.wire.buffer import HEAD_SIZE, PacketBuffer
+from mqproto.wire.codec import decode_packet, properties_offset
+from mqproto.wire.generator import REFUSALS, Refused
 from mqproto.wire.guid import NULL_GUID
-from mqproto.wire.layouts.base import INFINITE
+from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
+from mqproto.wire.layouts.internal import EstablishConnection, establish_connection_packet, internal_header
 from mqproto.wire.layouts.ping import Ping, begins_ping, ping_packet
+from mqproto.wire.layouts.properties import message_properties_header
+from mqproto.wire.layouts.user import UserHeader, user_header
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.schema.layout import PacketStream
 from mqproto.wire.schema.record import to_records
+
+_base = struct.Struct(base_header.struct_format("flags", "packet_size"))
+_base_flags = struct.Struct("<H")
+_size = struct.Struct("<I")
+_user_flags = struct.Struct("<I")
+_lengths = struct.Struct(
+    message_properties_header.struct_format("label_length", "message_size", "extension_size")
+)
+_BASE_FLAGS_AT: Final = base_header.offset_of("flags")
+_SIZE_AT: Final = base_header.offset_of("packet_size")
+_USER_FLAGS_AT: Final = base_header.sizeof() + user_header.offset_of("flags")
+_LABEL_AT: Final = message_properties_header.offset_of("label")
+_LENGTH_PLACES: Final = tuple(
+    (message_properties_header.offset_of(name), struct.Struct(code))
+    for name, code in (("label_length", "<B"), ("message_size", "<I"), ("extension_size", "<I"))
+)
+_BEHIND_BODY: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask | BaseHeader.trace.mask
+_BEHIND_BODY_TOO: Final = UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
+_INTERNAL_BYTES: Final = base_header.sizeof() + internal_header.sizeof()
+_ESTABLISHED: Final = establish_connection_packet.encode(
+    EstablishConnection(), packet_size=establish_connection_packet.sizeof()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +139,74 @@ def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
                 return
             yield at, inspect_packet(data[at : at + size])
         at += size
+
+
+def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
+    """What the headers of a packet say of which only the first bytes are there.
+
+    Of a message the record has as much of label, extension and body as is there, a text or the extension not in part,
+    and none of the headers behind its body, though the flags say which there are; `announced_sizes` says how long they
+    are. What lacks of an EstablishConnection, its InternalHeader aside, is as in one without GUIDs.
+
+    Args:
+        data: the beginning, with the head of a packet that is longer.
+
+    Returns:
+        the record; None if too little is there to say what the packet is, or if what is there breaks a rule.
+    """
+    flags, size = _base.unpack_from(data)
+    if flags & BaseHeader.internal.mask:
+        if size != len(_ESTABLISHED) or len(data) < _INTERNAL_BYTES:
+            return None
+        whole = data + _ESTABLISHED[len(data) :]
+    else:
+        try:
+            whole = _shortened(data)
+        except REFUSALS:
+            return None
+    try:
+        packet = decode_packet(whole)
+    except WireFormatError:
+        return None
+    if isinstance(packet, UserMessage):
+        packet.base.flags = flags
+        (packet.user.flags,) = _user_flags.unpack_from(data, _USER_FLAGS_AT)
+    assert isinstance(packet, EstablishConnection | UserMessage), "no other has that size"
+    return packet
+
+
+def announced_sizes(data: bytes) -> tuple[int, int]:
+    """How many bytes extension and body have of a message that `decode_beginning` reads."""
+    _, message_size, extension_size = _lengths.unpack_from(data, properties_offset(data))
+    return extension_size, message_size
+
+
+def _shortened(data: bytes) -> bytes:
+    """A whole message that ends where these bytes do, or its body, at most; or one of REFUSALS."""
+    flags, size = _base.unpack_from(data)
+    properties = properties_offset(data)
+    lengths = label_length, message_size, extension_size = _lengths.unpack_from(data, properties)
+    label = properties + _LABEL_AT
+    extension = label + 2 * label_length
+    body = extension + extension_size
+    if body + message_size > size:
+        raise Refused
+    if extension > len(data):
+        lengths, end = (0, 0, 0), label
+    elif body > len(data):
+        lengths, end = (label_length, 0, 0), extension
+    else:
+        end = min(body + message_size, len(data))
+        lengths = (label_length, end - body, extension_size)
+    whole = bytearray(data[:end])
+    whole += bytes(-end % 4)
+    for (at, number), length in zip(_LENGTH_PLACES, lengths, strict=True):
+        number.pack_into(whole, properties + at, length)
+    (user_flags,) = _user_flags.unpack_from(data, _USER_FLAGS_AT)
+    _user_flags.pack_into(whole, _USER_FLAGS_AT, user_flags & ~_BEHIND_BODY_TOO)
+    _base_flags.pack_into(whole, _BASE_FLAGS_AT, flags & ~_BEHIND_BODY)
+    _size.pack_into(whole, _SIZE_AT, len(whole))
+    return bytes(whole)
 
 
 def begins_stream(data: bytes) -> bool:

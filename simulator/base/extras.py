@@ -8,7 +8,7 @@ from typing import Final
 
 EXTRA_OF: Final = {"decode": "captures", "wireshark": "captures", "analyse": "spark", "report": "spark"}
 """What a command needs; all others need `simulator`."""
-OURS: Final = ("mqproto", "captures", "simulator")
+OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 
 
 def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | None:

@@ -26,7 +26,8 @@ def analyse(
     captures: Annotated[
         list[str],
         typer.Argument(
-            metavar="CAPTURES...", help="Captures (pcap, pcapng, packed or not), and folders with captures."
+            metavar="CAPTURES...",
+            help="Captures (pcap, pcapng, packed or not), folders, patterns, and URIs: s3://bucket/day-*/",
         ),
     ],
     out: Annotated[

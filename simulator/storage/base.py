@@ -22,10 +22,11 @@ from mqproto.turn.effects import (
     QueueRow,
 )
 from mqproto.wire.guid import Guid, guid_text
-from simulator.base.storeerrors import ADVICE, DamageError, StoreError, finds_no_room
+from simulator.base.storeerrors import ADVICE, DamageError, LifeFullError, StoreError, finds_no_room
 from simulator.storage.checksums import (
     MESSAGE_COLUMNS,
     message_checksum,
+    message_columns,
     row_checksum,
     whole_message,
     whole_packets,
@@ -288,7 +289,7 @@ class Tables:
 
     def insert(self, rows: list[MessageRow]) -> None:
         """Add messages, which are not there."""
-        full = [(*row, message_checksum(*row)) for row in rows]
+        full = message_columns(rows)
         self.db.executemany(INSERT_MESSAGE, full)
         for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
             keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
@@ -409,7 +410,7 @@ class Tables:
     def sizes(self, first: int, last: int) -> dict[int, Size]:
         """The messages with keys from first to last, without their packets."""
         found = "SELECT key, length(packet), final_ack, checksum FROM message WHERE key BETWEEN ? AND ?"
-        return {key: size for key, *size in self.db.execute(found, (first, last))}
+        return {row[0]: row[1:] for row in self.db.execute(found, (first, last))}
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages with keys from first to last, in order; all, or those with `final_ack`."""
@@ -425,7 +426,7 @@ class Tables:
         """
         found = f"SELECT {MESSAGE_COLUMNS} FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
         with closing(self.db.execute(found, (first, last))) as cursor:
-            yield from whole_packets(row for row in cursor if row[0] not in gone)
+            yield from whole_packets(cursor, gone)
         self._see_that_none_is_missing(first >> POSITION_BITS)
 
     def _see_that_none_is_missing(self, queue: int) -> None:
@@ -478,26 +479,37 @@ class Tables:
                 f"{self.path}: it is missing, and {witness_path(self.path).name} knows of {witness.record} records: put"
                 " it back beside that"
             )
-        for pragma in PRAGMAS:
-            self.db.execute(f"PRAGMA {pragma}").close()
-        if not self._files.keep_log(self.db):
-            raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
-        if is_new:
-            self.db.execute("PRAGMA synchronous = FULL").close()
-            nobody = (node, *NOWHERE)
-            mark = ", ".join(map(str, map(int, (*BEGINNING, row_checksum(BEGINNING)))))
-            self.db.executescript(
-                f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}', '', '', 0, {row_checksum(nobody)});"
-                f"INSERT INTO log VALUES ({mark});"
-                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
-            )
-        else:
-            see_that_all_is_there(self.db)
+        try:
+            self._choose_how_it_is_written()
+            if is_new:
+                self._make_tables(node)
+            else:
+                see_that_all_is_there(self.db)
+        except sqlite3.Error as error:
+            if is_new and finds_no_room(error):
+                raise LifeFullError(self.path) from error
+            raise
         [(owner, self.home)] = whole_nodes(self._rows("SELECT * FROM node"))
         if owner != node:
             raise StoreError(
                 f"{self.path}: it belongs to {guid_text(owner)}, not to {guid_text(node)}: name another file"
             )
+
+    def _choose_how_it_is_written(self) -> None:
+        for pragma in PRAGMAS:
+            self.db.execute(f"PRAGMA {pragma}").close()
+        if not self._files.keep_log(self.db):
+            raise StoreError(f"{self.path}: its file system holds no write-ahead log: choose a local disk")
+
+    def _make_tables(self, node: Guid) -> None:
+        self.db.execute("PRAGMA synchronous = FULL").close()
+        nobody = (node, *NOWHERE)
+        mark = ", ".join(map(str, map(int, (*BEGINNING, row_checksum(BEGINNING)))))
+        self.db.executescript(
+            f"BEGIN; {SCHEMA} INSERT INTO node VALUES (x'{node.hex()}', '', '', 0, {row_checksum(nobody)});"
+            f"INSERT INTO log VALUES ({mark});"
+            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {LAYOUT}; COMMIT;"
+        )
 
     def _found_witness(self) -> Said | None:
         """What the witness of the log says, if it lies beside the tables."""

@@ -9,7 +9,7 @@ that fits. So queues and tables keep, beside these, how many rows they have and 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from struct import Struct, error
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,26 @@ def message_checksum(key: int, packet: bytes, message_id: int, final_ack: bool, 
     return _crc(packet, _crc(_pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s)))
 
 
+def message_columns(rows: Iterable[MessageRow]) -> list[tuple[int, bytes, int, int, int | None, int]]:
+    """Messages by their columns in the order of MESSAGE_COLUMNS, as `message_checksum` has it without a call for each.
+
+    `final_ack` is a number: a bool is no type of SQLite's, and its driver would look for what adapts one, in vain, for
+    each message anew.
+    """
+    crc, pack = _crc, _pack
+    return [
+        (
+            key,
+            packet,
+            message_id,
+            int(final_ack),
+            expires_s,
+            crc(packet, crc(pack(key, message_id, final_ack, NEVER if expires_s is None else expires_s))),
+        )
+        for key, packet, message_id, final_ack, expires_s in rows
+    ]
+
+
 def hurt_message(key: int, packet: object, message_id: object, *others: object) -> DamageError:
     """What to say of one that is not what was written, by its columns in the order of MESSAGE_COLUMNS."""
     return DamageError(
@@ -66,10 +86,13 @@ def whole_message(
     raise hurt_message(key, packet, message_id)
 
 
-def whole_packets(rows: Iterable[Any]) -> Iterator[tuple[int, bytes, bool]]:
+def whole_packets(rows: Iterable[Any], gone: Container[int]) -> Iterator[tuple[int, bytes, bool]]:
     """Key, packet and `final_ack` of messages as they were read, by their columns in the order of MESSAGE_COLUMNS.
 
     It is what `whole_message` is without a call for each, of which a page has hundreds.
+
+    Args:
+        gone: keys of messages that are left out.
 
     Raises:
         DamageError: one is not what was written.
@@ -78,6 +101,8 @@ def whole_packets(rows: Iterable[Any]) -> Iterator[tuple[int, bytes, bool]]:
     try:
         for row in rows:
             key, packet, message_id, final_ack, expires_s, checksum = row
+            if key in gone:
+                continue
             ends = NEVER if expires_s is None else expires_s
             if crc(packet, crc(pack(key, message_id, final_ack, ends))) != checksum:
                 break

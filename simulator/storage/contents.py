@@ -72,9 +72,9 @@ class Contents:
         """
         first, (_, last) = message_key(page.queue, page.after + 1), keys_of(page.queue)
         limit = max(1, page.limit_messages)
-        recent = [
+        recent = (
             (row.key, row.packet, row.final_ack) for row in self._recent.messages.between(first, last, limit)
-        ]
+        )
         if not self._tables.may_have(first):
             return fitting(recent, limit, page.limit_bytes)
         with closing(self._tables.waiting(first, last, self._recent.gone)) as stored:
@@ -82,7 +82,7 @@ class Contents:
 
     def between(self, first: int, last: int, *, finals: bool = False) -> list[MessageRow]:
         """The messages of a queue with keys from first to last, in order; all, or those with `final_ack`."""
-        rows = self._recent.messages.between(first, last)
+        rows = list(self._recent.messages.between(first, last))
         if finals:
             rows = [row for row in rows if row.final_ack]
         if self._tables.may_have(first):
@@ -126,8 +126,8 @@ class Contents:
             )
             if self._tables.may_have(first):
                 gone |= self._tables.sizes(first, last)
-        if gone:
-            gone = {key: size for key, size in gone.items() if key not in self._recent.gone}
+        for key in gone.keys() & self._recent.gone.keys():
+            del gone[key]
         return writes, gone
 
     def _without_moves(self, writes: Writes) -> Writes:

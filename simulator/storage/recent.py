@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import lt
 from typing import Final
@@ -186,13 +186,17 @@ class RecentMessages:
             self.put([row._replace(expires_s=None)])
         return row is not None
 
-    def between(self, first: int, last: int, limit: int | None = None) -> list[MessageRow]:
-        """The messages of one queue with keys from first to last, both included; at most `limit`."""
+    def between(self, first: int, last: int, limit: int | None = None) -> Iterator[MessageRow]:
+        """The messages of one queue with keys from first to last, both included; at most `limit`.
+
+        They are looked up one by one, as of a page the tables may have all that is asked for.
+        """
         there = self._keys.get(first >> POSITION_BITS)
         if not there or there[-1] < first:
-            return []
+            return iter(())
         low, high = bisect_left(there, first), bisect_right(there, last)
-        return [self.rows[key] for key in there[low : high if limit is None else min(high, low + limit)]]
+        keys = there[low : high if limit is None else min(high, low + limit)]
+        return map(self.rows.__getitem__, keys)
 
     def expiring(self, limit: int) -> list[tuple[int, int]]:
         """`expires_s` and key of those that expire first."""

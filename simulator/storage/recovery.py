@@ -104,6 +104,8 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
         segment.forget()
         found.append((segment, keys))
     _see_that_the_witness_agrees(path, mark, names, witness, record)
+    if names and record - 1 > witness.record:
+        _see_that_it_is_on_disk(files, names[-1].path)
     witness.record = record - 1
     for name in set(there).difference(names):
         with explained_file(name.path):
@@ -126,6 +128,19 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
         with explained_file(name.path):
             files.remove(name.path)
     return Recovered(mark, notices, record, Recent(), [])
+
+
+def _see_that_it_is_on_disk(files: Files, path: Path) -> None:
+    """A process that was killed may not have flushed its last record, which the system has all the same.
+
+    A power loss may still take it, and must not do so once anything was done with it.
+    """
+    with explained_file(path):
+        file = files.open(path)
+        try:
+            file.flush()
+        finally:
+            file.close()
 
 
 def _leave_out_what_the_tables_have(tables: Tables, recent: Recent) -> None:

@@ -35,6 +35,7 @@ EVENTS: Final[dict[str, str]] = {
     "core refused": "refused",
     "refused by closing": "sessions that a node closed on a message which it refuses",
     "note message-set-aside": "set aside, as their neighbour refuses them",
+    "acknowledgment set aside": "administration acknowledgments among these",
     "note message-ended-on-its-way": "given up, as a copy ended on its way",
     "turned away from a full queue": "refused as their queue was full",
     "left an outgoing queue that was purged": "left an outgoing queue that was ever purged",

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from captures.net.tcp import MAX_SEGMENT_BYTES
+from mqproto.manager.whereabouts import Spot
+from mqproto.turn.effects import QueueKind
 from simulator.world.faults.table import EVENTS
+from simulator.world.network.glimpse import identity_of
 from simulator.world.network.trace import Trace
 from simulator.world.node.files import DiedError
+from simulator.world.node.machine import Machine
 from simulator.world.oracle import atrest, intime
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
@@ -43,6 +47,9 @@ FOLLOWING_IN_VAIN: Final = 20
 FIRST_FOLLOWING: Final = 10_000
 FIRST_BEHIND: Final = 9_000
 """The number of the first burst that follows on what is held in vain."""
+FOLLOWING_OF_ONE: Final = 1_000
+"""Those of one node have numbers up to that; of the next, others."""
+TO_BE_SENT: Final = frozenset({Spot.UNSENT, Spot.IN_FLIGHT})
 FOLLOWING_EVERY_MS: Final = 2_000
 HEADROOM_BYTES: Final = 1_000
 """By how much a message is larger than another, so that its packet is larger whatever its kind."""
@@ -226,7 +233,7 @@ def _send_behind_what_is_refused(world: World) -> None:
 
 
 def _follow(world: World, fault: Fault, left: int) -> None:
-    """The next one.
+    """The next one, from where that which is refused lies: by another way it would pass nobody who tries it.
 
     Where all of them are in another sequence than the one that is refused, they wait for it, and nothing passes that
     would tell what is wrong. So an operator mends the node by and by.
@@ -245,15 +252,36 @@ def _follow(world: World, fault: Fault, left: int) -> None:
     if left < FOLLOWING - FOLLOWING_IN_VAIN and not any(_is_followed(world, message) for message in waiting):
         world.machines[fault.where].refuses.discard(body)
     kind, now_ms = KINDS[refused.kind], world.events.now_ms
-    burst = Burst(
-        at_ms=now_ms,
-        source=refused.source,
-        target=refused.target,
-        kind=refused.kind if kind.undeliverable else _plain(kind),
-        size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
-    )
-    world.machines[refused.source].submit(burst, FIRST_FOLLOWING * (number + 1) + left)
+    for place, source in enumerate(_keepers(world, waiting) or [refused.source]):
+        burst = Burst(
+            at_ms=now_ms,
+            source=source,
+            target=refused.target,
+            kind=refused.kind if kind.undeliverable else _plain(kind),
+            size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
+        )
+        world.machines[source].submit(burst, FIRST_FOLLOWING * (number + 1) + place * FOLLOWING_OF_ONE + left)
     world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, fault, left - 1)
+
+
+def _keepers(world: World, messages: list[Message]) -> list[str]:
+    """The nodes that have one of these to send, if it is in no sequence: its source does not send it by other ways."""
+    names = {message.identity for message in messages if message.place is None}
+    return [machine.name for machine in world.machines.values() if names and _keeps(machine, names)]
+
+
+def _keeps(machine: Machine, names: set[bytes]) -> bool:
+    packets = [
+        row.packet
+        for queue in machine.disk.queues.values()
+        if queue.kind is QueueKind.OUTGOING
+        for row in machine.disk.rows(queue.queue)
+    ]
+    if machine.core is not None:
+        packets += [
+            found.packet for found in machine.core.whereabouts().unstored() if found.spot in TO_BE_SENT
+        ]
+    return any(identity_of(packet) in names for packet in packets)
 
 
 def _is_followed(world: World, message: Message) -> bool:

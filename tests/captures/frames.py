@@ -13,7 +13,7 @@ from captures.net.tcp import PROTOCOL_TCP, Segment, decode_segment
 def segment_in(frame: Frame, reader: IpReader) -> Segment | None:
     """The TCP segment that a frame holds or completes; None if there is none."""
     start = ip_start(frame.link_type, frame.data)
-    datagram = reader.read(frame.data, start) if start is not None else None
+    datagram = reader.read(frame.data, start, frame.missing_bytes) if start is not None else None
     return decode_segment(datagram) if datagram is not None and datagram.protocol == PROTOCOL_TCP else None
 
 

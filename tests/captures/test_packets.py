@@ -18,6 +18,7 @@ from captures.net.conversation import Side, TcpConversation
 from captures.net.ip import DONT_FRAGMENT
 from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.packets import PacketReader, SeenPacket, read_packets
+from captures.spoil import shortened
 from mqproto.testing import packets as packets_of_any_kind
 from mqproto.wire import Ping, UserMessage, encode_packet, encode_ping
 
@@ -117,12 +118,55 @@ def test_what_is_framed_and_malformed_is_shown_and_the_next_is_found() -> None:
     assert bad.fault is not None
 
 
-def test_a_hole_in_a_packet_costs_that_packet_alone() -> None:
+def test_of_a_packet_with_a_hole_the_beginning_is_read_and_the_next_is_in_its_place() -> None:
     frames = said(user_message(200)[:100], bytes(50), bytes(50) + user_message(300), user_message(400))
-    [second, third], reader = read(frames[:4] + frames[5:])
+    [first, second, third], reader = read(frames[:4] + frames[5:])
+    assert (first.data, first.cut_bytes, first.snapped_bytes) == (user_message(200)[:100], 100, 0)
+    assert (first.first_frame, first.frame, first.packet, first.fault) == (4, 6, None, None)
     assert (len(second.data), len(third.data)) == (300, 400)
-    assert (second.missing_bytes, second.skipped_bytes, second.position) == (50, 0, 200)
-    assert (reader.totals.cut_bytes, reader.totals.missing_bytes, reader.totals.gap_count) == (150, 50, 1)
+    assert (second.missing_bytes, second.skipped_bytes, second.position) == (0, 0, 200)
+    totals = reader.totals
+    assert (totals.cut_packets, totals.cut_bytes, totals.missing_bytes, totals.gap_count) == (1, 150, 50, 1)
+
+
+def test_of_a_packet_of_which_the_head_is_not_whole_nothing_is_read() -> None:
+    frames = said(user_message(200)[:15], bytes(185), user_message(300))
+    [second], _ = read(frames[:4] + frames[5:])
+    assert (len(second.data), second.missing_bytes) == (300, 185)
+
+
+def test_a_frame_that_is_cut_says_at_once_that_its_packet_is() -> None:
+    """Nothing waits for bytes that are known not to come: what acknowledges them is in its place."""
+    talk = TcpConversation(CLIENT, SERVER)
+    told = [*talk.open(), *talk.send(Side.CLIENT, user_message(200) + user_message(300))[:1]]
+    told += talk.send(Side.SERVER, user_message(150))[:1]
+    told += talk.send(Side.CLIENT, user_message(200))[:1]
+    frames = [Frame(number * 1_000, frame, number=number) for number, frame in enumerate(told, 1)]
+    found, reader = read(shortened(frames, 54 + 240))
+    assert [(one.source, one.frame, len(one.data), one.cut_bytes, one.snapped_bytes) for one in found] == [
+        (CLIENT, 4, 200, 0, 0),
+        (CLIENT, 4, 40, 260, 260),
+        (SERVER, 5, 150, 0, 0),
+        (CLIENT, 6, 200, 0, 0),
+    ]
+    assert not any(one.ahead or one.missing_bytes for one in found)
+    assert (reader.totals.snapped_bytes, reader.totals.missing_bytes, reader.totals.is_complete) == (
+        260,
+        260,
+        True,
+    )
+
+
+def test_what_a_cut_frame_hides_beyond_its_packet_is_missing_before_the_next() -> None:
+    frames = said(user_message(200) + user_message(300), user_message(400))
+    [first, second], reader = read(shortened(frames, 54 + 120))
+    assert (first.cut_bytes, first.snapped_bytes, second.missing_bytes, second.snapped_bytes) == (
+        80,
+        80,
+        300,
+        580,
+    )
+    assert (reader.totals.hidden_bytes, reader.totals.is_complete) == (300, False)
 
 
 def test_a_packet_is_ahead_until_one_of_the_other_side_has_told_of_the_hole() -> None:
@@ -133,18 +177,26 @@ def test_a_packet_is_ahead_until_one_of_the_other_side_has_told_of_the_hole() ->
     for side in (Side.CLIENT, Side.SERVER, Side.CLIENT):
         told += talk.send(side, user_message(200))[:1]
     frames = [Frame(number * 1_000, frame, number=number) for number, frame in enumerate(told, 1)]
-    found, _ = read(frames[:4] + frames[5:])
+    found, _ = read(frames[:3] + frames[4:])
     assert [(one.source, one.missing_bytes, one.ahead) for one in found] == [
         (CLIENT, 0, True),
         (SERVER, 100, False),
+        (CLIENT, 0, False),
+    ]
+    found, _ = read(frames[:4] + frames[5:])
+    assert [(one.source, one.cut_bytes, one.ahead) for one in found] == [
+        (SERVER, 200, False),
+        (CLIENT, 0, False),
+        (SERVER, 0, False),
         (CLIENT, 0, False),
     ]
 
 
 def test_a_hole_that_ends_with_its_packet_leaves_the_next_in_step() -> None:
     frames = said(user_message(200)[:100], bytes(100), user_message(300)[:10], user_message(300)[10:])
-    [second], reader = read(frames[:4] + frames[5:])
-    assert (len(second.data), second.first_frame, reader.totals.cut_bytes) == (300, 6, 100)
+    [first, second], reader = read(frames[:4] + frames[5:])
+    assert (len(first.data), first.cut_bytes, len(second.data), second.first_frame) == (100, 100, 300, 6)
+    assert reader.totals.cut_bytes == 100
 
 
 def test_behind_a_hole_that_swallows_a_head_reading_goes_on_where_a_segment_begins_with_one() -> None:
@@ -217,10 +269,16 @@ def test_whatever_is_lost_repeated_or_reordered_no_packet_is_made_up(data: st.Da
     cuts = sorted(data.draw(st.sets(st.integers(1, len(stream) - 1), max_size=12)))
     frames = said(*(stream[start:end] for start, end in itertools.pairwise([0, *cuts, len(stream)])))
     kept = data.draw(st.lists(st.sampled_from(frames), max_size=2 * len(frames)))
-    found, reader = read(kept)
+    snaplen = data.draw(st.integers(60, 600))
+    found, reader = read(shortened(kept, snaplen))
     starts = dict(zip(itertools.accumulate(map(len, sent), initial=0), sent, strict=False))
-    assert all(one.data in sent for one in found if one.framed)
-    if kept[:1] == frames[:1] and reader.totals.gap_count == 0:
+    assert all(one.data in sent for one in found if one.framed and not one.cut_bytes)
+    assert all(
+        any(each.startswith(one.data) and len(each) == one.size_bytes for each in sent)
+        for one in found
+        if one.cut_bytes
+    )
+    if kept[:1] == frames[:1] and reader.totals.missing_bytes == 0:
         assert all(starts[one.position] == one.data for one in found)
 
 

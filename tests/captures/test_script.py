@@ -223,6 +223,19 @@ def test_a_message_of_which_bytes_are_missing_is_left_out_and_that_is_said(tmp_p
     assert [text.partition(" bytes")[0] for text in script.left_out] == [f"our {size_bytes}"]
 
 
+def test_a_message_that_the_capture_has_in_part_is_left_out_and_that_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "c", answered([1, 2, 3]))
+    long = part_of(seen(path)).messages[1]
+    frames = [
+        each._replace(data=each.data[:-20], missing_bytes=20) if each.number == long.frame else each
+        for each in read_capture(path)
+    ]
+    script = part_of(list(PacketReader(frames)))
+    assert bodies(script) == [b"body 1", b"body 3"]
+    [text] = script.left_out
+    assert text.startswith(f"our packet in frame {long.frame}: the capture lacks the rest of its ")
+
+
 def test_a_packet_that_does_not_decode_is_left_out_and_kept_for_who_plays_bytes(tmp_path: Path) -> None:
     path = write(tmp_path / "c", answered([1, 2]))
     frames = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
@@ -342,6 +342,7 @@ def test_what_one_next_hop_refuses_goes_over_another() -> None:
     assert noted(net, "a", "message-set-aside") == []
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(
     bad=st.sets(st.integers(0, 13), max_size=4),
     transactional=st.booleans(),

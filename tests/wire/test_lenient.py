@@ -9,15 +9,19 @@ from hypothesis import strategies as st
 from mqproto.base.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets, packets, pings
 from mqproto.wire import (
+    EstablishConnection,
     Packet,
     UserMessage,
+    announced_sizes,
     begins_stream,
+    decode_beginning,
     decode_packet,
     encode_packet,
     encode_ping,
     inspect_packet,
     inspect_stream,
 )
+from mqproto.wire.codec import properties_offset
 from tests.examples import (
     EVERY_PACKET,
     SOMEBODY,
@@ -211,3 +215,58 @@ def test_a_rest_says_why_it_is_no_packet() -> None:
     assert at == len(EVERY_PACKET[0])
     assert [str(finding).partition(" at ")[0] for finding in rest.findings] == ["base.signature"]
     assert rest.packet is None
+
+
+# Beginnings
+
+
+@given(packets(), st.data())
+def test_the_beginning_of_a_packet_says_what_the_whole_one_says(packet: Packet, data: st.DataObject) -> None:
+    whole = encode_packet(packet)
+    beginning = whole[: data.draw(st.integers(16, len(whole) - 1))]
+    found = decode_beginning(beginning)
+    if isinstance(packet, UserMessage) and isinstance(found, UserMessage):
+        properties, known = packet.properties, found.properties
+        assert (found.base, found.user, found.transaction) == (packet.base, packet.user, packet.transaction)
+        assert (found.security, found.session) == (packet.security, None)
+        assert announced_sizes(beginning) == (len(properties.extension_data), len(properties.message_body))
+        assert properties.message_body.startswith(known.message_body)
+        assert known.label in (None, properties.label)
+        assert known.extension_data in (b"", properties.extension_data)
+        assert known.correlation_id == properties.correlation_id
+    elif isinstance(packet, EstablishConnection) and isinstance(found, EstablishConnection):
+        assert (found.base, found.internal) == (packet.base, packet.internal)
+        assert len(beginning) < 36 or found.client_guid == packet.client_guid
+        assert len(beginning) < 52 or found.server_guid == packet.server_guid
+    else:
+        assert found is None
+
+
+def test_all_before_the_body_is_enough_and_less_than_the_fixed_fields_is_not() -> None:
+    message = a_full_message()
+    whole = encode_packet(message)
+    body = whole.index(message.properties.message_body)
+    found = decode_beginning(whole[:body])
+    assert isinstance(found, UserMessage)
+    assert (found.properties.label, found.properties.message_body) == (message.properties.label, b"")
+    assert found.properties.extension_data == message.properties.extension_data
+    fixed = properties_offset(whole) + 56
+    found = decode_beginning(whole[:fixed])
+    assert isinstance(found, UserMessage)
+    assert (found.properties.label, found.properties.message_class) == (
+        None,
+        message.properties.message_class,
+    )
+    assert decode_beginning(whole[: fixed - 1]) is None
+
+
+def test_a_beginning_that_breaks_a_rule_says_nothing() -> None:
+    whole = encode_packet(a_full_message())
+    for name, value in (("properties.message_size", 0xFFFFFF), ("properties.label_length", 251)):
+        assert decode_beginning(poked(whole, name, value)[:-1]) is None
+    assert decode_beginning(encode_packet(an_establish_connection())[:19]) is None
+
+
+@given(nearly_valid_packets() | st.binary(max_size=200))
+def test_any_bytes_are_a_beginning_or_none(data: bytes) -> None:
+    assert decode_beginning(data.ljust(16, b"\0")) is None or len(data) >= 20

@@ -1,8 +1,8 @@
 """Can an acknowledgment be right? What its sender cannot have had, and of what it has said less before.
 
 An OrderAck for what its sender cannot have had is a breach. It is said to be one if each traffic that fits the capture
-has it: the number was written since the capture began, the capture lacks nothing of what came to the sender by the
-ways that it shows, and the number came by none of them. Beyond that the capture has to show that the number stopped
+has it: the number was written since the capture began, the capture lacks nothing of what came to the sender since by
+the ways that it shows, and the number came by none of them. Beyond that the capture has to show that the number stopped
 before the sender, or that its source has not sent it by the only way there is.  [MS-MQQB] 3.1.1.6.2
 """
 
@@ -15,7 +15,7 @@ from captures.decode.findings import Finding, Severity
 from captures.decode.ranges import first_missing
 from captures.decode.sequences.progress import shown
 from captures.decode.sequences.sequence import SAID_LIMIT, Claim, Said, Sequence
-from captures.decode.ways import EVER, SLACK_NS, Ways
+from captures.decode.ways import SLACK_NS, Ways, written_ns
 from mqproto.wire import guid_text
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
@@ -60,7 +60,11 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
     )
     first = next(since, None)
     missing = next((each for each in sorted(claim.missing) if first is not None and first <= each), None)
-    if missing is None or sequence.is_ahead or ways.into(acker, EVER, ack.time_ns + SLACK_NS) is not None:
+    if missing is None or sequence.is_ahead:
+        return None
+    since_ns = max(written_ns(sent_s) for sent_s, written in sequence.written if written <= missing)
+    until_ns = ack.time_ns + SLACK_NS
+    if ways.into(acker, since_ns, until_ns) is not None:
         return None
     leave = {frm for frm, _ in sequence.hops}
     reached = claim.missing[missing]
@@ -68,7 +72,7 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
     never_left = (
         (sequence.origin, acker) in sequence.hops
         and not reached
-        and ways.out_of(sequence.origin, EVER, ack.time_ns + SLACK_NS) is None
+        and ways.out_of(sequence.origin, since_ns, until_ns) is None
     )
     severity = FAULT if stopped or never_left else NOTE
     name = shown(sequence.key[1])

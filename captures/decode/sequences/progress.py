@@ -32,17 +32,21 @@ class HopProgress:
 
     base: the numbers up to it came before the capture did.
     covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
+    passed: those of the latter that were missing by then.
     """
 
     base: int
     covered: BoundedRanges = field(default_factory=BoundedRanges)
     gaps: list[Gap] = field(default_factory=list)
+    passed: BoundedRanges = field(default_factory=BoundedRanges)
 
     def add_all(self, other: HopProgress) -> None:
         """The same hop under another name."""
         self.base = max(self.base, other.base)
         for first, last in other.covered:
             self.covered.add(first, last)
+        for first, last in other.passed:
+            self.passed.add(first, last)
         self.gaps = sorted((*self.gaps, *other.gaps))[-GAP_LIMIT:]
 
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
@@ -69,6 +73,8 @@ class HopProgress:
 
     def _fill(self, message: NumberedMessage, notes: list[Finding]) -> list[Gap]:
         """A message lies in gaps, or bridges them: those of which nothing is missing any more are filled."""
+        if message.previous_number < message.sequence_number - 1:
+            self.passed.add(message.previous_number + 1, message.sequence_number - 1)
         begin = bisect_right(self.gaps, message.previous_number, key=lambda gap: gap.last)
         end = bisect_right(self.gaps, message.sequence_number, key=lambda gap: gap.first)
         kept, filled = [], []
@@ -76,9 +82,11 @@ class HopProgress:
             if self.covered.after(gap.first - 1) <= gap.last:
                 kept.append(gap)
                 continue
+            is_passed = any(first <= gap.last and gap.first <= last for first, last in self.passed)
             text = (
                 f"{numbers(gap.first, gap.last)} of sequence {shown(message.identifier)}, not seen before "
-                f"#{gap.packet}, came within {ago(message.time_ns - gap.time_ns)}"
+                f"#{gap.packet}, came {'or are passed over ' * is_passed}within "
+                f"{ago(message.time_ns - gap.time_ns)}"
             )
             filled.append(gap)
             notes.append(Finding(NOTE, "gap-filled", message.number, text, "", (gap.packet,)))

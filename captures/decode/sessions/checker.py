@@ -57,6 +57,7 @@ class SessionView:
     received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
     learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
     answered: all messages of which more is known now.
+    hides_message: whether what the capture lacks right before it may have been a message.
     """
 
     connection: Connection
@@ -68,6 +69,7 @@ class SessionView:
     saved: Sequence[Sent] = ()
     learnt: Sequence[Sent] = ()
     answered: list[Sent] = field(default_factory=list)
+    hides_message: bool = False
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -86,6 +88,8 @@ class SessionChecker:
         view = SessionView(connection, half, other)
         self._follow_stream(facts, view)
         before, half.step = half.step, STEPS.get(kind, Step.TALKING)
+        if kind is Kind.CUT and half.lossy_since is None:
+            half.lossy_since = facts.number
         if facts.recoverable is not None:
             self._take_turn(facts, view, before)
             self._count(facts, facts.recoverable, view)
@@ -95,12 +99,16 @@ class SessionChecker:
             self._take_parameters(facts, view, before)
         elif kind is Kind.SESSION_ACK:
             self._take_turn(facts, view, before)
+        elif kind is Kind.CUT:
+            self._lose(view, min(1, facts.size_bytes // SMALLEST_USER_MESSAGE))
         else:
             self._lose(view, None)
             if kind is Kind.ENCRYPTED:
                 connection.stage = Stage.ENCRYPTED
         if facts.header is not None:
             self._take_session_header(facts, facts.header, view)
+        elif facts.cut_bytes and facts.recoverable is not None:
+            other.miss_answers()  # Its SessionHeader is behind its body.
         return view
 
     def _follow_stream(self, facts: SessionFacts, view: SessionView) -> None:
@@ -117,7 +125,9 @@ class SessionChecker:
                 half.lossy_since = facts.number
             # Of a packet that has a hole, the rest is not among these, but it counts in positions.
             hole_bytes = max(facts.position - half.end, facts.missing_bytes + facts.skipped_bytes)
-            self._lose(view, hole_bytes // SMALLEST_USER_MESSAGE)
+            hidden = hole_bytes // SMALLEST_USER_MESSAGE
+            view.hides_message = hidden > 0
+            self._lose(view, hidden)
         half.end = facts.position + facts.size_bytes
 
     def _lose(self, view: SessionView, hidden: int | None) -> None:
@@ -138,15 +148,19 @@ class SessionChecker:
         asks = half is connection.client
         if self._is_in_turn(facts, view, before, stage is (Stage.NOTHING if asks else Stage.ASKED)):
             half.begin()
-            if asks and stage is Stage.NOTHING:
+            if facts.client is None or facts.server is None:
+                connection.lose_track()
+            elif asks and stage is Stage.NOTHING:
                 connection.stage = Stage.ASKED
             elif stage is Stage.ASKED:
                 view.answers = True
                 connection.stage = Stage.REFUSED if facts.refused else Stage.GRANTED
                 self._take_answer(facts, client, server, view)
         if not asks and not facts.refused:
-            self._connections.confirm(connection, client, server)
-        elif asks and (not connection.asked or facts.missing_bytes or facts.skipped_bytes):
+            conflict = self._connections.confirm(connection, client, server)
+            if conflict:
+                view.findings.append(Finding(NOTE, "identity-conflict", facts.number, conflict))
+        elif asks and (facts.missing_bytes or facts.skipped_bytes or not connection.asked) and facts.client:
             self._connections.introduce(connection, client, server)
 
     def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:

@@ -12,7 +12,7 @@ from captures.decode.facts import NodeKey, SessionFacts
 from captures.decode.names import Names
 from captures.decode.sessions.half import NOTHING, Half
 from captures.net.tcp import Endpoint
-from mqproto.wire import NULL_GUID, Guid
+from mqproto.wire import NULL_GUID, Guid, guid_text
 
 MSMQ_PORT: Final = 1801
 CONNECTION_LIMIT: Final = 4_096
@@ -76,11 +76,22 @@ class Addresses:
 
     Where an address has shown one GUID only, other connections of that address are taken to be of the same queue
     manager, so a capture that begins in the middle joins up with what comes later.
+
+    Who listens somewhere may be another one after a while, or listen elsewhere. If it is the first again later, two
+    claim to be there, or to be it, at one time.
+
+    Attributes:
+        conflict: that the handshake that was learnt last tells so, in words; each is told once. Else empty.
     """
 
     def __init__(self) -> None:
         self.listening: dict[Endpoint, Guid] = {}
         self.hosts: dict[str, Guid | None] = {}
+        self.conflict = ""
+        self._before: dict[Endpoint, Guid] = {}
+        self._ends: dict[Guid, Endpoint] = {}
+        self._ends_before: dict[Guid, Endpoint] = {}
+        self._told: set[Endpoint | Guid] = set()
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:
         """A handshake has told who its ends are, NULL_GUID for one that it has not; whether that was news."""
@@ -90,14 +101,44 @@ class Addresses:
             if guid != NULL_GUID and (host not in self.hosts or known not in (guid, None)):
                 self.hosts[host] = guid if known == guid else None
                 news = True
-        if server_guid != NULL_GUID and self.listening.get(server) != server_guid:
-            self.listening[server] = server_guid
-            news = True
+        self.conflict = ""
+        if server_guid != NULL_GUID:
+            news |= self._learn_end(server, server_guid)
         return news
+
+    def _learn_end(self, end: Endpoint, guid: Guid) -> bool:
+        other, elsewhere = self.listening.get(end), self._ends.get(guid)
+        if other is not None and other != guid:
+            if self._before.get(end) == guid and end not in self._told:
+                self._told.add(end)
+                self.conflict = (
+                    f"{guid_text(guid)} listens at {end}, as it did before, and in between {guid_text(other)} did: two "
+                    "queue managers claim one address"
+                )
+            self._before[end] = other
+        if elsewhere is not None and elsewhere != end and guid not in self._told:
+            if self._ends_before.get(guid) == end:
+                self._told.add(guid)
+                self.conflict = self.conflict or (
+                    f"{guid_text(guid)} listens at {end}, as it did before, and in between at {elsewhere}: it has two "
+                    "addresses, or two queue managers claim to be it"
+                )
+            self._ends_before[guid] = elsewhere
+        elif other == guid:
+            return False
+        self.listening[end], self._ends[guid] = guid, end
+        return True
 
     def bound(self) -> None:
         """With too many addresses, all are forgotten and learnt anew."""
-        for known in (self.listening, self.hosts):
+        for known in (
+            self.listening,
+            self.hosts,
+            self._before,
+            self._ends,
+            self._ends_before,
+            self._told,
+        ):
             if len(known) > ADDRESS_LIMIT:
                 known.clear()
 
@@ -214,18 +255,22 @@ class Connections:
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)
 
-    def confirm(self, connection: Connection, client: Guid, server: Guid) -> None:
+    def confirm(self, connection: Connection, client: Guid, server: Guid) -> str:
         """An answer tells who the ends are. From now on their addresses are known, on other connections too.
 
         One that does not fit its request tells nothing; where the capture lacks that, the answer repeats what it said.
+
+        Returns:
+            As `Addresses.conflict`.
         """
         wanted = connection.server_guid
         if connection.asked and (client != connection.client_guid or wanted not in (NULL_GUID, server)):
-            return
+            return ""
         connection.client_guid, connection.server_guid = client, server
         ends = connection.client.endpoint, connection.server.endpoint
         self._addresses.learn(ends[0], client, ends[1], server)
         self.name(connection)
+        return self._addresses.conflict
 
     def name(self, connection: Connection) -> None:
         """Give both ends their keys and labels, as far as they are known."""

@@ -66,6 +66,7 @@ class Sent:
     most, most_recoverable: as high as they may be, where that is known.
     acknowledged_by, saved_by: the first packets that say it was received, and saved; None while there is none.
     acknowledged_ns: when the first of them was seen.
+    numbered: whether its number was known when it was sent, so that an answer to it would be known for one.
     """
 
     half: Half
@@ -78,6 +79,7 @@ class Sent:
     acknowledged_by: int | None = None
     acknowledged_ns: int | None = None
     saved_by: int | None = None
+    numbered: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -166,7 +168,7 @@ class Half:
             self.sent = (self.sent + 1) & 0xFFFF
             self.most = sent.most = (self.most + 1) & 0xFFFF
             if not self.adrift:
-                sent.count = self.sent
+                sent.count, sent.numbered = self.sent, True
             if recoverable:
                 self.recoverable_sent = (self.recoverable_sent + 1) & 0xFFFF
                 self.most_recoverable = sent.most_recoverable = (self.most_recoverable + 1) & 0xFFFF

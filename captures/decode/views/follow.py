@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from captures.decode.facts import MessageKey, NodeKey
-from captures.decode.journeys import message_key
+from captures.decode.facts import Hop, MessageKey
+from captures.decode.journeys import RECONNECTED, message_key
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text
 from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
@@ -24,7 +24,9 @@ from mqproto.wire import (
     MessageClass,
     OrderAckBody,
     TxSequenceId,
+    UserHeader,
     UserMessage,
+    announced_sizes,
     guid_from_text,
     message_identifier,
 )
@@ -45,12 +47,21 @@ class Event(NamedTuple):
     text: str
 
 
+class Crossed(NamedTuple):
+    """A packet that carried the message: over which hop, and when and where it was seen."""
+
+    hop: Hop
+    time_ns: int
+    interface: int
+    connection: int
+
+
 @dataclass(slots=True)
 class History:
     """All that the capture shows of one message.
 
     sequence: its sequence and its number there, if it is transactional.
-    crossings: the packets that carried it, and by which hop.
+    crossings: the packets that carried it.
     arrived_ns: when it first crossed to its destination, as far as its address tells which that is.
     order_acked_ns: when an OrderAck for it first reached its source.
     order_ack_seen: whether an OrderAck for it was seen at all: on its way, or before the message was.
@@ -64,7 +75,7 @@ class History:
     towards: Guid
     sequence: tuple[SequenceKey, int] | None
     events: list[Event] = field(default_factory=list)
-    crossings: dict[int, tuple[NodeKey, NodeKey]] = field(default_factory=dict)
+    crossings: dict[int, Crossed] = field(default_factory=dict)
     arrived_ns: int | None = None
     order_acked_ns: int | None = None
     order_ack_seen: bool = False
@@ -159,6 +170,11 @@ class Follower:
                 self._take_message(sight, message)
             else:
                 self._take_acknowledgment(sight, message)
+        elif sight.beginning is not None:
+            user = sight.beginning
+            history = self.histories.get((user.source_queue_manager, user.message_id))
+            if history is not None:
+                _cross(history, sight, user)
         if self.histories and (sight.received is not None or sight.saved is not None):
             self._take_session(sight)
         if self.histories and sight.learnt:
@@ -174,15 +190,7 @@ class Follower:
                 self.left_out_count += 1
                 return
             history = self.histories[key] = self._begin(key, message, sight)
-        again = sight.hop in history.crossings.values()
-        why = next((each.text.partition("; ")[2] for each in sight.findings if each.code == "resend"), "")
-        text = (f"sent again: {why}" if why else "sent again") if again else "sent"
-        if message.user.hop_count:
-            text += f", hop count {message.user.hop_count}"
-        history.crossings[sight.seen.number] = sight.hop
-        if sight.hop[1] == history.towards and history.arrived_ns is None:
-            history.arrived_ns = sight.seen.time_ns
-        _add(history, sight, text)
+        _cross(history, sight, message.user)
 
     def _is_wanted(self, key: MessageKey, message: UserMessage) -> bool:
         if self._ordinal is not None:
@@ -195,7 +203,10 @@ class Follower:
         words = [f"message {identifier_text(*key)}"]
         if message.properties.label:
             words.append(repr(printable(message.properties.label)))
-        words.append(f"{sight.kind.lower()}, {len(message.properties.message_body):,} bytes of body")
+        size_bytes = len(message.properties.message_body)
+        if sight.seen.cut_bytes:
+            _, size_bytes = announced_sizes(sight.seen.data)
+        words.append(f"{sight.kind.lower()}, {size_bytes:,} bytes of body")
         words.append(f"to {self._names.destination(user)}")
         if transaction is not None:
             sequence = (
@@ -274,6 +285,26 @@ class Follower:
                     insort(history.events, event, key=lambda each: each.packet)
 
 
+def _cross(history: History, sight: Sight, user: UserHeader) -> None:
+    """The message crosses a hop."""
+    seen = sight.seen
+    crossed = Crossed(sight.hop, seen.time_ns, seen.interface.number, seen.connection)
+    others = [number for number, each in history.crossings.items() if _is_alike(each, crossed)]
+    is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
+    hop_count = f", hop count {user.hop_count}" if user.hop_count else ""
+    if is_first:
+        _send_again(history, others)
+        text = f"sent{hop_count}"
+    else:
+        found = (each for each in sight.findings if (each.code, each.packet) == ("resend", seen.number))
+        why = next((each.text.partition("; ")[2] for each in found), "")
+        text = (f"sent again: {why}" if why else "sent again") + hop_count
+    history.crossings[seen.number] = crossed
+    if sight.hop[1] == history.towards and (history.arrived_ns is None or (others and is_first)):
+        history.arrived_ns = seen.time_ns
+    _add(history, sight, text)
+
+
 def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
     """Whether an OrderAck is for a message: of its sequence, of its source, and not below its number."""
     if history.sequence is None:
@@ -303,6 +334,24 @@ def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
         and body.tx_sequence_number > number
         and history.towards in (message.user.source_queue_manager, NULL_GUID)
     )
+
+
+def _is_alike(one: Crossed, other: Crossed) -> bool:
+    """Whether two packets crossed the same hop, as one interface saw them."""
+    return (one.hop, one.interface) == (other.hop, other.interface)
+
+
+def _is_before(later: Crossed, earlier: Crossed) -> bool:
+    """Whether a packet crossed before one that stands before it: what a capture lacks of a connection is waited for."""
+    return later.connection != earlier.connection and later.time_ns < earlier.time_ns
+
+
+def _send_again(history: History, packets: list[int]) -> None:
+    """What was taken for the first copy that crossed a hop was not: another had crossed before."""
+    for place, event in enumerate(history.events):
+        if event.packet in packets and re.match(r"sent\b(?! again)", event.text):
+            text = event.text.replace("sent", f"sent again: {RECONNECTED}", 1)
+            history.events[place] = event._replace(text=text)
 
 
 def _add(history: History, sight: Sight, text: str) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from captures.decode.names import Names, printable
-from captures.decode.sight import Kind, Sight, tls_record
+from captures.decode.sight import Kind, Sight, guids_of, tls_record
 from mqproto.wire import (
     NULL_GUID,
     ConnectionParameters,
@@ -76,7 +76,7 @@ class LineWriter:
         kind = SHORT_KINDS.get(sight.kind, sight.kind)
         return (
             f"{number:>6}  {self._time(seen.time_ns):<15}  {source:<{columns}} {destination:<{columns}} "
-            f"{kind:<13} {len(seen.data):>6}  {what(sight, self._names)}"
+            f"{kind:<13} {seen.size_bytes:>6}  {what(sight, self._names)}"
         )
 
     def _time(self, time_ns: int) -> str:
@@ -90,7 +90,23 @@ class LineWriter:
 
 
 def what(sight: Sight, names: Names) -> str:
-    """What a packet says, beside its kind."""
+    """What a packet says, beside its kind; of one that has a hole, how much of it is in the capture."""
+    seen = sight.seen
+    if not seen.cut_bytes:
+        return _what(sight, names)
+    there = f"the capture has its first {len(seen.data):,} bytes"
+    return there if _says_little(sight) else f"{_what(sight, names)}; {there}"
+
+
+def _says_little(sight: Sight) -> bool:
+    """Whether what lacks of a packet would tell what it says."""
+    packet = sight.seen.packet
+    if isinstance(packet, EstablishConnection):
+        return None in guids_of(sight.seen, packet)
+    return sight.message is None
+
+
+def _what(sight: Sight, names: Names) -> str:
     packet = sight.seen.packet
     if sight.message is not None:
         return " ".join(_of_message(sight, sight.message, names))

@@ -30,13 +30,17 @@ class Lack(NamedTuple):
 def lacks(point: Point) -> Iterator[Lack]:
     """All that a capture point lacks; nothing if nothing is known to be lacking."""
     connections = counted(point.connections, "connection")
-    if point.missing_bytes or point.unread_bytes:
-        yield _loss(point, connections)
+    lost_bytes = point.missing_bytes - point.snapped_bytes
+    if lost_bytes or (point.unread_bytes and not point.cut_frames):
+        yield _loss(point, lost_bytes, connections)
     if point.cut_frames:
         kept = f" after {point.snaplen:,} bytes at most" if point.snaplen else ""
+        fact = f"{point.cut_frames:,} of {_frames(point)} are cut off{kept}"
+        if point.snapped_bytes:
+            fact += f"; {counted(point.snapped_bytes, 'byte')} of streams are lacking for that"
         yield Lack(
             "snaplen",
-            f"{point.cut_frames:,} of {_frames(point)} are cut off{kept}",
+            fact + _read_in_part(point),
             "What was cut off is not known: bodies, and headers behind the cut. A snaplen of 0 would keep all",
         )
     if point.one_sided:
@@ -55,6 +59,13 @@ def lacks(point: Point) -> Iterator[Lack]:
             f"{point.untimed_frames:,} of {_frames(point)} have no time",
             "How long anything with a packet in them took is not known",
         )
+    if point.ahead_ns:
+        off = "behind" if point.ahead_ns < 0 else "ahead of"
+        yield Lack(
+            "clock",
+            f"{off} that of the other half of its TAP by {duration(abs(point.ahead_ns))}",
+            "Its times are put right by that, within the time in which something is acknowledged",
+        )
     if point.clock is not None or point.compared:
         yield from _clock(point.name, point.clock)
 
@@ -63,17 +74,25 @@ def _frames(point: Point) -> str:
     return counted(point.frames, "frame") + (" of its files" if point.by_file else "")
 
 
-def _loss(point: Point, connections: str) -> Lack:
+def _read_in_part(point: Point) -> str:
+    if not point.cut_packets:
+        return ""
+    are, them = ("is", "it") if point.cut_packets == 1 else ("are", "them")
+    return f"; {counted(point.cut_packets, 'packet')} {are} read as far as the capture has {them}"
+
+
+def _loss(point: Point, lost_bytes: int, connections: str) -> Lack:
     facts = []
-    if point.missing_bytes:
-        part = share(point.missing_bytes, point.data_bytes + point.missing_bytes)
+    if lost_bytes:
+        part = share(lost_bytes, point.data_bytes + point.missing_bytes)
         facts.append(
-            f"{counted(point.missing_bytes, 'byte')} missing in {counted(point.gaps, 'gap')}, on {point.lossy:,} of "
+            f"{counted(lost_bytes, 'byte')} missing in {counted(point.gaps, 'gap')}, on {point.lossy:,} of "
             f"{connections}: {part} of what is known to have been sent"
         )
     if point.unread_bytes:
         facts.append(
-            f"{counted(point.unread_bytes, 'byte')} of packets that could not be read, as a part of each is missing"
+            f"{counted(point.unread_bytes, 'byte')} of packets of which a part is missing"
+            + ("" if point.cut_frames else _read_in_part(point))
         )
     return Lack(
         "loss",
@@ -159,7 +178,10 @@ def as_json(point: Point) -> dict[str, Any]:
         "data_bytes": point.data_bytes,
         "missing_bytes": point.missing_bytes,
         "gaps": point.gaps,
+        "snapped_bytes": point.snapped_bytes,
+        "cut_packets": point.cut_packets,
         "unread_bytes": point.unread_bytes,
+        "ahead_ns": point.ahead_ns,
         "clock": None
         if clock is None
         else {

@@ -26,6 +26,7 @@ COLOURS: Final = {
 _STYLES: Final = {
     Kind.PING: "handshake",
     Kind.ENCRYPTED: "handshake",
+    Kind.CUT: "handshake",
     Kind.ESTABLISH_CONNECTION: "handshake",
     Kind.CONNECTION_PARAMETERS: "handshake",
     Kind.SESSION_ACK: "session",

@@ -31,17 +31,24 @@ _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 
 
 def seen_packet(
-    data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True
+    data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True, cut_bytes: int = 0
 ) -> SeenPacket:
     """A packet as captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping.
 
     Args:
         framed: False for the head of what is no packet.
+        cut_bytes: of one with a hole, what there is beside these bytes.
     """
     octets = data[start:end].tobytes()
     fault = None if framed else fault_of(octets)
     return SeenPacket(
-        octets, source=_NOWHERE, destination=_NOWHERE, time_ns=0, connection=connection, fault=fault
+        octets,
+        source=_NOWHERE,
+        destination=_NOWHERE,
+        time_ns=0,
+        connection=connection,
+        cut_bytes=cut_bytes,
+        fault=fault,
     )
 
 
@@ -76,11 +83,12 @@ def add_one_by_one(
     starts: Vector,
     ends: Vector,
     framed: Mask | None = None,
+    cut: Vector | None = None,
     *,
     connection: int = 0,
     texts: bool = False,
 ) -> None:
-    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends` and `framed` are those of all."""
+    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are those of all."""
     for first in range(0, len(rows), AT_A_TIME):
         some = rows[first : first + AT_A_TIME]
         seen = [
@@ -90,6 +98,7 @@ def add_one_by_one(
                 ends[row],
                 connection=connection,
                 framed=framed is None or bool(framed[row]),
+                cut_bytes=0 if cut is None else int(cut[row]),
             )
             for row in some
         ]
@@ -112,12 +121,12 @@ def _put(put: Callable[[str, Vector, Any], None], name: str, rows: Vector, value
 
 
 def _digest(seen: SeenPacket) -> int | None:
-    return digest_of(seen.data) if isinstance(seen.packet, UserMessage) else None
+    return digest_of(seen.data) if isinstance(seen.packet, UserMessage) and not seen.cut_bytes else None
 
 
 def _body_offset(seen: SeenPacket) -> int | None:
     """Where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
-    if not isinstance(seen.packet, UserMessage):
+    if not isinstance(seen.packet, UserMessage) or seen.cut_bytes:
         return None
     properties = seen.packet.properties
     before = message_properties_header.offset_of("label") + wide_size(properties.label)

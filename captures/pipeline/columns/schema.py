@@ -80,6 +80,8 @@ Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has 
     own_findings: what is wrong or odd in it, whatever came before: `malformed` and `odd-field`; null for nothing.
     digest: of a UserMessage: equal for packets that differ in the hop count and the SessionHeader only.
     body_offset: of a UserMessage: where in the packet its body begins.
+
+Both are null where the packet is cut.
 """
 
 

@@ -31,7 +31,13 @@ FEW: Final = 32
 
 
 def packet_columns(
-    data: Octets, starts: Vector, sizes: Vector, framed: Mask | None = None, *, texts: bool = False
+    data: Octets,
+    starts: Vector,
+    sizes: Vector,
+    framed: Mask | None = None,
+    cut: Vector | None = None,
+    *,
+    texts: bool = False,
 ) -> pa.RecordBatch:
     """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
 
@@ -44,6 +50,8 @@ def packet_columns(
             PacketSize.
         framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
             head of none is all that is said of them. By default all are.
+        cut: of each how many bytes it had beside those that are given, as captures.packets.SeenPacket.cut_bytes; by
+            default all are whole.
         texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
     """
     ends = starts + sizes
@@ -51,7 +59,7 @@ def packet_columns(
     assert ((starts >= 0) & (sizes >= 0) & (ends <= len(data))).all(), "packets lie within the data"
     table = Table(len(starts))
     if len(starts) <= FEW:
-        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed, texts=texts)
+        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed, cut, texts=texts)
         return table.batch()
 
     heads = Walk(base_header, data, starts, np.minimum(starts + base_header.sizeof(), ends))
@@ -59,6 +67,7 @@ def packet_columns(
     is_internal = BaseHeader.internal.within(flags) != 0
     rides = ~is_internal & (BaseHeader.session_header.within(flags) != 0)
     record_ends = ends - session_header.sizeof() * rides
+    # What is cut is shorter than its head says.
     whole = framed & heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
 
     messages = np.flatnonzero(whole & ~is_internal)
@@ -76,7 +85,7 @@ def packet_columns(
     valid = np.flatnonzero(~left)
     table.put("size_bytes", valid, sizes[valid])
     table.put("valid", valid, True)
-    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed, texts=texts)
+    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed, cut, texts=texts)
     return table.batch()
 
 

@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from captures.decode.row import identifier_text
 from captures.decode.sight import Kind
+from captures.pipeline.records import Integers
 from captures.pipeline.report.facts import Place
-from captures.pipeline.report.scanning import grouped, integers, near, rows
+from captures.pipeline.report.scanning import grouped, integers, near, present, rows
+from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.rows import subject_of
 from captures.pipeline.tables import Tables
 
@@ -35,6 +37,10 @@ _COLUMNS: Final = (
     "class_name",
     "journal_negative",
 )
+
+
+_CLOCK: Final = ("series", "interface", "offset_ns", "at_ns", "drift_ppb")
+AROUND_NS: Final = 4
 
 
 class Seen(NamedTuple):
@@ -92,11 +98,15 @@ class Places:
             np.unique(np.fromiter((key[-1] for key in wanted), dtype=np.int64, count=len(wanted)))
             for wanted in (self._rows, self._numbers, self._acknowledgments)
         )
-        offsets_ns = {
-            (row["series"], row["interface"]): row["offset_ns"]
-            for row in rows(tables, "clocks", ("series", "interface", "offset_ns"))
+        ahead = {
+            (row["series"], row["interface"]): Ahead(
+                row["offset_ns"], None, 0, row.get("at_ns") or 0, row.get("drift_ppb") or 0
+            )
+            for row in rows(tables, "clocks", present(tables, "clocks", _CLOCK))
         }
-        captured_ns = np.unique(np.add.outer(times_ns, np.unique([0, *offsets_ns.values()])))
+        captured_ns = np.unique(
+            np.concatenate([times_ns, *(_captured_ns(each, times_ns) for each in ahead.values())])
+        )
         wanted = {"row_id": row_ids, "number": numbers, "time_ns": captured_ns}
         for batch in near(tables, "packets", _COLUMNS, wanted):
             framed = batch.column("framed").to_numpy(zero_copy_only=False)
@@ -104,14 +114,15 @@ class Places:
             hits |= framed & np.isin(integers(batch.column("number"))[0], numbers)
             if len(times_ns):
                 kinds = pc.is_in(batch.column("kind"), value_set=ACKNOWLEDGMENTS)
-                hits |= kinds.to_numpy(zero_copy_only=False) & np.isin(_times_ns(batch, offsets_ns), times_ns)
+                hits |= kinds.to_numpy(zero_copy_only=False) & np.isin(_times_ns(batch, ahead), times_ns)
             for row in batch.filter(pa.array(hits)).to_pylist():
-                self._keep(row, offsets_ns)
+                self._keep(row, ahead)
 
-    def _keep(self, row: dict[str, Any], offsets_ns: dict[tuple[str, int], int]) -> None:
+    def _keep(self, row: dict[str, Any], ahead: dict[tuple[str, int], Ahead]) -> None:
         series = row["series"]
         captured_ns = row["time_ns"]
-        time_ns = captured_ns - offsets_ns.get((series, row["interface"]), 0)
+        clock = ahead.get((series, row["interface"]))
+        time_ns = captured_ns if clock is None else captured_ns - clock.of(captured_ns)
         place = Place(row["frame_file"] or row["file"], row["frame"])
         seen = Seen(place, time_ns, captured_ns, row["message"], bool(row["journal_negative"]))
         if (series, row["row_id"]) in self._rows:
@@ -130,11 +141,21 @@ def _about(row: dict[str, Any]) -> str:
     return row["ack_sequence" if row["kind"] == Kind.ORDER_ACK else "ack_message"] or ""
 
 
-def _times_ns(batch: pa.RecordBatch, offsets_ns: dict[tuple[str, int], int]) -> Any:
+def _captured_ns(clock: Ahead, times_ns: Integers) -> Integers:
+    """What a clock shows at times of the reference, and around them, as it goes otherwise."""
+    if not clock.drift_ppb:
+        return times_ns + clock.offset_ns
+    # It is ahead by as much as some nanoseconds later or earlier.
+    nearly = [time_ns + clock.of(time_ns + clock.of(time_ns)) for time_ns in times_ns.tolist()]
+    return np.add.outer(np.array(nearly, dtype=np.int64), np.arange(-AROUND_NS, AROUND_NS + 1)).ravel()
+
+
+def _times_ns(batch: pa.RecordBatch, ahead: dict[tuple[str, int], Ahead]) -> Any:
     """Times by the reference clock."""
     times_ns = integers(batch.column("time_ns"))[0]
-    if offsets_ns:
+    if ahead:
         times_ns = times_ns.copy()
         for point, places in grouped(batch, ("series", "interface")):
-            times_ns[places] -= offsets_ns.get(point, 0)
+            if (clock := ahead.get(point)) is not None:
+                times_ns[places] -= [clock.of(time_ns) for time_ns in times_ns[places].tolist()]
     return times_ns

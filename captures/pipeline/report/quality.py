@@ -30,11 +30,13 @@ _STREAM: Final = (
     "data_bytes",
     "missing_bytes",
     "gap_count",
+    "snapped_bytes",
     "headless_bytes",
+    "cut_count",
     "cut_bytes",
     "packet_count",
 )
-_CLOCK: Final = (*CLOCKS.names, "drift_ppb")
+_CLOCK: Final = tuple(CLOCKS.names)
 _FRAMES: Final = ("series", "frames", "cut_frames", "untimed_frames")
 _SIDE: Final = tuple(name for name in _STREAM if name != "packet_count")
 Row = dict[str, Any]
@@ -82,6 +84,8 @@ def _take(points: Points, sides: list[Row]) -> None:
                 row["headless_bytes"] + row["cut_bytes"],
                 row["from_start"],
                 row["ending"] == Ending.OPEN.value,
+                row["snapped_bytes"],
+                row["cut_count"],
             )
             for row in sides
         ]
@@ -114,7 +118,7 @@ def _add_clocks(points: Points, tables: Tables) -> None:
                 row["offset_ns"],
                 row["uncertainty_ns"],
                 row["packets"],
-                row.get("drift_ppb"),
+                row["drift_ppb"],
             )
 
 

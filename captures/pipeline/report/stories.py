@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from captures.pipeline.report.facts import Place, Sentence, Step, Story
 from captures.pipeline.report.places import Places, Seen
-from captures.pipeline.report.scanning import near
+from captures.pipeline.report.scanning import batches, near
 from captures.pipeline.report.sieve import with_one_of
+from captures.pipeline.report.words import took
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.history_schema import HOPS
 from captures.pipeline.stages.sequence_schema import GAPS
@@ -120,9 +121,12 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
 
 
 def lossy_series(tables: Tables) -> frozenset[str]:
-    """The series that lack something, as the run that read them found."""
+    """The series that lack something: as the run that read them found, or the beginning of a connection."""
     known = tables.manifest.state.get("series", {})
-    return frozenset(name for name, each in known.items() if each.get("is_lossy"))
+    lossy = {name for name, each in known.items() if each.get("is_lossy")}
+    for batch in batches(tables, "sessions", ("series", "begun")):
+        lossy.update(batch.column("series").filter(pc.invert(batch.column("begun"))).unique().to_pylist())
+    return frozenset(lossy)
 
 
 def _ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[Row]]:
@@ -167,7 +171,9 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
         arrives = hop["first_ns"] == row["arrived_ns"] and hop["to_label"] == row["whereabouts"]
         text = f"went {ends}{', its destination' if arrives else ''}"
         waited_ns = hop["waited_ns"]
-        said = Sentence(text) if waited_ns is None else Sentence(f"{text}, after it waited", waited_ns)
+        said = Sentence(text)
+        if waited_ns is not None:
+            said = took(f"{text}, after it waited", waited_ns, hop["waited_uncertainty_ns"])
         seen = places.packet(hop["series"], hop["number"])
         place = Place(hop["file"], hop["frame"]) if seen is None else seen.place
         yield Step(hop["first_ns"], said, place)
@@ -226,7 +232,7 @@ def _holding(row: Row, holder: str, gaps: list[Row], places: Places, *, is_lossy
         return
     numbers = _numbers(gaps)
     if is_lossy:
-        text = f"{numbers} had not been seen to come: if they had not, {holder} had to hold it"
+        text = f"{numbers} had not{_all(gaps)} been seen to come: if they had not, {holder} had to hold it"
         yield Step(row["arrived_ns"], Sentence(text))
         return
     yield Step(row["arrived_ns"], Sentence(f"{holder} had to hold it: {numbers} had not come"))
@@ -248,6 +254,11 @@ def _numbers(gaps: list[Row]) -> str:
     return f"of its sequence, {shown}{more}"
 
 
+def _all(gaps: list[Row]) -> str:
+    """Of several numbers some may have come: a gap is one until nothing of it is missing."""
+    return "" if len(gaps) == 1 and gaps[0]["first_number"] == gaps[0]["last_number"] else " all"
+
+
 def _place(seen: Seen | None) -> Place | None:
     return None if seen is None else seen.place
 
@@ -256,9 +267,11 @@ def _verdict(
     row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
 ) -> Sentence:
     """What became of it. Of captures that lack something it is said what was seen, and not what was not there."""
-    where, took_ns = row["whereabouts"], row["latency_ns"] or None
+    where = row["whereabouts"]
     came = f"It came to its destination, {where}"
-    after = came if took_ns is None else f"{came}, after"
+    after = Sentence(came)
+    if row["latency_ns"] or row["latency_uncertainty_ns"]:
+        after = took(f"{came}, after", row["latency_ns"], row["latency_uncertainty_ns"])
     match row["outcome"]:
         case Outcome.EXPIRED:
             return Sentence(
@@ -269,16 +282,18 @@ def _verdict(
                 f"It was refused{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
             )
         case Outcome.CONFIRMED:
-            return Sentence(after, took_ns, ", and its source was told so.")
+            return after._replace(after=", and its source was told so.")
         case Outcome.ACKNOWLEDGED:
             return Sentence("Its destination said that it came.")
         case Outcome.REACHED if any(gap["filled_ns"] is None for gap in gaps):
             numbers = _numbers(gaps)
             if is_lossy:
-                return Sentence(f"{came}. {numbers[:1].upper()}{numbers[1:]} were not seen to come.")
+                return Sentence(
+                    f"{came}. {numbers[:1].upper()}{numbers[1:]} were not{_all(gaps)} seen to come."
+                )
             return Sentence(f"{came}, which has to hold it: {numbers} never came.")
         case Outcome.REACHED:
-            return Sentence(after, took_ns, ". Nothing more was said of it in these captures.")
+            return after._replace(after=". Nothing more was said of it in these captures.")
     return _last_seen(row, hops, ended_ns)
 
 
@@ -296,6 +311,9 @@ def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
             text = f"{last['to_label']} answered for it, and was not seen to send it on"
         return Sentence(*_until(text, ended_ns - last["acknowledged_ns"], lost))
     times = f"{last['copies']:,} times" if last["copies"] > 1 else "once"
+    if not last["numbered"]:
+        text = f"{last['from_label']} was seen to send it to {last['to_label']} {times}"
+        return Sentence(f"{text}. Whether that answered, the captures cannot say.{lost}")
     text = f"{last['from_label']} sent it to {last['to_label']} {times}, and no answer came"
     if lost:
         text = (

@@ -22,6 +22,7 @@ from captures.pipeline.report.words import (
     rate,
     sentence,
     size,
+    took,
     when,
 )
 
@@ -144,7 +145,8 @@ def _one_line(row: dict[str, Any]) -> str:
     if row.get("reason"):
         parts.append(harmless(row["reason"]))
     if row["latency_ns"] is not None and row["hops"] > 1:
-        parts.append(f"{duration(row['latency_ns'])} to its destination")
+        said = took("", row["latency_ns"], row["latency_uncertainty_ns"])
+        parts.append(f"{sentence(said).strip()} to its destination")
     if row["order_acked_ns"] is not None:
         parts.append(f"OrderAck after {duration(row['order_acked_ns'] - row['first_ns'])}")
     if row["resends"]:

@@ -25,6 +25,7 @@ __all__ = [
     "sentence",
     "share",
     "size",
+    "took",
     "when",
 ]
 
@@ -42,6 +43,20 @@ def harmless(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
 def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
     """The same for HTML, between tags and in attributes."""
     return html.escape(harmless(text, limit), quote=True)
+
+
+def took(before: str, ns: int, uncertainty_ns: int | None) -> Sentence:
+    """Words and how long it took, as well as the clocks tell: of a time below their uncertainty, how long at most.
+
+    Args:
+        uncertainty_ns: 0 if one clock saw both; None where packets of one direction tell, the fastest of which is taken
+            to have needed no time.
+    """
+    if uncertainty_ns is None:
+        return Sentence(f"{before} at least", max(0, ns))
+    if ns <= uncertainty_ns and uncertainty_ns:
+        return Sentence(f"{before} at most", max(0, ns + uncertainty_ns))
+    return Sentence(before, ns)
 
 
 def sentence(said: Sentence) -> str:

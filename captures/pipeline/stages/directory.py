@@ -119,8 +119,12 @@ class Remembered(Addresses):
 
     def advance(self, number: int) -> None:
         """The packet with that number is next."""
+        self.conflict = ""
         while self._next < len(self.introductions) and self.introductions[self._next].number <= number:
-            super().learn(*self.introductions[self._next][1:])
+            introduction = self.introductions[self._next]
+            super().learn(*introduction[1:])
+            if introduction.number != number:
+                self.conflict = ""
             self._next += 1
 
     def learn(self, client: Endpoint, client_guid: Guid, server: Endpoint, server_guid: Guid) -> bool:

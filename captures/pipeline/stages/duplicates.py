@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.grouping import (
     COLUMNS,
     KEY,
@@ -122,7 +123,7 @@ class DuplicateStage:
 
     Args:
         lossless: whether a series has no gap at all.
-        offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
+        ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
         resolver: asked about arrivals that are in doubt, if there is one.
         window_s: for how long an identifier is remembered.
     """
@@ -130,12 +131,12 @@ class DuplicateStage:
     def __init__(
         self,
         lossless: Callable[[str], bool],
-        offsets_ns: Mapping[tuple[str, int], int] | None = None,
+        ahead: Mapping[tuple[str, int], Ahead] | None = None,
         resolver: Resolver | None = None,
         window_s: int = WINDOW_S,
     ) -> None:
         self._lossless = lossless
-        self._offsets_ns = offsets_ns or {}
+        self._ahead = ahead or {}
         self._resolver = resolver
         self._window_ns = window_s * SECOND_NS
         self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
@@ -156,7 +157,7 @@ class DuplicateStage:
     def _straight(self, messages: Straight, rows: pa.RecordBatch) -> Batches:
         """Messages that came once to each queue manager: they were new there."""
         at = messages.crossings
-        offset_ns = clock_offsets_ns(rows, self._offsets_ns)[at]
+        offset_ns = clock_offsets_ns(rows, self._ahead)[at]
         time_ns = pa.array(integers(rows, "time_ns")[at] - offset_ns)
         count = len(at)
         lossless = mapped_flags(rows.column("series").take(pa.array(at)), self._lossless)
@@ -206,7 +207,8 @@ class DuplicateStage:
             self._remember(known)
 
     def _offset_ns(self, event: Event) -> int:
-        return self._offsets_ns.get(event.place, 0) if self._offsets_ns else 0
+        known = self._ahead.get(event.place) if self._ahead else None
+        return 0 if known is None else known.of(event.time_ns)
 
     def _remember(self, known: _Known) -> None:
         self._out["arrivals"].append(
@@ -225,8 +227,8 @@ class DuplicateStage:
         for crossed in hops.values():
             counts = Counter(event.place for event in crossed)
             best = min(counts, key=lambda place: (-counts[place], place))
-            offset_ns = self._offsets_ns.get(best, 0)
-            found += [(event.time_ns - offset_ns, event) for event in crossed if event.place == best]
+            at_best = (event for event in crossed if event.place == best)
+            found += [(event.time_ns - self._offset_ns(event), event) for event in at_best]
         return sorted(found, key=lambda each: (each[0], each[1].row_id))
 
     def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
@@ -253,7 +255,7 @@ class DuplicateStage:
             return Entry.ABSENT, ""
         transactional = event.sequence is not None
         if not transactional and time_ns - known.last_ns > self._window_ns:
-            if known.digest != event.digest:
+            if None not in (known.digest, event.digest) and known.digest != event.digest:
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         if known.completed_ns is None:

@@ -7,7 +7,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from captures.decode.facts import Acknowledgment, Crossing, Hop, NumberedMessage, SessionFacts
+from captures.decode.facts import (
+    NOT_KNOWN,
+    Acknowledgment,
+    Crossing,
+    Hop,
+    NumberedMessage,
+    SessionFacts,
+)
 from captures.decode.sight import Kind
 from captures.decode.ways import EVER, Sending, Talk
 from captures.net.tcp import Endpoint
@@ -52,6 +59,8 @@ SESSION_COLUMNS: Final = (
     "position",
     "size_bytes",
     "ahead",
+    "cut_bytes",
+    "snapped_bytes",
 )
 """What is read of packets to judge sessions."""
 
@@ -91,6 +100,8 @@ def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
         values(batch, "position"),
         values(batch, "size_bytes"),
         values(batch, "ahead"),
+        values(batch, "cut_bytes"),
+        values(batch, "snapped_bytes"),
     )
 
 
@@ -112,6 +123,7 @@ CROSSING_COLUMNS: Final = (
     "from_key",
     "to_key",
     "from_client",
+    "session_number",
     "acknowledged_by",
     "saved_by",
 )
@@ -123,12 +135,14 @@ class KnownFate(NamedTuple):
 
     acknowledged_by: int | None
     saved_by: int | None
+    numbered: bool
 
 
 def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
     """UserMessages on their way."""
     deliveries = values(batch, "delivery")
-    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"))
+    numbered = (number is not None for number in values(batch, "session_number"))
+    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), numbered)
     return records(
         Crossing,
         message_keys(batch),
@@ -139,7 +153,7 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         values(batch, "time_ns"),
         values(batch, "hop_count"),
         (delivery != "express" for delivery in deliveries),
-        values(batch, "previous_number"),
+        _previous_numbers(batch, deliveries),
         values(batch, "digest"),
         values(batch, "sent_time_s"),
         _expiries_s(batch, deliveries),
@@ -243,20 +257,23 @@ def losses_of(sessions: pa.RecordBatch) -> Losses:
 
 def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
     """The connections of sessions as what they tell of the ways between queue managers, each with its series."""
-    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "begun")
+    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "skew_ns", "begun")
     rows = zip(*(values(sessions, name) for name in columns), strict=True)
     sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
     for row, (client, server) in zip(rows, sendings, strict=True):
-        series, one, other, interface, first_ns, last_ns, begun = row
+        series, one, other, interface, first_ns, last_ns, skew_ns, begun = row
         hop = (key_of(one), key_of(other))
-        yield series, Talk(hop, interface, first_ns, last_ns, begun, client, server)
+        talk = Talk(hop, interface, first_ns, last_ns, begun, client, server, last_ns, skew_ns)
+        yield series, talk
 
 
 def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
-    columns = (f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns"))
-    for last_ns, since_ns, until_ns in zip(*(values(sessions, name) for name in columns), strict=True):
+    columns = (f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns", "snapped"))
+    for last_ns, since_ns, until_ns, snapped in zip(
+        *(values(sessions, name) for name in columns), strict=True
+    ):
         is_open = until_ns is not None and since_ns is None
-        yield Sending(last_ns, EVER if is_open else since_ns, until_ns)
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, snapped)
 
 
 def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
@@ -271,6 +288,11 @@ def lossy(batch: pa.RecordBatch, losses: Losses) -> list[bool]:
     """Of each packet, whether the capture lacks bytes of that direction of its connection before it."""
     pairs = zip(lossy_since(batch, losses), values(batch, "number"), strict=True)
     return [since is not None and since <= number for since, number in pairs]
+
+
+def _previous_numbers(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:
+    for delivery, number in zip(deliveries, values(batch, "previous_number"), strict=True):
+        yield NOT_KNOWN if number is None and delivery == "transactional" else number
 
 
 def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:

@@ -40,6 +40,7 @@ class Event(NamedTuple):
     from_key: str
     to_key: str
     hop_count: int
+    session_number: int | None
     acknowledged_ns: int | None
     digest: int
     message_class: int

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.sight import MESSAGES, Kind
-from captures.decode.ways import Lack, Ways
+from captures.decode.ways import EVER, SECOND_NS, Lack, Ways, written_ns
+from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.grouping import (
     COLUMNS,
     KEY,
@@ -38,6 +39,8 @@ from captures.pipeline.stages.straight import (
     Straight,
     clock_offsets_ns,
     least,
+    uncertainties_ns,
+    uncertainty_ns,
 )
 from mqproto.wire import MessageClass
 
@@ -46,6 +49,7 @@ __all__ = ["COLUMNS", "KEY", "ORDER", "SCHEMAS", "HistoryStage", "Outcome"]
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
 """Acknowledgments are messages too, but belong to the histories of others."""
 ORDER_ACK, FINAL_ACK, ADMIN_ACK = str(Kind.ORDER_ACK), str(Kind.FINAL_ACK), str(Kind.ADMIN_ACK)
+CUT: Final = str(Kind.CUT)
 NEGATIVE: Final = 0x8000
 EXPIRED: Final = {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT}
 
@@ -83,6 +87,7 @@ class _Hop(NamedTuple):
     first_ns: int
     last_ns: int
     acknowledged_ns: int | None
+    numbered: bool
     copies: int
     places: int
 
@@ -109,18 +114,18 @@ class HistoryStage:
     Args:
         label: what a queue manager is called, by `directory.labels`.
         ways: what the captures lack of a series.
-        offsets_ns: how far the clocks of capture points are ahead, by `clocks.offsets_ns`.
+        ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
     """
 
     def __init__(
         self,
         label: Callable[[str], str],
         ways: Callable[[str], Ways],
-        offsets_ns: Mapping[tuple[str, int], int] | None = None,
+        ahead: Mapping[tuple[str, int], Ahead] | None = None,
     ) -> None:
         self._label = label
         self._ways = ways
-        self._offsets_ns = offsets_ns or {}
+        self._ahead = ahead or {}
         self._out: dict[str, list[Row]] = defaultdict(list)
 
     def take(self, messages: Messages) -> Batches:
@@ -145,8 +150,10 @@ class HistoryStage:
         followed = pc.is_in(kinds, pa.array(FOLLOWED)).to_numpy(zero_copy_only=False)
         messages = every.only(followed)
         count = len(messages)
-        offset_ns = clock_offsets_ns(rows, self._offsets_ns)
-        time_ns = integers(rows, "time_ns") - offset_ns
+        time_ns = integers(rows, "time_ns") - clock_offsets_ns(rows, self._ahead)
+        answered_ns = pc.subtract(
+            rows.column("acknowledged_ns"), pa.array(clock_offsets_ns(rows, self._ahead, "acknowledged_ns"))
+        )
         at, first = messages.crossings, messages.first
         hop_ns = time_ns[at]
         position = np.arange(len(at)) - first[messages.message]
@@ -156,9 +163,13 @@ class HistoryStage:
             "first_ns": pa.array(hop_ns),
             "last_ns": pa.array(hop_ns),
             "waited_ns": pa.array(waited_ns, mask=position == 0),
-            "acknowledged_ns": pc.subtract(
-                rows.column("acknowledged_ns").take(pa.array(at)), pa.array(offset_ns[at])
+            "waited_uncertainty_ns": pc.if_else(
+                pa.array(position == 0),
+                pa.scalar(None, INTEGER),
+                uncertainties_ns(rows, self._ahead, at[np.maximum(np.arange(len(at)) - 1, 0)], at),
             ),
+            "acknowledged_ns": answered_ns.take(pa.array(at)),
+            "numbered": pc.is_valid(rows.column("session_number").take(pa.array(at))),
             "copies": pa.repeat(pa.scalar(1, INTEGER), len(at)),
             "places": pa.repeat(pa.scalar(1, SHORT), len(at)),
         }
@@ -179,6 +190,7 @@ class HistoryStage:
             "resends": pa.repeat(pa.scalar(0, INTEGER), count),
             "arrived_ns": pa.array(arrived_ns),
             "latency_ns": pa.array(arrived_ns - first_ns),
+            "latency_uncertainty_ns": uncertainties_ns(rows, self._ahead, at[first], at[messages.arrival]),
             "order_acked_ns": pa.array(np.where(not_home, acked_ns, home_ns), mask=not_acked),
             "order_ack_at_source": pa.array(~not_home, mask=not_acked),
             "covered_ns": pa.nulls(count, INTEGER),
@@ -198,19 +210,22 @@ class HistoryStage:
 
     def _time_ns(self, event: Event, time_ns: int) -> int:
         """A time by the reference clock."""
-        return time_ns - self._offsets_ns.get(event.place, 0) if self._offsets_ns else time_ns
+        known = self._ahead.get(event.place) if self._ahead else None
+        return time_ns if known is None else time_ns - known.of(time_ns)
 
     def _close(self, events: Sequence[Event], *, is_complete: bool) -> None:
         """All that there is of a message."""
         carriers = [event for event in events if not event.about]
-        if not carriers or carriers[0].kind not in FOLLOWED:
+        # A packet that is cut before it says what it is has what others say of the same message.
+        told = next((event for event in carriers if event.kind != CUT), None)
+        if told is None or told.kind not in FOLLOWED:
             return
         hops = self._hops(carriers)
         first = hops[0].first
         destination = first.destination_manager
         if destination == NULL_TEXT:
             destination = first.to_key  # A direct name goes straight to its host.
-        hop_ns, last_ns, resends, arrived_ns = [], hops[0].last_ns, 0, None
+        hop_ns, last_ns, resends, arrived_ns, uncertainty = [], hops[0].last_ns, 0, None, None
         for hop in hops:
             hop_ns.append(hop.first_ns)
             resends += hop.copies - 1
@@ -218,14 +233,15 @@ class HistoryStage:
                 last_ns = hop.last_ns
             if hop.first.to_key == destination and (arrived_ns is None or hop.first_ns < arrived_ns):
                 arrived_ns = hop.first_ns
+                uncertainty = uncertainty_ns(self._ahead, first.place, hop.first.place)
         first_ns = min(hop_ns)
         said = self._said(first, [event for event in events if event.about])
         reason = None if arrived_ns is not None else self._why_unknown(hops)
         outcome = self._outcome(said, reason, arrived=arrived_ns is not None)
-        self._out["hops"] += _hop_rows(hops)
+        self._out["hops"] += self._hop_rows(hops)
         self._out["histories"].append(
             (
-                first.at,
+                told.at if first.kind == CUT else first.at,
                 first_ns,
                 last_ns,
                 list(map(self._label, _route(hops))),
@@ -234,6 +250,7 @@ class HistoryStage:
                 resends,
                 arrived_ns,
                 None if arrived_ns is None else arrived_ns - first_ns,
+                uncertainty,
                 said.order_acked_ns,
                 said.at_source,
                 said.covered_ns,
@@ -267,7 +284,13 @@ class HistoryStage:
         ]
         (first_ns, first), (last_ns, _) = timed[0], timed[-1]
         return _Hop(
-            first, first_ns, last_ns, min(answers_ns, default=None), max(places.values()), len(places)
+            first,
+            first_ns,
+            last_ns,
+            min(answers_ns, default=None),
+            all(event.session_number is not None for event in crossed),
+            max(places.values()),
+            len(places),
         )
 
     def _said(self, first: Event, about: list[Event]) -> _Said:
@@ -300,22 +323,47 @@ class HistoryStage:
     def _why_unknown(self, hops: list[_Hop]) -> str | None:
         """Why a message that was not seen to come may have come; None if the captures would show it.
 
-        Every queue manager that had it may have sent it on since, where the captures lack some of what that sent. Where
-        they began later than a connection, what was written before may have crossed before.
+        Every queue manager that had it may have sent it on, where the captures lack some of what that sent. It may have
+        had it long before it was seen to: since the message was written. Where the captures began later than a
+        connection, what was written before may have crossed before.
         """
         if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN
         for hop in hops:
             event = hop.first
             ways = self._ways(event.series)
+            sent_s = event.sent_time_s or 0
+            since_ns = EVER if sent_s > event.time_ns // SECOND_NS + 1 else written_ns(sent_s)
             for key in (event.from_key, event.to_key):
-                if (lack := ways.out_of(key_of(key), event.time_ns)) is not None:
+                if (lack := ways.out_of(key_of(key), since_ns)) is not None:
                     return str(lack)
             if ways.began_late and not ways.is_written_since(
                 event.interface, event.sent_time_s or 0, event.time_ns
             ):
                 return str(Lack.BEGAN)
         return None
+
+    def _hop_rows(self, hops: list[_Hop]) -> Iterator[Row]:
+        came: dict[str, _Hop] = {}
+        for position, hop in enumerate(hops, 1):
+            since = came.get(hop.first.from_key)
+            came.setdefault(hop.first.to_key, hop)
+            waited = uncertainty = None
+            if since is not None:
+                waited = hop.first_ns - since.first_ns
+                uncertainty = uncertainty_ns(self._ahead, since.first.place, hop.first.place)
+            yield (
+                hop.first.at,
+                position,
+                hop.first_ns,
+                hop.last_ns,
+                waited,
+                uncertainty,
+                hop.acknowledged_ns,
+                hop.numbered,
+                hop.copies,
+                hop.places,
+            )
 
     def _whereabouts(self, hops: list[_Hop], destination: str, *, arrived: bool) -> str:
         if arrived:
@@ -324,23 +372,6 @@ class HistoryStage:
         if last.acknowledged_ns is not None:
             return self._label(last.first.to_key)
         return f"{self._label(last.first.from_key)} > {self._label(last.first.to_key)}"
-
-
-def _hop_rows(hops: list[_Hop]) -> Iterator[Row]:
-    came_ns: dict[str, int] = {}
-    for position, hop in enumerate(hops, 1):
-        since_ns = came_ns.get(hop.first.from_key)
-        came_ns.setdefault(hop.first.to_key, hop.first_ns)
-        yield (
-            hop.first.at,
-            position,
-            hop.first_ns,
-            hop.last_ns,
-            None if since_ns is None else hop.first_ns - since_ns,
-            hop.acknowledged_ns,
-            hop.copies,
-            hop.places,
-        )
 
 
 def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:

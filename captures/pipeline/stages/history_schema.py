@@ -19,7 +19,9 @@ HOPS: Final = pa.schema(
         ("first_ns", INTEGER),
         ("last_ns", INTEGER),
         ("waited_ns", INTEGER),
+        ("waited_uncertainty_ns", INTEGER),
         ("acknowledged_ns", INTEGER),
+        ("numbered", FLAG),
         ("hop_count", SHORT),
         ("copies", INTEGER),
         ("places", SHORT),
@@ -30,7 +32,9 @@ HOPS: Final = pa.schema(
 
     position: 1 for the first hop, by hop count and time.
     first_ns, last_ns: when it first crossed, and last. acknowledged_ns: when its receiver first answered for it.
+    numbered: whether its number on its session was known each time, so that an answer to it would be known for one.
     waited_ns: since it had first come to the queue manager that it leaves by this hop; null of the first hop.
+    waited_uncertainty_ns: how uncertain the clocks make that: 0 where one point saw both, null where nobody knows.
     copies: how often it crossed, as the capture point that saw most has it. places: how many capture points saw it.
 """
 
@@ -54,6 +58,7 @@ HISTORIES: Final = pa.schema(
         ("resends", INTEGER),
         ("arrived_ns", INTEGER),
         ("latency_ns", INTEGER),
+        ("latency_uncertainty_ns", INTEGER),
         ("order_acked_ns", INTEGER),
         ("order_ack_at_source", FLAG),
         ("covered_ns", INTEGER),
@@ -74,6 +79,7 @@ HISTORIES: Final = pa.schema(
     hops: how many. hop_ns: when it first crossed each.
     resends: copies beyond the first, over all hops.
     arrived_ns: when it first crossed to its destination; latency_ns: since it was first seen.
+    latency_uncertainty_ns: how uncertain the clocks make that: 0 where one point saw both, null where nobody knows.
     order_acked_ns: when an OrderAck for it was first seen, at its source if captures show that: order_ack_at_source.
     covered_ns: when the positive FinalAck of a later message of its sequence was seen, which says that this one came
         too; where no OrderAck says so.
@@ -86,7 +92,17 @@ HISTORIES: Final = pa.schema(
 
 SCHEMAS: Final = {"hops": HOPS, "histories": HISTORIES}
 TOLD: Final = {
-    "hops": ("position", "first_ns", "last_ns", "waited_ns", "acknowledged_ns", "copies", "places"),
+    "hops": (
+        "position",
+        "first_ns",
+        "last_ns",
+        "waited_ns",
+        "waited_uncertainty_ns",
+        "acknowledged_ns",
+        "numbered",
+        "copies",
+        "places",
+    ),
     "histories": (
         "first_ns",
         "last_ns",
@@ -96,6 +112,7 @@ TOLD: Final = {
         "resends",
         "arrived_ns",
         "latency_ns",
+        "latency_uncertainty_ns",
         "order_acked_ns",
         "order_ack_at_source",
         "covered_ns",

@@ -98,6 +98,8 @@ class SequenceCount:
     final_number, final_row: of the positive FinalAck with the highest number, and its row for CONFIRMATIONS.
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
+    doubtful: numbers with their MessageIDs that one covers, but that a later message has passed over, so that it proves
+        of them only that nothing more is to come; unless they are seen to come all the same.
     """
 
     sequence: Sequence
@@ -114,6 +116,7 @@ class SequenceCount:
     final_row: Row = ()
     unseen: Unconfirmed = field(default_factory=Unconfirmed)
     returning: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=NUMBER_LIMIT))
+    doubtful: dict[int, int] = field(default_factory=dict)
     hops: dict[tuple[Hop, int], HopCount] = field(default_factory=dict)
 
     def remember(self, order: OrderRow) -> None:
@@ -138,7 +141,20 @@ class SequenceCount:
         What a later message has passed over is not among them, unless it was seen to come.
         """
         passed = self.sequence.passed
-        return [each for each in self.unseen.through(number) if each[2] is not None or each[0] not in passed]
+        proved = []
+        for each in self.unseen.through(number):
+            if each[2] is not None or each[0] not in passed:
+                proved.append(each)
+            elif len(self.doubtful) < NUMBER_LIMIT:
+                self.doubtful[each[0]] = each[1]
+        return proved
+
+    def doubted(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Take those of some numbers that were in doubt, as they have come: each with its MessageID."""
+        if not self.doubtful:
+            return []
+        numbers = [number for number in self.doubtful if first <= number <= last]
+        return [(number, self.doubtful.pop(number)) for number in numbers]
 
     def crossed(self, hop: Hop, interface: int, time_ns: int) -> HopCount | None:
         """What crossed a hop at an interface, counted from now on if it was not; None of one hop too many."""

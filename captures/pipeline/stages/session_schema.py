@@ -28,6 +28,7 @@ SESSIONS: Final = pa.schema(
         ("first_ns", INTEGER),
         ("opened_ns", INTEGER),
         ("last_ns", INTEGER),
+        ("skew_ns", INTEGER),
         ("begun", FLAG),
         ("handshake", TEXT),
         ("state", TEXT),
@@ -49,6 +50,7 @@ SESSIONS: Final = pa.schema(
                 ("last_ns", INTEGER),
                 ("lost_since_ns", INTEGER),
                 ("lost_until_ns", INTEGER),
+                ("snapped", FLAG),
                 ("ending", TEXT),
             )
         ),
@@ -60,6 +62,7 @@ SESSIONS: Final = pa.schema(
 
     client_key, server_key: as from_key of RELATIONS; client, server: names, as PacketRow's source and destination.
     first_ns, last_ns: of its first and last packet.
+    skew_ns: how far times went back from one packet to the next: the halves of a TAP may have clocks of their own.
     opened_ns: when the handshake was complete, if the capture shows that.
     handshake: how far it came: nothing, asked, granted, proposed, open, refused.
     state: at the end: as handshake, or `unknown` where the capture lacks something or somebody was out of turn, or
@@ -70,7 +73,8 @@ SESSIONS: Final = pa.schema(
     begun: whether the captures have its beginning, or lack bytes of that.
     *_lossy_since: the number of its first packet before which the capture lacks bytes.
     *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the
-        captures lack; the first is null where these are its first ones.
+        captures lack; the first is null where these are its first ones. *_snapped: whether all of these were in frames
+        that the captures have, and cut.
     *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.
 """

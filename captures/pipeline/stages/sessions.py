@@ -98,6 +98,8 @@ class _Session:
     first_ns: int
     begun: bool
     last_ns: int = 0
+    newest_ns: int = EVER
+    skew_ns: int = 0
     opened_ns: int | None = None
     reached: Stage = Stage.NOTHING
     client: _Count = field(default_factory=_Count)
@@ -187,7 +189,7 @@ class SessionStage:
         _, rows, which = np.unique(pair, return_index=True, return_inverse=True)
         some = batch.select(("queue", "destination_manager")).take(pa.array(rows))
         found = (
-            None if manager is None else self._names.queue(queue_of(queue), guid_from_text(manager))
+            None if queue is None else self._names.queue(queue_of(queue), guid_from_text(manager))
             for queue, manager in zip(*(values(some, name) for name in some.schema.names), strict=True)
         )
         return pa.array(found, TEXT).take(pa.array(which))
@@ -272,13 +274,14 @@ class SessionStage:
         if session is None or session.connection is not connection:
             if session is not None:
                 self._close(name, session)
-            begun = begins(facts, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
-            session = _Session(connection, *key, place, facts.time_ns, begun)
+            session = _Session(connection, *key, place, facts.time_ns, begins(facts))
             series.sessions[key] = session
             if len(series.sessions) > CONNECTION_LIMIT:
                 self._close(name, series.sessions.popitem(last=False)[1])
         from_client = view.half is connection.client
         session.last_ns = max(session.last_ns, facts.time_ns)
+        session.skew_ns = max(session.skew_ns, session.newest_ns - facts.time_ns)
+        session.newest_ns = facts.time_ns
         _advance(session, facts)
         count, other = (session.client, session.server) if from_client else (session.server, session.client)
         count.packets += 1
@@ -286,7 +289,7 @@ class SessionStage:
         count.messages += facts.recoverable is not None
         count.session_acks += facts.header is not None
         count.missing_bytes += facts.missing_bytes
-        count.sending.take(facts.time_ns, lacks_before=bool(facts.missing_bytes or facts.skipped_bytes))
+        count.sending.take(facts, lacks_message=view.hides_message)
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
             self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
@@ -339,6 +342,9 @@ class SessionStage:
             return False
         said, still = found
         session.last_ns = max(session.last_ns, int(packets.time_ns.max()))
+        steps_ns = np.diff(packets.time_ns, prepend=session.newest_ns)
+        session.skew_ns = max(session.skew_ns, -int(steps_ns.min()))
+        session.newest_ns = int(packets.time_ns[-1])
         counts = (session.client, from_client, asked[0]), (session.server, ~from_client, asked[1])
         for count, mine, waiting in counts:
             count.packets += int(mine.sum())
@@ -399,6 +405,7 @@ class SessionStage:
                 session.first_ns,
                 session.opened_ns,
                 session.last_ns,
+                session.skew_ns,
                 session.begun,
                 session.reached.name.lower(),
                 connection.stage.name.lower(),
@@ -450,5 +457,6 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.sending.last_ns,
         None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
         count.sending.lost_until_ns,
+        count.sending.snapped,
         count.ending,
     )

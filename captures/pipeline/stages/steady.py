@@ -117,7 +117,9 @@ class Steady:
 def divide(batch: pa.RecordBatch, packets: Packets) -> tuple[Integers, list[Integers]]:
     """The rows that are to be taken one by one, and those that may be taken together, by their first."""
     is_ack = pc.equal(batch.column("kind"), str(Kind.SESSION_ACK)).to_numpy(zero_copy_only=False)
-    lacks = (integers(batch, "missing_bytes") | integers(batch, "skipped_bytes")) != 0
+    lacks = (
+        integers(batch, "missing_bytes") | integers(batch, "skipped_bytes") | integers(batch, "cut_bytes")
+    ) != 0
     lacks |= batch.column("ahead").to_numpy(zero_copy_only=False)
     usual = (packets.is_message | is_ack) & ~lacks
     connection = codes(batch, ("series", "connection", "interface"))
@@ -323,4 +325,5 @@ def _sent(half: Half, row: int, packets: Packets, said: Said) -> Sent:
         acknowledged_by,
         acknowledged_ns,
         saved_by,
+        numbered=True,
     )

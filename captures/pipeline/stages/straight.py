@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from captures.decode.sight import Kind
 from captures.pipeline.octets import Mask
 from captures.pipeline.records import Integers
-from captures.pipeline.stages.rows import integers
+from captures.pipeline.stages.bounds import Ahead
+from captures.pipeline.stages.rows import integers, values
 from mqproto.wire import NULL_GUID, guid_text
 
 HOP_LIMIT: Final = 8
@@ -94,6 +95,8 @@ def find(rows: pa.RecordBatch, sizes: Integers, whole: Mask) -> tuple[Mask, Stra
     hops = np.bincount(of, minlength=count)
     odd = ~whole | (hops == 0) | (hops > HOP_LIMIT)
     odd[message[about & ~is_order_ack]] = True
+    is_cut = pc.equal(rows.column("kind"), str(Kind.CUT)).to_numpy(zero_copy_only=False)
+    odd[message[is_cut]] = True
 
     to = came[crossings]
     hop_count, digest = (integers(rows, name)[crossings] for name in ("hop_count", "digest"))
@@ -142,10 +145,43 @@ def least(count: int, of: Integers, values: Integers) -> tuple[Integers, Mask]:
     return found, none
 
 
-def clock_offsets_ns(rows: pa.RecordBatch, offsets_ns: Mapping[tuple[str, int], int]) -> Integers:
-    """How far the clock that saw each row is ahead."""
+def clock_offsets_ns(
+    rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], times: str = "time_ns"
+) -> Integers:
+    """How far the clock that saw each row is ahead, at the time in a column of it; 0 where there is none."""
     found = np.zeros(rows.num_rows, dtype=np.int64)
-    if offsets_ns:
+    if ahead:
         places = zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True)
-        found[:] = [offsets_ns.get(place, 0) for place in places]
+        known = (
+            (ahead.get(place), time_ns) for place, time_ns in zip(places, values(rows, times), strict=True)
+        )
+        found[:] = [0 if each is None or time_ns is None else each.of(time_ns) for each, time_ns in known]
     return found
+
+
+def uncertainties_ns(
+    rows: pa.RecordBatch, ahead: Mapping[tuple[str, int], Ahead], one: Integers, other: Integers
+) -> pa.Array:
+    """How uncertain the times between some rows and others are: 0 at one capture point, null if nobody knows."""
+    if not ahead:
+        return pa.array(np.zeros(len(one), dtype=np.int64))
+    places = list(zip(rows.column("series").to_pylist(), rows.column("interface").to_pylist(), strict=True))
+    return pa.array(
+        [
+            uncertainty_ns(ahead, places[at], places[to])
+            for at, to in zip(one.tolist(), other.tolist(), strict=True)
+        ],
+        pa.int64(),
+    )
+
+
+def uncertainty_ns(
+    ahead: Mapping[tuple[str, int], Ahead], one: tuple[str, int], other: tuple[str, int]
+) -> int | None:
+    """The same of two capture points."""
+    if one == other or not ahead:
+        return 0
+    of_one, of_other = (
+        None if each is None else each.uncertainty_ns for each in map(ahead.get, (one, other))
+    )
+    return None if of_one is None or of_other is None else of_one + of_other

@@ -260,10 +260,8 @@ class _Bench:
     """Spark, and a folder for captures and tables."""
 
     def __init__(self, spark: SparkSession, folder: Path, connections: int, listener: Listener) -> None:
-        from captures.pipeline.datasource import CaptureSource
         from captures.pipeline.runner import SparkRunner
 
-        spark.dataSource.register(CaptureSource)
         self._spark = spark
         self._runner = SparkRunner(spark, listener)
         self._folder = folder
@@ -292,8 +290,10 @@ class _Bench:
     def source_s(self, capture: _Capture, range_bytes: int = RANGE_BYTES) -> float:
         """How long it takes for all header columns to come to Spark, which drops them."""
         began_s = time.monotonic()
-        reader = self._spark.read.format("mqcapture").option("rangeBytes", str(range_bytes))
-        reader.load(str(capture.path)).write.format("noop").mode("overwrite").save()
+        reader = self._spark.read.format("mqproto").option("rows", "segments")
+        reader.option("rangeBytes", str(range_bytes)).load(str(capture.path)).write.format("noop").mode(
+            "overwrite"
+        ).save()
         return time.monotonic() - began_s
 
     def analyse(self, capture: _Capture, range_bytes: int = RANGE_BYTES) -> _Round:

@@ -184,7 +184,6 @@ class Machine(WatchedNode):
         self._flushing: _Flushing | None = None
         self._undecided: _Flushing | None = None
         """What was being committed when its process ended: the disk has all of it or nothing, and nobody heard."""
-        self._batch = Batch()
         self._answered: list[Message] = []
         """What applications have sent and are told is accepted when that batch is carried out."""
         self._handed: list[list[Message]] = []
@@ -612,7 +611,7 @@ class Machine(WatchedNode):
         self.files.trouble = ""
         now = self.moment()
         core.tick(now)
-        self._batch = batch = core.take(now)
+        self.batch = batch = core.take(now)
         self._answered = list(self._submissions)
         self._handed = []
         for delivery in batch.deliveries:
@@ -709,7 +708,7 @@ class Machine(WatchedNode):
         orders, self._orders = self._orders, {}
         files.holds_flush = bool(self.flush_ms)
         self.disk.begin(writes)
-        self._flushing = _Flushing(self._batch, submissions, receipts, orders)
+        self._flushing = _Flushing(self.batch, submissions, receipts, orders)
         self.committed_in = self.life
         try:
             store.commit(writes)

@@ -59,14 +59,23 @@ def journals_are_complete(ledger: Ledger) -> str | None:
 
 
 def replies_are_complete(ledger: Ledger) -> str | None:
-    """Sources that asked to hear of arrival and receipt have heard of them."""
+    """Sources that asked to hear of arrival and receipt have heard of them, or an operator finds the word set aside.
+
+    A node that had no room for an acknowledgment, and then has for others, is as one that refuses it.
+    """
     for message in ledger.accepted:
         if not message.kind.acknowledged or message.is_unsure:
             continue
-        if message.arrivals and MessageClass.ACK_REACH_QUEUE not in message.replies:
-            return f"{message} arrived, and its source was not told"
-        if message.receipts and MessageClass.ACK_RECEIVE not in message.replies:
-            return f"{message} was received, and its source was not told"
+        untold = [
+            what
+            for happened, message_class, what in (
+                (message.arrivals, MessageClass.ACK_REACH_QUEUE, "arrived"),
+                (message.receipts, MessageClass.ACK_RECEIVE, "was received"),
+            )
+            if happened and message_class not in message.replies
+        ]
+        if len(untold) > message.replies_set_aside:
+            return f"{message} {untold[0]}, and its source was not told"
     return None
 
 

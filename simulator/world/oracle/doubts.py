@@ -73,7 +73,8 @@ def recalled_for_a_reason(node: WatchedNode, message: Message) -> str | None:
 def letter_is_true(message: Message) -> str | None:
     """When all is at rest, what was received is no dead letter, and the letter of what was refused tells why.
 
-    Of one that asked for no FinalAck its destination may not have said what became of it.
+    Of one that asked for no FinalAck its destination may not have said what became of it. Of one whose queue was not
+    there when a copy came, and was there for the next, it has said both, and its first word holds: either may be true.
     """
     classes = {message_class for node, message_class in message.letters if node == message.burst.source}
     if (
@@ -82,8 +83,8 @@ def letter_is_true(message: Message) -> str | None:
         or (message.deleted and MessageClass.NACK_DELETED in classes)
     ):
         return None
-    if message.receipts and classes and message.kind.asks_final_ack:
+    if message.receipts and classes - set(message.refusals) and message.kind.asks_final_ack:
         return f"{message} was received and is a dead letter, in doubt, and its destination has said so"
-    if message.refusals and not classes & set(message.refusals):
+    if message.refusals and not message.receipts and not classes & set(message.refusals):
         return f"{message} was refused with {message.refusals}, and its dead letter tells {classes}"
     return None

@@ -12,6 +12,7 @@ from mqproto.base.configuration import Settings
 from mqproto.manager.whereabouts import Spot
 from mqproto.neighbours.trial import REFUSALS
 from mqproto.turn.effects import Note, QueueKind, QueueRow
+from mqproto.wire import MessageClass, decode_message
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s, receive_deadline_s
 from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.network.links import CONNECT_TIMEOUT_MS
@@ -106,6 +107,8 @@ def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse
 
     Asked only of the first suspect of a life, where all leaves by one link and no session has ended since for another
     reason: when another is out then, or is refused as well, all begins anew, and each goes alone more often.
+
+    What a node says in the same batch of what became of messages does not count: it says so when all else is under way.
     """
     suspicion = node.suspected.get(glimpse.identity)
     if suspicion is None or suspicion.overtaken or suspicion.refused < REFUSALS:
@@ -113,16 +116,27 @@ def suspects_wait_for_others(ledger: Ledger, node: WatchedNode, glimpse: Glimpse
     if node.tries_anew or len(node.suspected) > 1 or len(node.lines) > 1 or ledger.unmet or node.core is None:
         return None
     leaving = node.core.inspect().desk.writes.leaving()
-    others = 0
+    others, told = 0, _told_in_this_batch(node)
     for queue in node.disk.queues.values():
         if queue.kind in ON_THEIR_WAY and queue.name not in node.paused:
-            names = [identity_of(row.packet) for row in node.disk.rows(queue.queue)]
+            names = [identity_of(row.packet) for row in node.disk.rows(queue.queue) if row.key not in told]
             # Another sequence may have to wait for this one.
             if queue.kind is QueueKind.OUTGOING or glimpse.identity in names:
                 others += len(names) - (glimpse.identity in names) - leaving.get(queue.queue, 0)
     if others > 0:
         return f"{node.name} sends again what was refused {suspicion.refused} times, before any of {others} others"
     return None
+
+
+def _told_in_this_batch(node: WatchedNode) -> set[int]:
+    """The keys of what a node puts on disk to tell what became of messages: of all classes but that of messages."""
+    rows = node.batch.writes.messages if node.batch.writes is not None else ()
+    return {
+        row.key
+        for row in rows
+        if identity_of(row.packet).startswith(node.guid)
+        and decode_message(row.packet).properties.message_class != MessageClass.NORMAL
+    }
 
 
 # In the calm

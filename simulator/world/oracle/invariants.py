@@ -569,7 +569,9 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     if core is None:
         return None
     slack = settings.window_size + node.consumer_limit + HELD_BACK
-    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + 2 * node.largest_bytes
+    # What a neighbour may refuse stays in memory while others are tried.
+    longest = 2 + min(len(node.suspected), HELD_BACK)
+    sent_bytes = settings.resident_bytes + settings.in_flight_bytes + longest * node.largest_bytes
     for outgoing in core.inspect().outbound if node.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:
             return f"{node.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"

@@ -147,6 +147,8 @@ class Oracle:
             elif queue.kind is QueueKind.LOCAL:
                 message = self.ledger.message_in(packet)
                 if message is None:
+                    if queue.name in LETTERS:
+                        self._reply_is_set_aside(packet)
                     continue
                 if queue.name in LETTERS:
                     self._is_dead_letter(node, message, packet)
@@ -202,6 +204,13 @@ class Oracle:
         self.check("replies_tell_the_truth", invariants.replies_tell_the_truth(node, message, message_class))
         if message is not None:
             message.replies.append(message_class)
+
+    def _reply_is_set_aside(self, packet: bytes) -> None:
+        """A dead letter is no application's message. If it is an acknowledgment, its neighbour refuses it."""
+        message = self.ledger.messages.get(decode_message(packet).properties.correlation_id)
+        if message is not None:
+            message.replies_set_aside += 1
+            self.ledger.tally["acknowledgment set aside"] += 1
 
     def _posted(self, node: WatchedNode, packet: bytes) -> None:
         """A node has something of its own to send; if it is a FinalAck, it is as good as said."""

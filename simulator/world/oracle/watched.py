@@ -10,6 +10,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.turn.effects import Batch
 from simulator.storage.disk import Disk
 from simulator.world.network.events import EventQueue
 from simulator.world.network.links import End, Line
@@ -77,6 +78,8 @@ class WatchedNode:
         self.disk = Disk()
         """What must be in its store."""
         self.core: QueueManager | None = None
+        self.batch = Batch()
+        """What it carries out, or has carried out last."""
         self.life = 0
         """Which of its lives it has; what was meant for one does not reach the next."""
         self.committed_in = 0

@@ -7,6 +7,7 @@ JSON it can be kept and run again. Times are milliseconds since the world began.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -187,10 +188,13 @@ class Scenario:
                 (max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in self.bursts), default=0
             )
             reserve_bytes = SHARES * (largest_bytes + RESERVE_BYTES)
-            if self.unmet:
-                # Nearly all messages may be of one node. Each is written anew when it waits for its FinalAck, and when
-                # it is kept.
-                reserve_bytes += 2 * sum(burst.bodies_bytes for burst in self.bursts)
+            # A message is written anew when it waits for its FinalAck, and when it is kept. Of two nodes that were told
+            # nothing of each other either may have nearly all.
+            by_source = Counter[str]()
+            for burst in self.bursts:
+                by_source[burst.source] += burst.bodies_bytes
+            rewritten_bytes = by_source.total() if self.unmet else max(by_source.values(), default=0)
+            reserve_bytes += 2 * rewritten_bytes
         if not self.log_bytes:
             return LIMITS._replace(
                 segment_bytes=SEGMENT_BYTES,

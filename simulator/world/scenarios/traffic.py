@@ -264,6 +264,8 @@ class Message:
     """The classes of the refusals that its source has noted."""
     replies: list[int] = field(default_factory=list)
     """The classes of the acknowledgments that came to its source's administration queue."""
+    replies_set_aside: int = 0
+    """How many of them lie in a queue for dead letters, as a neighbour refused them."""
     is_unsure: bool = False
     """Whether a store of an earlier moment was put back after it was accepted: it may be gone, or come again."""
 

@@ -19,6 +19,7 @@ from captures.files.frame import Frame
 from captures.net.conversation import Segments, Side
 from captures.net.tcp import ACK, SYN
 from captures.packets import SeenPacket
+from captures.spoil import shortened
 from tests.captures.decode.scene import BEGAN_NS, MILLISECOND, Scene, express, transactional
 
 Place = tuple[int, SeenPacket]
@@ -68,6 +69,8 @@ def copied(seen: SeenPacket, **changes: int | bool) -> SeenPacket:
         position=seen.position,
         missing_bytes=seen.missing_bytes,
         skipped_bytes=seen.skipped_bytes,
+        snapped_bytes=seen.snapped_bytes,
+        cut_bytes=seen.cut_bytes,
         ahead=seen.ahead,
         fault=None if seen.framed else seen.fault,
     )
@@ -135,7 +138,7 @@ def _hurry(kept: list[SeenPacket], place: int, steps: int) -> None:
 
 @st.composite
 def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]:
-    """The same as a sniffer saw it: some frames are lost, some come late or twice; it began late, and ended early.
+    """The same as a sniffer saw it: some frames are lost, some come late or twice; it began late, ended early, or cut.
 
     The packets are sent in segments of whatever size; receivers acknowledge them at once, or with what they send.
     """
@@ -164,11 +167,13 @@ def spoilt_frames(draw: st.DrawFn, packets: Sequence[SeenPacket]) -> list[Frame]
         frames.insert(min(len(frames), place + draw(st.integers(1, 9))), frames[place])
     lost = draw(st.sets(places, max_size=4))
     first, last = draw(st.integers(0, 9)), len(frames) - draw(st.integers(0, 9))
-    return [
+    snaplen = draw(st.none() | st.integers(60, 500))
+    kept = [
         Frame(BEGAN_NS + MILLISECOND * place, frame, number=place)
         for place, frame in enumerate(frames, 1)
         if first < place <= last and place not in lost
     ]
+    return kept if snaplen is None else list(shortened(kept, snaplen))
 
 
 def judged(packets: Iterable[SeenPacket]) -> list[SessionView]:

@@ -9,6 +9,7 @@ from captures.decode.sight import sight_of
 from captures.files.frame import Interface
 from captures.packets import SeenPacket
 from mqproto.wire import inspect_packet
+from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 from tests.captures.decode.scene import (
     MILLISECOND,
     Scene,
@@ -113,10 +114,14 @@ def test_who_is_not_known_by_his_guid_may_be_the_source_and_is_not_accused() -> 
 
 
 def test_an_intermediate_is_not_accused_if_the_capture_lacks_some_of_what_came() -> None:
-    scene, message = chain()
-    scene.packets[-2].missing_bytes = 1
-    scene.wire("b", "c").send("b", passed_on(message, 2))
-    assert scene.faults() == []
+    def accused(missing_bytes: int) -> list[str]:
+        scene, message = chain()
+        scene.packets[-2].missing_bytes = missing_bytes
+        scene.wire("b", "c").send("b", passed_on(message, 2))
+        return [code for code, _ in scene.faults()]
+
+    assert accused(SMALLEST_USER_MESSAGE) == []
+    assert accused(SMALLEST_USER_MESSAGE - 1) == ["hop-count"]
 
 
 def test_the_same_message_on_the_same_hop_is_a_resend_and_on_another_it_is_not() -> None:
@@ -127,6 +132,15 @@ def test_the_same_message_on_the_same_hop_is_a_resend_and_on_another_it_is_not()
     [finding] = scene.findings()
     assert (finding.severity, finding.code, finding.packet) == ("note", "resend", again.number)
     assert finding.text.startswith("it crossed this hop as #5, ")
+
+
+def test_copies_are_compared_at_the_end_where_it_was_not_known_who_is_at_a_hop() -> None:
+    scene = Scene()
+    scene.wire("a", "b", opened=False).send("a", transactional(1))
+    again = scene.wire("a", "b").send("a", transactional(1))
+    sights, last = scene.sights()
+    assert [(each.code, each.packet) for each in last] == [("resend", again.number)]
+    assert [each for sight in sights for each in sight.findings] == []
 
 
 def test_a_packet_that_was_caught_at_two_interfaces_is_no_resend() -> None:
@@ -147,7 +161,7 @@ def test_why_a_message_was_sent_again_is_said_if_the_capture_shows_it() -> None:
     scene = Scene()
     scene.wire("a", "b").send("a", express())
     scene.wire("a", "b").send("a", express())
-    assert reason(scene) == "no session acknowledgment of it had been seen on that connection"
+    assert reason(scene) == "its sender has another connection by now"
 
     scene, message = chain()
     scene.wire("a", "b").send("a", message)

@@ -4,6 +4,7 @@ import pytest
 
 from captures.decode import Acknowledged, Kind
 from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from captures.files.frame import Interface
 from captures.net.tcp import Endpoint
 from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
 from tests.captures.decode.scene import (
@@ -68,6 +69,7 @@ def test_a_number_that_a_later_message_bridges_is_no_longer_missing() -> None:
     wire.send("a", transactional(3, previous=1))
     wire.send("c", ordered(3))
     assert scene.notes() == ["gap", "resend", "gap-filled"]
+    assert "not seen before #6, came or are passed over within" in scene.findings()[-1].text
     assert scene.faults() == []
 
 
@@ -114,6 +116,39 @@ def test_an_order_ack_is_not_a_fault_where_the_capture_has_a_gap() -> None:
     wire.send("c", ordered(3))
     wire.send("a", transactional(4)).missing_bytes = 200
     assert scene.faults() == []
+
+
+def test_what_was_lost_before_a_number_was_written_explains_no_order_ack_for_it() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1)).missing_bytes = 200
+    scene.now_ns += 5_000 * MILLISECOND
+    wire.send("a", transactional(2, sent_time_s=BEGAN_NS // 10**9 + 5))
+    wrong = wire.send("c", ordered(3))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
+@pytest.mark.parametrize("apart_ms", [0, 2_000, -3_000])
+def test_halves_of_a_tap_whose_clocks_are_apart_accuse_nobody(apart_ms: int) -> None:
+    scene, wire = direct(1, 2)
+    wire.send("a", transactional(4)).missing_bytes = 200
+    wire.send("c", ordered(3))
+    for packet in scene.packets:
+        if packet.source == wire.ends["a"].endpoint:
+            packet.time_ns += apart_ms * MILLISECOND
+    assert scene.faults() == []
+
+
+@pytest.mark.parametrize("interface", [0, 1])
+def test_times_of_two_interfaces_do_not_tell_what_was_lost_later(interface: int) -> None:
+    scene, wire = direct(1, 2)
+    wrong = wire.send("c", ordered(3))
+    scene.now_ns += 5_000 * MILLISECOND
+    before = len(scene.packets)
+    scene.wire("a", "c").send("a", transactional(4)).missing_bytes = 200
+    for packet in scene.packets[before:]:
+        packet.interface = Interface(interface)
+    assert scene.faults() == ([] if interface else [("order-ack-beyond", wrong.number)])
 
 
 def test_an_order_ack_may_cover_what_came_before_the_capture_began_and_is_sent_again_in_it() -> None:

@@ -169,7 +169,7 @@ def test_streams_are_read_from_a_file(tmp_path: Path) -> None:
             writer.write(frame)
     client, server = streams(path)
     assert [client.source, client.chunks, server.source] == [CLIENT, [], SERVER]
-    [(time_ns, data, missing_bytes, number, offset, _)] = server.chunks
+    [(time_ns, data, missing_bytes, number, offset, *_)] = server.chunks
     assert (time_ns, data, missing_bytes, number) == (2_000, b"hello", 0, 4)
     assert b"hello" in path.read_bytes()[offset : offset + 120]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from captures.files.frame import CaptureError, Frame, Interface
 from captures.net import taps
 from captures.net.conversation import Side, TcpConversation
-from captures.net.taps import Taps
+from captures.net.taps import Half, Taps
 from captures.net.tcp import Endpoint
 from captures.packets import PacketReader
 from mqproto.wire import connection_parameters, encode_packet
@@ -42,7 +44,7 @@ def halves(frames: list[bytes], late_ns: int = 0) -> list[Frame]:
     ]
 
 
-def looked_at(frames: list[Frame]) -> dict[int, Interface]:
+def looked_at(frames: list[Frame]) -> dict[int, Half]:
     found = Taps()
     found.look(iter(frames))
     return found.halves
@@ -56,6 +58,9 @@ def test_both_halves_are_one_connection_in_causal_order_whatever_their_clocks_sa
         (EAST, 0, False)
     ] * 200
     assert [packet.source for packet in packets] == [CLIENT, SERVER] * 100
+    if abs(late_ns) >= 40_000:
+        # By one clock each answer comes soon after what it is to, and neither long before it.
+        assert all(abs(after.time_ns - before.time_ns) <= 2_000 for before, after in pairwise(packets))
 
 
 def test_what_was_caught_whole_at_two_places_is_no_tap() -> None:

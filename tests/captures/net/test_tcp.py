@@ -26,6 +26,7 @@ segments = st.builds(
     window=st.integers(0, 0xFFFF),
     options=st.integers(0, 10).flatmap(lambda count: st.binary(min_size=4 * count, max_size=4 * count)),
     payload=st.binary(max_size=200),
+    cut_bytes=st.just(0),
 )
 
 SEGMENT = Segment(Endpoint("127.0.0.1", 40_000), Endpoint("127.0.0.2", 1801), 1, 2, 0x18, 3, b"", b"payload")

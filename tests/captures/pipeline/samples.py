@@ -15,17 +15,20 @@ FRAMES = {path.stem: list(read_capture(path)) for path in sorted(SAMPLES.glob("*
 SHORT = [name for name, frames in FRAMES.items() if len(frames) < 150]
 
 
-def elsewhere(name: str, folder: Path) -> Path:
+def elsewhere(name: str, folder: Path, system: int = 1) -> Path:
     """A sample as a file of another system: samples have the same queue managers, with other messages."""
     path = folder / f"{name}-elsewhere.pcapng"
     with path.open("wb") as file, PcapngWriter(file) as capture:
         for frame in FRAMES[name]:
-            capture.write(renamed(frame))
+            capture.write(renamed(frame, system))
     return path
 
 
-def renamed(frame: Frame) -> Frame:
-    """With other queue managers at other addresses: their GUIDs spell names of small letters."""
-    data = re.sub(rb"[a-z]+(?=\.{3,})", lambda found: found[0].upper(), frame.data)
-    data = data.replace(bytes((127, 0, 0)), bytes((127, 0, 9)))
+def renamed(frame: Frame, system: int = 1) -> Frame:
+    """With other queue managers at other addresses: their GUIDs spell names of capitals, for each system others."""
+    capitals = bytes((place + system - 1) % 26 + ord("A") for place in range(26))
+    names = bytes.maketrans(bytes(range(ord("a"), ord("z") + 1)), capitals)
+    data = re.sub(rb"[a-z]+(?=\.{3,})", lambda found: found[0].translate(names), frame.data)
+    # Not flags of acknowledgments: those end in a zero.
+    data = re.sub(rb"\x7f\0\0(?=[\x01-\xff])", bytes((127, 0, 8 + system)), data)
     return frame._replace(data=data, number=0, offset=0)

@@ -89,9 +89,10 @@ def segments_of(
                 segment.flags,
                 start,
                 len(segment.payload),
+                segment.cut_bytes,
             )
         )
-    table = np.array(columns, dtype=np.int64).reshape(-1, 11).T
+    table = np.array(columns, dtype=np.int64).reshape(-1, 12).T
     segments = Segments(
         frame=table[0],
         time_ns=table[1],
@@ -104,6 +105,7 @@ def segments_of(
         flags=table[8].astype(np.uint8),
         start=table[9],
         size=table[10],
+        cut=table[11],
         ends=list(ends),
         interfaces={frame.interface.number: frame.interface for frame, _ in rows},
         odd_payloads=odd_payloads,
@@ -177,7 +179,7 @@ def _rows(
         place = int(packets.stream[row])
         stream = packets.streams[place]
         if corrections is None:
-            correction = Correction(stream.connection, 0, 0, 0)
+            correction = Correction(stream.connection, 0, 0, 0, 0)
         elif place in corrections:
             correction = corrections[place]
         else:
@@ -202,6 +204,8 @@ def _rows(
             "began_ns": int(packets.began_ns[row]),
             "missing_bytes": int(packets.missing[row]) + is_first * correction.missing_bytes,
             "skipped_bytes": int(packets.skipped[row]) + is_first * correction.skipped_bytes,
+            "snapped_bytes": int(packets.snapped[row]) + is_first * correction.snapped_bytes,
+            "cut_bytes": int(packets.cut[row]),
             "ahead": bool(packets.ahead[row]) or correction.ahead,
         }
         rows.append(((int(packets.readable[row]), int(packets.order[row]), start), values))
@@ -211,7 +215,7 @@ def _rows(
 NAMES = (
     *("number", "data", "source", "destination", "interface", "connection", "position", "framed"),
     *("frame", "first_frame", "file_offset", "time_ns", "began_ns", "missing_bytes", "skipped_bytes"),
-    "ahead",
+    *("snapped_bytes", "cut_bytes", "ahead"),
 )
 
 
@@ -234,7 +238,7 @@ def whole(frames: Iterable[Frame]) -> tuple[list[dict[str, Any]], Totals]:
 
 TOTAL_NAMES = (
     *("msmq_streams", "stream_bytes", "packet_bytes", "cut_bytes", "headless_bytes", "refused_bytes"),
-    *("other_bytes", "resumed_count", *STREAM_COUNTS),
+    *("other_bytes", "cut_packets", "hidden_bytes", "resumed_count", *STREAM_COUNTS),
 )
 
 

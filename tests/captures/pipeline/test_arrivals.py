@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
 
 from captures.files.frame import NANOSECONDS
 from captures.files.pcapng import PcapngWriter
-from captures.pipeline.arrivals import CHANGED, Arrival, ArrivalSource, arrivals, complete_until
-from mqproto.base.errors import UsageError
+from captures.pipeline.arrivals import Arrival, arrivals, complete_until
 
 NOW_NS = 2_000_000_000 * NANOSECONDS
 SETTLE_NS = 60 * NANOSECONDS
@@ -97,29 +92,3 @@ def test_each_file_is_told_when_it_is_complete_and_once_if_nothing_is_written_to
     last = {each.path: each.changed_ns for each in told}
     assert last == {name: times[-1] for name, times in changes.items()}
     assert len(told) == len({(each.path, each.changed_ns) for each in told})
-
-
-def test_the_stream_says_the_same_of_the_same_offsets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = capture(tmp_path, "one.pcapng")
-    reader = ArrivalSource({"path": str(tmp_path), "settleSeconds": "60"}).streamReader(StructType())
-    start = reader.initialOffset()
-    now_ns = first.stat().st_ctime_ns + SETTLE_NS
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
-    end = reader.latestOffset(start, ReadAllAvailable())
-    assert end == {CHANGED: first.stat().st_ctime_ns}
-    for _ in range(2):
-        [files] = reader.partitions(start, end)
-        assert list(reader.read(files)) == [(str(first),)]
-    assert reader.partitions(end, end) == []
-    assert reader.latestOffset(end, ReadAllAvailable()) == end
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({}, "watches a folder"), ({"path": ".", "settleSeconds": "-1"}, "must be a number of seconds")],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        ArrivalSource(options).streamReader(StructType())

@@ -28,6 +28,7 @@ PIECES = st.lists(
             st.binary(min_size=1, max_size=9),
             *[st.integers(0, 9)] * 3,
             st.booleans(),
+            st.integers(0, 9),
         ),
     ),
     max_size=6,

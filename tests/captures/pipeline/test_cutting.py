@@ -29,14 +29,14 @@ class Told(NamedTuple):
 
 @st.composite
 def stories(draw: st.DrawFn) -> Told:
-    """What a stream brings, cut anywhere, with bytes missing here and there."""
+    """What a stream brings, cut anywhere, with bytes missing or cut off here and there."""
     said = draw(st.lists(SAID, min_size=1, max_size=6))
     data = b"".join(said)
     borders = set(itertools.accumulate(map(len, said)))
     cuts = draw(st.sets(st.integers(1, len(data)), max_size=6)) | draw(st.sampled_from([set(), borders]))
     gaps = st.sampled_from([0, 0, 0, 0, 1, 40, 120])
     chunks = [
-        Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number, draw(st.booleans()))
+        Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number, draw(st.booleans()), draw(gaps))
         for number, (start, end) in enumerate(itertools.pairwise(sorted({0, len(data), *cuts})), 1)
     ]
     stream = Stream(0, CLIENT, draw(st.sampled_from([SERVER, ELSEWHERE])))
@@ -53,6 +53,7 @@ def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
             (int(packets.first_frame[row]), int(packets.began_ns[row]), int(packets.offset[row])),
             (int(packets.frame[row]), int(packets.time_ns[row])),
             (int(packets.missing[row]), int(packets.skipped[row]), bool(packets.ahead[row])),
+            (int(packets.snapped[row]), int(packets.cut[row])),
         )
         for row in range(len(packets))
         if packets.stream[row] == place
@@ -68,7 +69,8 @@ def row_of(framed: Framed) -> tuple[object, ...]:
         framed.fault is None,
         (began.frame, began.time_ns, began.offset),
         (ended.frame, ended.time_ns),
-        (framed.missing_bytes, framed.skipped_bytes, ended.ahead),
+        (framed.loss.missing_bytes, framed.loss.skipped_bytes, ended.ahead),
+        (framed.loss.snapped_bytes, framed.loss.cut_bytes),
     )
 
 
@@ -107,10 +109,8 @@ def test_all_at_once_is_one_by_one(told: list[Told], dice: int | None) -> None:
     for run, other in zip(runs, slow, strict=True):
         assert run.framing.end() == other.end()
         assert (run.framing.position, run.framing.begun) == (other.position, other.begun)
-        assert (run.framing.missing_bytes, run.framing.skipped_bytes) == (
-            other.missing_bytes,
-            other.skipped_bytes,
-        )
+        for name in ("missing_bytes", "skipped_bytes", "snapped_bytes"):
+            assert getattr(run.framing, name) == getattr(other, name)
 
 
 @given(stories(), stories(), st.integers(0, 9))

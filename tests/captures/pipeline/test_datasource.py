@@ -1,33 +1,45 @@
-"""The format `mqcapture`: what a query sees is what the captures say."""
+"""The format `mqproto`: what a query sees is what the captures say, in whoever's session, wherever they lie."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import subprocess
+import sys
+import time
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
-from captures.files.frame import CaptureError, Frame
+from captures.files.frame import NANOSECONDS, CaptureError, Frame
 from captures.files.pcap import read_capture
 from captures.files.pcapng import PcapngWriter
 from captures.net.ip import IpReader
 from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
-from captures.packets import content_of
-from captures.pipeline.datasource import CaptureSource
+from captures.packets import content_of, read_packets
+from captures.pipeline.datasource import CHANGED, CaptureSource
 from captures.pipeline.files import look_at, mapped
 from captures.pipeline.scan import read_plan
 from captures.pipeline.segments import segments
 from mqproto.base.errors import UsageError
 from tests.captures.frames import fragments_of
+from tests.captures.pipeline.objects import BUCKET, ObjectStore
+from tests.conformance import ROOT
+from tests.test_readme import blocks
 
-SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
+SAMPLES = ROOT / "captures" / "samples"
+PROGRAM_TIMEOUT_S = 200
 
 
-def rows_of(path: Path) -> list[tuple[object, ...]]:
+def segment_rows(path: Path) -> list[tuple[object, ...]]:
     """What the reader of single frames says, up to damage."""
     ip = IpReader()
     rows: list[tuple[object, ...]] = []
@@ -42,6 +54,37 @@ def rows_of(path: Path) -> list[tuple[object, ...]]:
     return rows
 
 
+SEGMENT_COLUMNS = (
+    "file, offset, frame, time_ns, interface_name, source, source_port, destination, destination_port, "
+    "sequence, acknowledgment, flags, size, payload"
+)
+PACKET_COLUMNS = (
+    "file, number, frame, first_frame, file_offset, time_ns, source_address, source_port, connection, position, "
+    "size_bytes"
+)
+
+
+def packet_rows(path: Path, name: str) -> list[tuple[object, ...]]:
+    """What the reader of single packets says, up to damage."""
+    found = []
+    with suppress(CaptureError):
+        for seen in read_packets(path):
+            found.append(seen)
+    return [
+        (
+            *(name, seen.number, seen.frame, seen.first_frame, seen.file_offset, seen.time_ns),
+            *(*seen.source, None if seen.connection < 0 else seen.connection, seen.position, len(seen.data)),
+        )
+        for seen in found
+    ]
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    return [
+        tuple(bytes(one) if isinstance(one, bytearray) else one for one in row) for row in frame.collect()
+    ]
+
+
 @pytest.mark.xdist_group("spark")
 def test_a_query_sees_the_segments_of_all_files_in_however_many_tasks(
     spark: SparkSession, tmp_path: Path
@@ -50,34 +93,195 @@ def test_a_query_sees_the_segments_of_all_files_in_however_many_tasks(
     cut = tmp_path / "cut.pcapng"
     cut.write_bytes(paths[0].read_bytes()[:-5])
 
-    spark.dataSource.register(CaptureSource)
-    reader = spark.read.format("mqcapture").option("payload", "true").option("rangeBytes", "4096")
-    frame = reader.load([str(path) for path in paths])
+    reader = spark.read.format("mqproto").option("rows", "segments").option("rangeBytes", "4096")
+    frame = reader.option("columns", f"{SEGMENT_COLUMNS}, time").load([paths[0].as_uri(), str(paths[1])])
     assert frame.rdd.getNumPartitions() > 2
-    place = ["file", "offset", "frame", "time_ns", "interface_name"]
-    ends = ["source", "source_port", "destination", "destination_port"]
-    table = frame.select(*place, *ends, "sequence", "acknowledgment", "flags", "size", "payload", "time")
-    found = sorted(tuple(row) for row in table.collect())
-    assert [(*row[:13], bytes(row[13])) for row in found] == sorted(rows_of(paths[0]) + rows_of(paths[1]))
-    assert all(row[14].timestamp() == row[3] // 1000 / 10**6 for row in found)
+    found = sorted(rows(frame))
+    assert [row[:14] for row in found] == sorted(segment_rows(paths[0]) + segment_rows(paths[1]))
+    assert all(row[14].timestamp() == row[3] // 1000 / 10**6 for row in found)  # type: ignore[attr-defined, operator]
 
     with pytest.raises(PySparkException, match=r"cut\.pcapng: byte \d+: the file ends"):
         reader.load(str(cut)).count()
-    assert reader.option("mode", "permissive").load(str(cut)).count() == len(rows_of(cut))
+    assert reader.option("mode", "permissive").load(str(cut)).count() == len(segment_rows(cut))
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_query_sees_the_packets_of_objects_as_one_reader_sees_them(
+    spark: SparkSession, objects: ObjectStore
+) -> None:
+    expected = []
+    for name in ("three-hop.pcapng", "pings.pcapng"):
+        uri = objects.put(f"packets/day 1/{name}", (SAMPLES / name).read_bytes())
+        expected += packet_rows(SAMPLES / name, uri)
+    reader = spark.read.format("mqproto").option("columns", PACKET_COLUMNS).option("rangeBytes", "10000")
+    frame = reader.load(f"s3://{BUCKET}/packets/day*/*.pcapng")
+    assert sorted(rows(frame), key=str) == sorted(expected, key=str)
+    assert {"kind", "label"} < set(spark.read.format("mqproto").load(f"s3://{BUCKET}/packets").columns)
+
+
+@pytest.mark.xdist_group("spark")
+def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = list(blocks((ROOT / "captures" / "pipeline" / "README.md").read_text("utf-8")))
+    [place] = [number for number, block in enumerate(page) if block.language == "python spark"]
+    program, shown = page[place].text, page[place + 1].text
+    monkeypatch.chdir(ROOT)
+    with redirect_stdout(StringIO()) as printed:
+        exec(program, {})
+    assert printed.getvalue().strip() == shown.strip()
+
+    # What py4j shows of a Scala object is its static methods; the port is none of these.
+    jvm: Any = spark._jvm
+    named = jvm.java.lang.Class.forName("org.apache.spark.sql.connect.service.SparkConnectService$")
+    service = named.getField("MODULE$").get(None)
+    service.start(spark.sparkContext._jsc.sc())
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-"],
+        input=program,
+        env=os.environ | {"SPARK_REMOTE": f"sc://127.0.0.1:{service.localPort()}"},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.returncode) == (shown.strip(), 0), done.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({}, "no capture is named"),
-        ({"path": "x", "payload": "yes"}, "payload 'yes': true or false"),
+        ({"path": "x", "rows": "frames"}, "rows 'frames': packets, segments, files"),
+        ({"path": "x", "rows": "messages"}, "rows=messages come of packets in many places.*mqproto analyse"),
+        ({"path": "x", "rows": "files", "columns": "file, payload"}, "columns: files have no 'payload', but"),
         ({"path": "x", "rangeBytes": "0"}, "rangeBytes '0': a number of bytes"),
         ({"path": "x", "mode": "DROPMALFORMED"}, "mode 'DROPMALFORMED': FAILFAST stops at damage"),
+        ({"path": "x", "mode": "PERMISSIVE"}, "x: byte 0: No such file or directory$"),
+        ({"path": "x"}, "x: byte 0: No such file or directory; mode=PERMISSIVE reads what there is"),
     ],
 )
 def test_an_option_that_says_nothing_is_refused(options: dict[str, str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        CaptureSource(options).reader(StructType())
+        CaptureSource(options).reader(StructType()).partitions()
+
+
+def test_what_costs_most_comes_only_where_it_is_asked_for() -> None:
+    for kind, dear in (("packets", "body_text"), ("segments", "payload")):
+        assert dear not in CaptureSource({"path": "x", "rows": kind}).schema().names
+        assert CaptureSource({"path": "x", "rows": kind, "columns": f"file,{dear}"}).schema().names == [
+            "file",
+            dear,
+        ]
+
+
+def test_damage_behind_packets_fails_or_ends_them(tmp_path: Path) -> None:
+    path = tmp_path / "cut.pcapng"
+    path.write_bytes((SAMPLES / "three-hop.pcapng").read_bytes()[:-5])
+    options = {"path": str(path), "columns": PACKET_COLUMNS}
+    reader = CaptureSource(options).reader(StructType())
+    [part] = reader.partitions()
+    with pytest.raises(UsageError, match=r"the file ends.*; mode=PERMISSIVE"):
+        list(reader.read(part))
+    reader = CaptureSource(options | {"mode": "PERMISSIVE"}).reader(StructType())
+    [batch] = reader.read(part)
+    assert isinstance(batch, pa.RecordBatch)
+    assert [tuple(row.values()) for row in batch.to_pylist()] == packet_rows(path, str(path))
+
+
+def test_files_are_rows_whether_they_can_be_read_or_not(tmp_path: Path) -> None:
+    whole = tmp_path / "net_00001_20261122083000.pcapng"
+    whole.write_bytes((SAMPLES / "pings.pcapng").read_bytes())
+    (tmp_path / "other.pcap").write_text("no capture")
+    reader = CaptureSource({"path": str(tmp_path), "rows": "files"}).reader(StructType())
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]  # type: ignore[union-attr]
+    assert [(row["file"], row["form"]) for row in found] == [
+        (str(whole), "pcapng"),
+        (str(tmp_path / "other.pcap"), None),
+    ]
+    assert found[0]["series"] == str(tmp_path / "net.pcapng")
+    assert found[0]["first_ns"] == next(iter(read_capture(whole))).time_ns
+    assert found[1]["damage"].startswith("byte 0: no capture")
+
+
+def capture(path: Path, count: int) -> Path:
+    """One with so many segments."""
+    with path.open("wb") as file, PcapngWriter(file) as writer:
+        for number in range(count):
+            writer.write(Frame(number, frame_of(b"some")))
+    return path
+
+
+def test_a_stream_says_the_same_of_the_same_offsets_and_no_more_files_at_a_time_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [capture(tmp_path / f"{number}.pcapng", number + 1) for number in range(3)]
+    changed_ns = [path.stat().st_ctime_ns for path in paths]
+    monkeypatch.setattr(time, "time_ns", lambda: changed_ns[-1] + 60 * NANOSECONDS)
+    options = {"path": str(tmp_path), "rows": "segments", "columns": "file", "maxFilesPerTrigger": "1"}
+    reader = CaptureSource(options).streamReader(StructType())
+    assert reader.getDefaultReadLimit() == ReadMaxFiles(1)
+    reader.prepareForTriggerAvailableNow()  # type: ignore[attr-defined]
+    later = capture(tmp_path / "3.pcapng", 4).stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: later + 60 * NANOSECONDS)
+    start, told = reader.initialOffset(), []
+    while (end := reader.latestOffset(start, ReadMaxFiles(1))) != start:
+        for _ in range(2):
+            parts = reader.partitions(start, end)
+            batches = [batch for part in parts for batch in reader.read(part)]
+            now = [row["file"] for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+        told.append(now)
+        start = end
+    # Files that the kernel gave one time come together.
+    assert len(told) == len(set(changed_ns))
+    assert [Path(path).name for now in told for path in now] == [
+        f"{number}.pcapng" for number in range(3) for _ in range(number + 1)
+    ]
+    assert reader.partitions(end, end) == []
+    unlimited = CaptureSource(options).streamReader(StructType())
+    assert unlimited.latestOffset(unlimited.initialOffset(), ReadAllAvailable()) == {CHANGED: later}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "no capture is named"),
+        ({"path": "."}, "a stream has rows=segments or rows=files"),
+        ({"path": "s3://some/where", "rows": "segments"}, "a stream watches folders of this machine"),
+        ({"path": ".", "rows": "files", "settleSeconds": "-1"}, "settleSeconds '-1': a number of seconds"),
+        (
+            {"path": ".", "rows": "files", "maxFilesPerTrigger": "0"},
+            "maxFilesPerTrigger '0': a number of files",
+        ),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(options: dict[str, str], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        CaptureSource(options).streamReader(StructType())
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_stream_of_rotated_files_has_each_segment_once(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "rotated"
+    folder.mkdir()
+    for number in range(3):
+        capture(folder / f"run_{number:05d}_2026112208300{number}.pcapng", 2 + number)
+    sizes: list[int] = []
+    stream = spark.readStream.format("mqproto").option("rows", "segments").option("columns", "file, frame")
+    stream = stream.option("maxFilesPerTrigger", "1").option("settleSeconds", "1")
+    query = (
+        stream.load(str(folder))
+        .writeStream.foreachBatch(lambda batch, _: sizes.append(batch.count()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        while sum(sizes) < 9:
+            assert not query.awaitTermination(1)
+    finally:
+        query.stop()
+    assert sum(sizes) == 9
+    assert max(sizes) < 9
 
 
 def test_payloads_that_do_not_lie_in_the_file_have_their_place_in_the_column(tmp_path: Path) -> None:

@@ -43,11 +43,12 @@ def test_the_ip_packet_of_each_frame_begins_where_it_does_for_one(
     assert [None if at == NO_PLACE else at - first for at, first in zip(found, start, strict=True)] == alone
 
 
-def carried(found: Datagrams, data: bytes, row: int) -> tuple[bytes, bytes, int, bytes] | None:
+def carried(found: Datagrams, data: bytes, row: int) -> tuple[bytes, bytes, int, bytes, int] | None:
     """What the packet in one frame carries, if it was taken."""
     for index in np.flatnonzero(found.row == row):
         payload = data[found.start[index] : found.end[index]]
-        return bytes(found.source[index]), bytes(found.destination[index]), found.protocol[index], payload
+        ends = bytes(found.source[index]), bytes(found.destination[index])
+        return *ends, found.protocol[index], payload, int(found.cut[index])
     return None
 
 
@@ -63,14 +64,15 @@ def test_what_is_taken_is_what_one_reader_takes(packets: list[bytes], data: st.D
         changed = bytearray(packet)
         changed[data.draw(st.sampled_from([0, 2, 3, 5, 6, 7, 9]))] = data.draw(st.integers(0, 255))
         frames.append(bytes(changed[: data.draw(st.integers(1, len(changed)) | st.just(len(changed)))]))
+    missing = [data.draw(st.integers(0, 9)) for _ in frames]
     whole, start, size = laid_out(frames)
     rows = np.arange(len(frames))
     for version, read in ((4, datagrams_4), (6, datagrams_6)):
-        found = read(whole, rows, start, start + size)
+        found = read(whole, rows, start, start + size, np.array(missing, np.int64))
         for row, frame in enumerate(frames):
             taken = carried(found, whole, row)
-            alone = IpReader().read(frame, 0)
-            assert taken is None or (alone is not None and taken == alone[:4] and frame[0] >> 4 == version)
+            alone = IpReader().read(frame, 0, missing[row])
+            assert taken is None or (alone is not None and taken == alone and frame[0] >> 4 == version)
 
 
 def without_length(packet: bytes) -> bytes:
@@ -95,8 +97,9 @@ def test_whole_packets_are_all_taken_and_fragments_none() -> None:
     frames = [*whole_4, *whole_6, packet_4(b"three", more=True), fragment_6(b"four", 8, True)]
     data, start, size = laid_out(frames)
     rows = np.arange(len(frames))
-    assert datagrams_4(data, rows, start, start + size).row.tolist() == [0, 1, 2, 3]
-    assert datagrams_6(data, rows, start, start + size).row.tolist() == [4, 5, 6, 7]
+    missing = np.zeros(len(frames), np.int64)
+    assert datagrams_4(data, rows, start, start + size, missing).row.tolist() == [0, 1, 2, 3]
+    assert datagrams_6(data, rows, start, start + size, missing).row.tolist() == [4, 5, 6, 7]
 
 
 def test_the_layout_of_a_header_is_the_same_for_numpy() -> None:

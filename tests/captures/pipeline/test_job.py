@@ -212,7 +212,7 @@ def recorded() -> Iterator[list[StreamCount]]:
         yield streams
 
 
-PART_FRAMES = 60
+PART_FRAMES = 40
 """How many frames have handshakes, packets and acknowledgments; more of them only make more ranges, which take time."""
 cuts = st.lists(st.integers(0, 1_000), max_size=3)
 sizes = st.sampled_from([400, 3_000, 64 << 20])

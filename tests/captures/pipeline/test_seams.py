@@ -212,15 +212,22 @@ def test_a_state_to_read_again_from_is_no_way_in_for_a_stranger() -> None:
         stitcher.take(1, after)
 
 
-def test_a_way_that_was_lost_before_the_first_packet_was_whole_counts_as_resumed_if_there_were_any() -> None:
-    """Whether reading is resumed depends on what came before the range."""
+def test_a_way_that_is_lost_behind_the_beginning_of_a_packet_counts_as_resumed_whatever_came_before() -> None:
     frames = said(user_message(200), user_message(200)[:150], bytes(200), user_message(200))
     last = frames[-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
         result = assert_same(numbered([*frames[:-2], last]), [3])
-    assert [seen.resumed_count for seen in result.closed] == [1, 0]
-    assert [place for place, _ in result.read_again] == [1]
+    assert [(seen.resumed_count, seen.cut_count) for seen in result.closed] == [(1, 1), (0, 0)]
+    assert proved(result)
+
+
+def test_a_hole_that_begins_where_a_range_ends_belongs_to_the_packet_before_it() -> None:
+    frames = said(user_message(200)[:100], bytes(100), user_message(300))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(numbered([*frames[:3], frames[4]]), [3])
+    assert [(packet["cut_bytes"], packet["missing_bytes"]) for packet in result.packets] == [(100, 0), (0, 0)]
 
 
 def test_what_is_missing_where_a_range_begins_is_missing_before_its_first_packet() -> None:

@@ -148,7 +148,7 @@ class Row(NamedTuple):
     time_ns: int
     offset: int
     interface: Interface
-    segment: tuple[Endpoint, Endpoint, int, int, int, bytes]
+    segment: tuple[Endpoint, Endpoint, int, int, int, bytes, int]
 
 
 class Account(NamedTuple):
@@ -183,8 +183,8 @@ def one_by_one(path: Path) -> Account:
             totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
         content = content_of(frame, ip)
         if isinstance(content, Segment):
-            source, destination, sequence, acknowledgment, flags, *_, payload = content
-            whole = (source, destination, sequence, acknowledgment, flags, payload)
+            source, destination, sequence, acknowledgment, flags, *_, payload, cut_bytes = content
+            whole = (source, destination, sequence, acknowledgment, flags, payload, cut_bytes)
             rows.append(Row(frame.number, frame.time_ns, frame.offset, frame.interface, whole))
         elif isinstance(content, SeenPacket):
             pings.append(ping_row(content))
@@ -217,6 +217,7 @@ def rows_of(found: Segments, first_number: int, data: bytes) -> list[Row]:
                 int(found.acknowledgment[row]),
                 int(found.flags[row]),
                 found.payload(data, row),
+                int(found.cut[row]),
             ),
         )
         for row in range(len(found))

@@ -26,7 +26,7 @@ from simulator.world.scenarios.scenario import START_UTC_S, guid_of
 
 FIRST = 2
 """World 1 has 31 MB of bodies, and takes as long as all of the next twenty."""
-WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "8"))
+WORLDS = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "4"))
 SECOND_NS = 10**9
 STRANGE = {"malformed", "out-of-turn"}
 """What strangers do who connect to a node and say something else."""

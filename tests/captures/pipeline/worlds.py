@@ -11,6 +11,7 @@ from captures.files.frame import Frame, Interface
 from captures.net.conversation import Side, TcpConversation
 from captures.net.ip import IpReader
 from captures.net.tcp import ACK, RST, Endpoint, Segment, encode_frame
+from captures.spoil import shortened
 from mqproto.wire import connection_parameters, encode_packet
 from tests.captures.frames import segment_in
 from tests.captures.pipeline.split import numbered
@@ -149,6 +150,9 @@ def worlds(draw: st.DrawFn) -> list[Frame]:
             frames.append(Frame(time_ns, encode_frame(copy, 0), interface=PLACES[0]))
     if not both and draw(st.integers(0, 5)) == 0:
         frames = tapped(frames, draw(st.integers(-6, 6)))
+    if draw(st.integers(0, 2)) == 0:
+        snaplen, each = draw(st.integers(54, 400)), draw(st.integers(1, 3))
+        frames[::each] = shortened(frames[::each], snaplen)
     return numbered(frames)
 
 

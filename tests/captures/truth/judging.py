@@ -11,15 +11,18 @@ from zlib import crc32
 
 from captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
-from tests.captures.truth.claims import Claims, Verdict
+from tests.captures.truth.claims import Verdict
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
 from tests.captures.truth.second import fits, fits_elsewhere
+from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
 FOLLOWED: Final = 12
 """How many messages of each capture are followed."""
 SESSION_HEADER_BYTES: Final = 16
+NAMED_BYTES: Final = 64
+"""So much of a message says which it is, and for whom."""
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),
     "reached": frozenset({"came", "seen to come"}),
@@ -83,7 +86,7 @@ def judged(truth: Truth, files: Sequence[Sequence[Frame]], folder: Path, *, runs
     coverage = Coverage(truth.whole, in_order(files))
     followed = _chosen(truth, said)
     told = decoded(files)
-    claims = Claims(truth, coverage, told)
+    claims = Stories(truth, coverage, told)
     for finding in told.findings:
         _claim(score, f"{finding.severity} {finding.code}", finding.text, claims.of_finding(finding))
     for name, history in told.follow(followed).items():
@@ -182,7 +185,7 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
     facts = set(FACTS.get(whole, ()))
     if _came(truth, coverage, known):
         facts |= {"came", "seen to come"}
-    if not any(coverage.has(truth.whole.spans[number]) for number in known.arrivals):
+    if not any(coverage.has(truth.whole.spans[number], NAMED_BYTES) for number in known.arrivals):
         facts.discard("seen to come")
     return facts
 

@@ -7,10 +7,11 @@ import pytest
 from captures import spoil
 from captures.decode import Finding, Severity
 from captures.files.frame import Frame
-from tests.captures.truth.claims import Claims, Verdict
+from tests.captures.truth.claims import Verdict
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import decoded
 from tests.captures.truth.second import fits
+from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
 
@@ -20,8 +21,8 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Truth:
     return world(28, tmp_path_factory.mktemp("world")).truth
 
 
-def claims(truth: Truth, frames: list[Frame]) -> Claims:
-    return Claims(truth, Coverage(truth.whole, frames), decoded([frames]))
+def claims(truth: Truth, frames: list[Frame]) -> Stories:
+    return Stories(truth, Coverage(truth.whole, frames), decoded([frames]))
 
 
 def a_later_one(truth: Truth) -> Known:
@@ -48,8 +49,20 @@ def test_lies_are_found(truth: Truth) -> None:
     judge, known = claims(truth, truth.whole.frames), a_later_one(truth)
     assert known.sequence is not None
     number, packet = known.sequence[2], min(known.crossings)
+    before, sight = f"number {number - 1:,}", truth.sights[packet]
     for severity, code, text in (
-        (Severity.NOTE, "gap", f"number {number - 1:,} of sequence 1:2 did not cross before {number:,}"),
+        (Severity.NOTE, "gap", f"{before} of sequence 1:2 had not been seen on this hop before {number:,}"),
+        (
+            Severity.NOTE,
+            "gap-filled",
+            f"{before} of sequence 1:2, not seen before #{packet}, came within 1 s",
+        ),
+        (Severity.NOTE, "resend", f"it crossed this hop as #{packet - 1}; the capture does not show why"),
+        (
+            Severity.NOTE,
+            "late",
+            "by the clock of the capture its time to reach its queue was over 1 s before",
+        ),
         (Severity.NOTE, "missing-bytes", "5 bytes before it are not in the capture"),
         (Severity.NOTE, "window-exceeded", "273 messages are not acknowledged; the window is 64"),
         (Severity.FAULT, "ack-beyond-sent", "it acknowledges message 9; the last one sent was 8"),
@@ -59,6 +72,12 @@ def test_lies_are_found(truth: Truth) -> None:
         f"It came to its destination, there, which has to hold it: of its sequence, {number - 1:,} never came.",
         "Nothing more was said of it in these captures.",
         "The captures do not show it come.",
+        f"It came to its destination, there:1801. Of its sequence, {number - 1:,} were not seen to come.",
+        f"of its sequence, {number - 1:,} had not been seen to come: if they had not, there had to hold it",
+        f"{sight.source} was seen to send it to {sight.destination} once, and no answer was seen in the 5 s.",
+        f"{sight.source} was seen to send it to nobody:1801 once.",
+        f"{sight.destination} answered for it, and was not seen to send it on in the 5 s until the captures end.",
+        "a FinalAck of a later message of its sequence said that this one came too",
         "It was refused: nobody likes it.",
     ):
         assert Verdict.FALSE in [holds for _, holds in judge.of_story(known.name, [sentence])]

@@ -40,15 +40,24 @@ FRAMES: Final = 6_000
 WELL_TOLD: Final = frozenset(
     {
         "nothing",
+        "0.1 % lost",
+        "0.5 % lost",
+        "2 % lost",
+        "10 % lost",
         "1 % swapped",
         "20 % swapped",
         "5 % late",
         "5 % twice",
+        "begins late",
+        "ends early",
         "late SYNs",
         "joined",
         "cut up",
         "TAP",
         "TAP, two files",
+        "one way only",
+        "at each host",
+        "snaplen 96",
     }
 )
 TO_BE_MENDED: Final = frozenset(KINDS) - WELL_TOLD

@@ -118,8 +118,12 @@ def tshark(path: Path, folder: Path, *arguments: str) -> str:
 def dissected(path: Path, folder: Path, *arguments: str) -> list[Seen]:
     """Every packet that our dissector found in a capture, in the capture's order."""
     only_ours = ("-Y", "msmq", "-J", "msmq", "-T", "pdml")
-    document = ET.fromstring(tshark(path, folder, *only_ours, *arguments).translate(NO_XML))
-    return [_seen(proto) for proto in document.iter("proto") if proto.get("name") == "msmq"]
+    return list(seen_in(ET.fromstring(tshark(path, folder, *only_ours, *arguments).translate(NO_XML))))
+
+
+def seen_in(element: ET.Element) -> Iterator[Seen]:
+    """The same of what lies in an element of PDML."""
+    return (_seen(proto) for proto in element.iter("proto") if proto.get("name") == "msmq")
 
 
 def _seen(proto: ET.Element) -> Seen:

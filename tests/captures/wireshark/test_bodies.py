@@ -174,7 +174,7 @@ def test_a_body_says_in_wireshark_what_decode_says(tmp_path: Path) -> None:
     bodies = [
         body
         for strategy in (of_variants(), of_dates(), of_xml(), of_streams())
-        for body in drawn(strategy, 250)
+        for body in drawn(strategy, 120)
     ]
     for body, shown in zip(bodies, contents(tmp_path, bodies), strict=True):
         check(body, shown)

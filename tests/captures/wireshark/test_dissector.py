@@ -128,14 +128,26 @@ def test_frames_that_were_cut_short_are_no_trouble(tmp_path: Path, snapshot_byte
     talks = [conversation(number, data, segment_bytes=300) for number, data in enumerate(EVERY_PACKET)]
     talks.append([encode_datagram(Endpoint("127.0.0.1", 4_000), PING, encode_ping(a_ping()))])
     capture = write_capture(tmp_path / "short.pcapng", talks, snapshot_bytes=snapshot_bytes)
-    assert dissected(capture, tmp_path)
+    seen = dissected(capture, tmp_path)
+    assert [each.findings for each in seen if each.fault_count] == []
+    assert any(
+        "bytes of it are not there: it is not judged" in text for each in seen for text in each.findings
+    )
+
+
+def test_a_packet_that_a_snapshot_length_cut_is_not_called_invalid(tmp_path: Path) -> None:
+    talks = [conversation(number, data, segment_bytes=60_000) for number, data in enumerate(EVERY_PACKET)]
+    seen = dissected(write_capture(tmp_path / "cut.pcapng", talks, snapshot_bytes=160), tmp_path)
+    assert any("cut short" in packet.text for packet in seen)
+    assert not any(packet.fault_count or "not valid" in packet.text for packet in seen)
 
 
 def test_without_reassembly_packets_are_shown_as_far_as_a_segment_goes(tmp_path: Path) -> None:
     talks = [conversation(number, data, segment_bytes=71) for number, data in enumerate(EVERY_PACKET)]
     capture = write_capture(tmp_path / "apart.pcapng", talks)
     seen = dissected(capture, tmp_path, "-o", "tcp.desegment_tcp_streams:FALSE")
-    assert sum(bool(packet.fault_count) for packet in seen) >= len(EVERY_PACKET) - 2
+    assert not any(packet.fault_count for packet in seen)
+    assert sum(each.findings != [] for each in seen) >= len(EVERY_PACKET) - 2
 
 
 PING = Endpoint("127.0.0.2", 3_527)

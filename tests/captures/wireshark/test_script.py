@@ -22,8 +22,8 @@ def test_the_script_is_the_same_each_time_and_in_ascii() -> None:
 
 
 def test_no_offset_stands_in_what_is_written_by_hand() -> None:
-    """reading.lua and dissector.lua take every place, size and mask from the layouts."""
-    by_hand = script._resource("reading.lua") + script._resource("dissector.lua")
+    """What is in Lua beside bodies.lua takes every place, size and mask from the layouts."""
+    by_hand = "".join(map(script._resource, ("reading.lua", "order.lua", "dissector.lua")))
     code = re.sub(r'--.*|"(?:\\.|[^"\\])*"', "", by_hand)
     numbers = {int(number, 0) for number in re.findall(r"(?<![\w.])(?:0x[0-9a-fA-F]+|\d+)", code)}
     # Of bits and bytes, of UTF-16, of a GUID's groups and of two limits of ours.

@@ -43,7 +43,7 @@ async def test_nothing_is_lost_over_tls_either(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(crash, "CATCH_UP_S", PATIENCE_S)
     monkeypatch.setattr(crash, "SETTLE_S", PATIENCE_S)
     topology = over_tls(load("three-node"), tmp_path)
-    report = await run_crash(minutes=0.1, seed=2876, directory=tmp_path, topology=topology)
+    report = await run_crash(minutes=0.05, seed=2876, directory=tmp_path, topology=topology)
     assert report.broken == []
     assert all(sum(stages.values()) for stages in report.kills.values()), report.kills
     for flow in report.flows.values():

@@ -53,7 +53,7 @@ HURTS: Final = (
     "disk full",
     "EIO at a flush",
 )
-KILL_COUNT: Final = 4
+KILL_COUNT: Final = 2
 
 needs_compiler = pytest.mark.skipif(
     compiler() is None, reason="no C compiler is installed (cc, gcc or clang)"

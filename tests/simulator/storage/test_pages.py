@@ -21,7 +21,7 @@ from tests.simulator.storage.batches import HELD, LOCAL, NODE, QUEUES, TINY, URG
 LARGEST: Final = 4 << 20
 """What a packet may have at most, and what a window holds by default."""
 READY: Final = (LOCAL, HELD, URGENT)
-EXAMPLES: Final = 50
+EXAMPLES: Final = 30
 """Each of them may write tens of megabytes; the faults below are found in fewer."""
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqproto.turn.effects import IdentifierRow, IncomingRow, OutcomeRow, OutgoingRow, ReadExpired, Writes
@@ -253,6 +253,7 @@ def outcome(store: Store, writes: Writes) -> str:
     return ""
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_after_any_failure_of_the_disk_a_batch_is_wholly_there_or_not_and_a_full_disk_ends_nothing(
     data: st.DataObject,

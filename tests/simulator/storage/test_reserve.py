@@ -430,11 +430,11 @@ def test_where_another_life_must_begin_a_full_disk_is_refused_in_one_line_until_
 
 
 def test_a_store_that_is_begun_on_a_full_disk_is_refused_as_a_life_must_begin() -> None:
-    """Its witness needs room, be it new or lost with the store."""
+    """Its tables and its witness need room, be they new or lost with the store."""
     files = new_files()
-    files.room_bytes = 1
-    for _ in range(2):
-        with pytest.raises(LifeFullError, match=r"/a\.sqlite-witness: a life of the store must begin, "):
+    for room_bytes, lacking in ((0, ""), (1, "-witness"), (1, "-witness")):
+        files.room_bytes = room_bytes
+        with pytest.raises(LifeFullError, match=rf"a\.sqlite{lacking}: a life of the store must begin, "):
             opened(files)
         files.crash(kept=None, power_lost=False)
     files.room_bytes = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
+from mqproto.wire import MessageClass
 from simulator.world import Consumer, Fault, Link, draw, simulate
 from simulator.world.run import run
 from simulator.world.scenarios.scenario import Counters
@@ -242,3 +243,70 @@ def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> N
         assert result.tally["note message-set-aside"] == 1
         [refused] = [message for message in result.messages if not message.receipts]
         assert refused.body.startswith(b"0.0 ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("recoverable", Fault(at_ms=1_000, kind="cut", where="a-b", for_ms=100)),
+        ("express", Fault(at_ms=1_000, kind="reroute", where="a")),
+    ],
+    ids=["stored", "in memory"],
+)
+def test_what_a_node_refuses_is_found_also_where_its_source_sends_all_else_by_another_way(
+    kind: str, fault: Fault
+) -> None:
+    """Only what leaves from where it lies would prove it, so that follows from there."""
+    links = tuple(Link(one=one, other=other) for one, other in ("ab", "bc", "ad", "dc"))
+    faults = (Fault(at_ms=0, kind="picky", where="c", value=0), fault)
+    result = simulate(a_chain(a_burst(kind=kind), nodes=("a", "b", "c", "d"), links=links, faults=faults))
+    assert result.breach is None
+    assert result.tally["note message-set-aside"] == 1
+
+
+@pytest.mark.parametrize(
+    ("others", "letters"),
+    [
+        ((), [("a", MessageClass.NACK_BAD_DST_Q)]),
+        ((Fault(at_ms=60, kind="sparse", where="b", for_ms=4_000),), []),
+    ],
+    ids=["refused first", "received first"],
+)
+def test_where_a_destination_has_refused_a_copy_and_taken_the_next_its_first_word_holds(
+    others: tuple[Fault, ...], letters: list[tuple[str, int]]
+) -> None:
+    """Both words come late, when the message is a dead letter in doubt; b has not saved the first, and says so."""
+    faults = (
+        Fault(at_ms=50, kind="delete", where="c", for_ms=1_500),
+        Fault(at_ms=90, kind="stall", where="a-b", value=2, for_ms=8_000),
+        *others,
+    )
+    scenario = a_chain(
+        a_burst(kind="recoverable"),
+        a_burst(at_ms=100, kind="to receive"),
+        seed=13,
+        faults=faults,
+        doubters=("a",),
+        settings={"resend_timeouts_short_s": 1},
+        storm_ms=12_000,
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    message = result.messages[1]
+    assert set(message.refusals) == {MessageClass.NACK_BAD_DST_Q}
+    assert (message.receipts, message.letters) == (1, letters)
+
+
+def test_what_was_refused_may_go_again_when_the_answer_to_what_has_just_come_is_all_else_there_is() -> None:
+    """The message from a arrives as c's next session opens; that it was received is said when all else is under way."""
+    scenario = a_chain(
+        a_burst(source="c", target="a"),
+        a_burst(at_ms=8_000, kind="final ack"),
+        faults=(Fault(at_ms=0, kind="picky", where="b", value=0),),
+        consumers=(Consumer(node="c", queue="orders", transactional=False),),
+        settings={"try_connect_interval_ms": 1_000},
+        storm_ms=20_000,
+    )
+    result = simulate(scenario)
+    assert result.breach is None
+    assert result.tally["note message-set-aside"] == 1

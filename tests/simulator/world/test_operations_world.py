@@ -418,7 +418,7 @@ class World:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=settings().max_examples * 2 // 5)
+@settings(max_examples=settings().max_examples // 5)
 def test_whatever_breaks_or_dies_each_operation_is_carried_out_once_if_its_invoker_was_told_so(
     seed: int,
 ) -> None:

@@ -20,6 +20,7 @@ from simulator.world.plants.table import first_found, main
 from simulator.world.shrink import shrink
 
 QUICK: Final = {
+    "start-on-what-only-the-system-has": 600_102,
     "acknowledge-before-flush": 2,
     "reuse-message-ids-after-a-restart": 0,
     "never-remove-what-was-acknowledged": 0,

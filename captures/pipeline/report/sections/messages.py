@@ -8,7 +8,7 @@ from typing import Any, Final
 from captures.pipeline.report.facts import Facts
 from captures.pipeline.report.markup import Line, link, table, tag
 from captures.pipeline.report.outcomes import BAD, STUCK, total, unknown
-from captures.pipeline.report.words import duration, escaped, when
+from captures.pipeline.report.words import duration, escaped, sentence, took, when
 
 ENDED_BADLY: Final = 10
 """How many messages that are stuck are listed, and how many that were refused or expired."""
@@ -81,7 +81,10 @@ def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
     acked_ns = row["order_acked_ns"]
     yield link(row["message"], row["label"])
     yield when(row["first_ns"])
-    yield duration(row["latency_ns"] if row["hops"] > 1 else None)
+    if row["latency_ns"] is None or row["hops"] < 2:
+        yield duration(None)
+    else:
+        yield sentence(took("", row["latency_ns"], row["latency_uncertainty_ns"])).strip()
     yield duration(None if acked_ns is None else acked_ns - row["first_ns"])
     yield f"{row['resends']:,}"
     yield tag(row["outcome"])

@@ -29,6 +29,7 @@ def quality(facts: Facts) -> Iterator[str]:
         ">bytes missing",
         ">gaps",
         ">frames cut",
+        ">packets in part",
         ">one side",
         ">late",
         "clock",
@@ -54,6 +55,7 @@ def _point_row(point: Point) -> Iterator[str]:
     yield f"{point.missing_bytes:,}"
     yield f"{point.gaps:,}"
     yield f"{point.cut_frames:,}"
+    yield f"{point.cut_packets:,}"
     yield f"{point.one_sided:,}"
     yield f"{point.headless:,}"
     yield escaped(_clock(point))

@@ -131,6 +131,55 @@ def found(packets: list[SeenPacket]) -> list[Finding]:
     return [finding for view in judged(packets) for finding in view.findings]
 
 
+def cut(seen: SeenPacket, size_bytes: int) -> None:
+    """The capture has the beginning of a packet alone."""
+    seen.cut_bytes = seen.snapped_bytes = len(seen.data) - size_bytes
+    seen.data = seen.data[:size_bytes]
+
+
+def test_a_message_that_is_cut_is_counted_and_what_rode_on_it_is_not_known() -> None:
+    """The window is not exceeded: what lacks may have acknowledged the messages of the other end."""
+    scene = Scene()
+    wire = scene.wire("a", "c", window=2)
+    wire.send("a", express(message_id=1))
+    wire.send("a", express(message_id=2))
+    cut(wire.send("c", express(source=guid("c"), body=bytes(200)), riding=True), 150)
+    wire.send("a", express(message_id=3))
+    wire.send("a", express(message_id=4))
+    views = judged(scene.packets)
+    assert [finding for view in views for finding in view.findings] == []
+    counts = [view.sent.count for view in views if view.sent is not None]
+    assert counts == [1, 2, 1, 3, 4]
+    assert views[-1].half.stale
+
+
+@pytest.mark.parametrize(("size_bytes", "counts"), [(64, [1, 2, 3]), (63, [1, None])])
+def test_a_message_that_is_cut_before_it_says_what_it_is_is_counted_if_its_user_header_is_there(
+    size_bytes: int, counts: list[int | None]
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express(message_id=1))
+    cut(wire.send("a", transactional(1)), size_bytes)
+    wire.send("a", express(message_id=3))
+    views = judged(scene.packets)
+    assert [finding for view in views for finding in view.findings] == []
+    assert [view.sent.count for view in views if view.sent is not None] == counts
+    assert views[-1].half.lossy_since == scene.packets[-2].number
+
+
+@pytest.mark.parametrize("size_bytes", [20, 40, 60])
+def test_a_handshake_that_is_cut_accuses_nobody_and_tells_of_those_whom_it_names(size_bytes: int) -> None:
+    scene, _ = busy()
+    for seen in scene.packets[:2]:
+        cut(seen, size_bytes)
+    views = judged(scene.packets)
+    assert [finding for view in views for finding in view.findings] == []
+    keys = {20: ("10.0.0.1", "10.0.0.3:1801"), 40: (guid("a"), "10.0.0.3:1801"), 60: (guid("a"), guid("c"))}
+    assert (views[-1].half.key, views[-1].other.key) == keys[size_bytes]
+    assert [view.sent.count for view in views if view.sent is not None] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("sender", ["a", "c"])
 def test_a_capture_of_one_direction_accuses_nobody(sender: str) -> None:
     scene, wire = busy()

@@ -8,6 +8,8 @@ from captures.decode.sessions.connections import Origins
 from captures.net.tcp import Endpoint
 from mqproto.wire import establish_connection
 from tests.captures.decode.scene import Scene, address, express, guid, names
+from tests.captures.pipeline.stages.local import analyse
+from tests.captures.pipeline.stages.table import packet_table
 
 
 def test_ends_are_told_apart_by_port_if_the_capture_begins_in_the_middle() -> None:
@@ -97,3 +99,31 @@ def test_who_is_at_two_addresses_is_believed_where_a_handshake_has_said_so() -> 
     origins.learn(Endpoint("10.0.0.1", 50_000), guid("a"), told=True)
     origins.learn(Endpoint("10.0.0.4", 50_000), guid("a"))
     assert (origins.resolve("10.0.0.1"), origins.resolve("10.0.0.4")) == (guid("a"), "10.0.0.4")
+
+
+def listening(*claims: tuple[str, str]) -> list[str]:
+    """What is noted, and with which handshake, if queue managers answer one after the other at these addresses."""
+    scene = Scene()
+    for name, place in claims:
+        wire = scene.wire("a", name, opened=False)
+        wire.ends[name].endpoint = address(place)
+        wire.open()
+    found = [finding for finding in scene.findings() if finding.code == "identity-conflict"]
+    told = analyse(packet_table(scene.packets)).rows("findings")
+    assert sorted((row["number"], row["text"]) for row in told if row["code"] == "identity-conflict") == [
+        (finding.packet, finding.text) for finding in found
+    ]
+    return [f"{(finding.packet + 2) // 4}: {finding.text.rpartition(': ')[2]}" for finding in found]
+
+
+def test_an_address_that_two_claim_in_turn_is_told_once() -> None:
+    both = "two queue managers claim one address"
+    assert listening(*[("b", "b"), ("c", "b")] * 3) == [f"3: {both}"]
+    assert listening(("b", "b"), ("c", "b"), ("c", "b")) == []  # It was set up anew.
+
+
+def test_a_queue_manager_that_listens_at_two_addresses_in_turn_is_told_once() -> None:
+    assert listening(*[("b", "b"), ("b", "c")] * 3) == [
+        "3: it has two addresses, or two queue managers claim to be it"
+    ]
+    assert listening(("b", "b"), ("b", "c"), ("b", "c")) == []  # It moved.

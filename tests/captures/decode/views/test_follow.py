@@ -8,7 +8,16 @@ from captures.decode.row import identifier_text
 from captures.decode.views.follow import MESSAGE_LIMIT
 from mqproto.base.errors import UsageError
 from mqproto.wire import MessageClass
-from tests.captures.decode.scene import Scene, express, final, guid, ordered, passed_on, transactional
+from tests.captures.decode.scene import (
+    MILLISECOND,
+    Scene,
+    express,
+    final,
+    guid,
+    ordered,
+    passed_on,
+    transactional,
+)
 from tests.captures.decode.story import followed, story
 
 FIRST = f"{identifier_text(guid('a'), 1)}"
@@ -20,8 +29,7 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
         "    0.000000        #9  a > b  sent",
         "    0.001000       #10  b > c  sent, hop count 1",
         "    0.003000       #12  b > a  session acknowledgment: #9 received, saved",
-        "    2.008000       #17  b > c  sent again: no session acknowledgment of it had been seen on that connection, "
-        "hop count 1",
+        "    2.008000       #17  b > c  sent again: its sender has another connection by now, hop count 1",
         "    2.010000       #19  c > b  OrderAck of all up to 2",
         "    2.010000       #19  c > b  session acknowledgment: #17 received, saved",
         "    2.011000       #20  b > a  OrderAck of all up to 2",
@@ -29,6 +37,25 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
         "  reached its destination after 1.000 ms; OrderAck back after 2.011 s; ACK_REACH_QUEUE after 2.014 s",
     ]  # fmt: skip
     assert "number 1 of sequence 1700000000:1" in history.heading
+
+
+def test_a_copy_that_is_read_late_but_crossed_first_is_the_first() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("a", "b")
+    first_ns = scene.now_ns
+    scene.now_ns += 2_000 * MILLISECOND
+    second.send("a", transactional(1))
+    first.send("a", transactional(1)).time_ns = first_ns
+    [history] = followed("1", scene).histories.values()
+    assert [event.text for event in history.events] == [
+        "sent again: its sender has another connection by now",
+        "sent",
+    ]
+    [finding] = scene.findings()
+    assert (finding.packet, finding.text) == (
+        9,
+        "it crossed this hop as #10, 2.001 s before; its sender has another connection by now",
+    )
 
 
 def test_the_end_is_what_the_final_ack_says() -> None:

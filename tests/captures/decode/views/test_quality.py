@@ -22,7 +22,7 @@ LACKING: list[tuple[dict[str, Any], str, str, str]] = [
         "50 bytes missing in 1 gap, on 1 of 4 connections: 25 % of what is known to have been sent",
         "may have crossed",
     ),
-    ({"unread_bytes": 9}, "loss", "9 bytes of packets that could not be read", "not known"),
+    ({"unread_bytes": 9}, "loss", "9 bytes of packets of which a part is missing", "not known"),
     (
         {"cut_frames": 3, "snaplen": 96},
         "snaplen",
@@ -30,6 +30,12 @@ LACKING: list[tuple[dict[str, Any], str, str, str]] = [
         "bodies",
     ),
     ({"cut_frames": 3, "by_file": True}, "snaplen", "3 of 10 frames of its files are cut off", "bodies"),
+    (
+        {"cut_frames": 3, "missing_bytes": 9, "snapped_bytes": 9, "unread_bytes": 4, "cut_packets": 2},
+        "snaplen",
+        "3 of 10 frames are cut off; 9 bytes of streams are lacking for that; 2 packets are read as far as the capture",
+        "bodies",
+    ),
     (
         {"one_sided": 2},
         "one side",

@@ -20,7 +20,7 @@ TOLD_BY_OTHERS = {
     *("missing_bytes", "skipped_bytes", "source", "destination", "source_address", "source_port"),
     *("destination_address", "destination_port", "received_packets", "received_count", "saved_packets"),
     *("saved_count", "session_number", "session_recoverable_number", "queue_name", "ended_packets"),
-    *("ended_count", "findings", "ahead"),
+    *("ended_count", "findings", "ahead", "snapped_bytes", "cut_bytes"),
 }
 """What a packet does not say by itself: where it stood, and what earlier ones make of it."""
 

@@ -18,6 +18,7 @@ from captures.pipeline.stages.duplicates import DUPLICATES
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
+from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import Tables, write_part
 from tests.conformance import ROOT
@@ -28,6 +29,7 @@ SCHEMAS: Final = {
     "packets": PACKETS,
     "streams": STREAMS,
     "relations": RELATIONS,
+    "sessions": SESSIONS,
     "findings": PLACED_FINDINGS,
     "clocks": CLOCKS,
     "histories": HISTORIES,
@@ -37,6 +39,7 @@ SCHEMAS: Final = {
     "sequence_hops": SEQUENCE_HOPS,
     "gaps": GAPS,
 }
+BY_ONE_CLOCK: Final = {"histories": {"latency_uncertainty_ns": 0}, "hops": {"waited_uncertainty_ns": 0}}
 BEGIN_NS: Final = 1_700_000_000_000_000_000
 Rows = Sequence[dict[str, Any]]
 
@@ -49,14 +52,17 @@ def sample(name: str, folder: Path) -> Tables:
 
 
 def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> Tables:
-    """Tables of these rows; what they leave out is null. Each part has `part_rows`."""
+    """Tables of these rows; what they leave out is null, or by one clock. Each part has `part_rows`."""
     tables = Tables(folder)
     with tables.run() as run:
         parts = [
             write_part(
                 run.folder,
                 f"{name}/{low:06d}.parquet",
-                pa.Table.from_pylist(list(some[low : low + part_rows]), schema=SCHEMAS[name]),
+                pa.Table.from_pylist(
+                    [BY_ONE_CLOCK.get(name, {}) | row for row in some[low : low + part_rows]],
+                    schema=SCHEMAS[name],
+                ),
             )
             for name, some in rows.items()
             for low in range(0, max(len(some), 1), part_rows)
@@ -87,7 +93,8 @@ def stream(connection: int, *, client: bool = True, **columns: Any) -> dict[str,
     """A row of streams: one direction of a connection to MSMQ's port, of which nothing lacks."""
     ends = [("10.0.0.1", 49152), ("10.0.0.2", 1801)]
     (source, source_port), (destination, destination_port) = ends if client else ends[::-1]
-    counts = dict.fromkeys(("missing_bytes", "gap_count", "headless_bytes", "cut_bytes", "packet_count"), 0)
+    lacks = ("missing_bytes", "gap_count", "snapped_bytes", "headless_bytes", "cut_count", "cut_bytes")
+    counts = dict.fromkeys((*lacks, "packet_count"), 0)
     return {
         "series": "day.pcapng",
         "connection": connection,
@@ -147,6 +154,7 @@ def hop(message: str, position: int, ends: str, first_ns: int, **columns: Any) -
         "to_label": ends[1],
         "first_ns": first_ns,
         "last_ns": first_ns,
+        "numbered": True,
         "copies": 1,
         "places": 1,
         "series": "day.pcapng",

@@ -11,7 +11,7 @@ from captures.decode.sight import Kind
 from captures.pipeline.report.facts import Place, Story
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.places import Places
-from captures.pipeline.report.stories import COPIES_TOLD, Evidence, stories
+from captures.pipeline.report.stories import COPIES_TOLD, Evidence, lossy_series, stories
 from captures.pipeline.report.words import sentence
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.tables import Tables
@@ -255,6 +255,7 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
     there, between = stuck(1, whereabouts="b"), stuck(2, whereabouts="b > c")
     for row in (there, between):
         row |= {"outcome": "not known", "reason": "frames are missing"}
+    unnumbered = stuck(3, whereabouts="b > c") | {"outcome": "not known", "reason": "frames are missing"}
     held, told_so = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key"), history(8)
     told_so |= {"source_manager": "a-key"}
     gap: dict[str, Any] = {
@@ -268,12 +269,13 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
     hops = [
         hop(there["message"], 1, "ab", BEGIN_NS, acknowledged_ns=BEGIN_NS + 2 * SECOND),
         hop(between["message"], 2, "bc", BEGIN_NS, last_ns=BEGIN_NS + 6 * SECOND, copies=3),
+        hop(unnumbered["message"], 2, "bc", BEGIN_NS, numbered=False),
         *hops_of(held),
         *hops_of(told_so),
     ]
     rows: dict[str, Rows] = {
         "captures": [capture(last_ns=BEGIN_NS + 9 * SECOND)],
-        "histories": [there, between, held, told_so],
+        "histories": [there, between, unnumbered, held, told_so],
         "hops": hops,
         "gaps": [gap],
     }
@@ -283,13 +285,20 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
         "Whether it went on, the captures cannot say: frames are missing.",
         "b was seen to send it to c 3 times, and no answer was seen in the 3 s until the captures end. "
         "Whether it went on, the captures cannot say: frames are missing.",
+        "b was seen to send it to c once. Whether that answered, the captures cannot say. "
+        "Whether it went on, the captures cannot say: frames are missing.",
         "It came to its destination, c, after 5 ms, and its source was told so.",
-        "It came to its destination, c. Of its sequence, 3–5 were not seen to come.",
+        "It came to its destination, c. Of its sequence, 3–5 were not all seen to come.",
     ]
-    assert "of its sequence, 3–5 had not been seen to come: if they had not, c had to hold it" in told(
+    assert "of its sequence, 3–5 had not all been seen to come: if they had not, c had to hold it" in told(
         stories[held["message"]]
     )
     assert not [said for said in told(stories[told_so["message"]]) if "hold" in said]
+
+
+def test_captures_that_have_not_the_beginning_of_a_connection_lack_something(tmp_path: Path) -> None:
+    sessions = [{"series": "early.pcapng", "begun": True}, {"series": "late.pcapng", "begun": False}]
+    assert lossy_series(made_up(tmp_path / "out", {"sessions": sessions})) == {"late.pcapng"}
 
 
 def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(

@@ -17,9 +17,29 @@ from captures.pipeline.report.words import (
     escaped,
     harmless,
     rate,
+    sentence,
     share,
+    took,
     when,
 )
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "uncertainty_ms", "text"),
+    [
+        (5, 0, "after 5 ms"),
+        (5, 2, "after 5 ms"),
+        (1, 2, "after at most 3 ms"),
+        (-1, 2, "after at most 1 ms"),
+        (0, 0, "after 0 ns"),
+        (5, None, "after at least 5 ms"),
+    ],
+)
+def test_a_time_below_what_the_clocks_tell_is_said_to_be_so(
+    milliseconds: int, uncertainty_ms: int | None, text: str
+) -> None:
+    uncertainty_ns = None if uncertainty_ms is None else uncertainty_ms * 10**6
+    assert sentence(took("after", milliseconds * 10**6, uncertainty_ns)) == text
 
 
 @pytest.mark.parametrize(

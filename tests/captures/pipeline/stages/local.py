@@ -142,7 +142,7 @@ def analyse(
         add(messages.finish())
         pairs.append(clock_stage.pairs())
     add({"clocks": clocks.clocks(pairs)})
-    offsets_ns = clocks.offsets_ns(found["clocks"][0])
+    ahead = clocks.ahead(found["clocks"][0])
 
     confirmations = _table(found, "confirmations", CONFIRMATIONS)
     tables = [rows, confirmations]
@@ -152,8 +152,8 @@ def analyse(
     for part in cluster.parted(rows, histories.KEY, histories.ORDER):
         label = directory.labels(names or Names(), learnt, origins)
         messages = grouping.MessageStages(
-            histories.HistoryStage(label, ways, offsets_ns),
-            duplicates.DuplicateStage(lossless, offsets_ns),
+            histories.HistoryStage(label, ways, ahead),
+            duplicates.DuplicateStage(lossless, ahead),
         )
         for batch in part:
             add(messages.take(batch))

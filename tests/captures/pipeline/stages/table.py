@@ -79,7 +79,8 @@ def packet_table(seen: Iterable[SeenPacket], *, series: str = SERIES) -> pa.Tabl
 def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
     sight = sight_of(seen)
     row = row_of(sight).as_json()
-    digest = digest_of(seen.data) if isinstance(seen.packet, UserMessage) else None
+    is_whole = isinstance(seen.packet, UserMessage) and not seen.cut_bytes
+    digest = digest_of(seen.data) if is_whole else None
     own = {
         "series": series,
         "row_id": row_id,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.files.frame import Interface
 from captures.packets import SeenPacket
-from captures.pipeline.stages.clocks import CLOCK_PAIRS, CLOCKS, clocks, offsets_ns
+from captures.pipeline.stages.bounds import DRIFT_LIMIT_PPM, SLACK_NS
+from captures.pipeline.stages.clocks import CLOCK_PAIRS, CLOCKS, ahead, clocks
 from captures.pipeline.stages.rows import batch_of
 from tests.captures.decode.scene import MILLISECOND, Scene, ordered, transactional
 from tests.captures.pipeline.stages.local import analyse
@@ -64,7 +66,14 @@ def test_packets_of_both_directions_bound_the_offset(
     reference, other = sorted(found.rows("clocks"), key=lambda row: row["interface"])
     assert (reference["offset_ns"], reference["uncertainty_ns"]) == (0, 0)
     assert abs(other["offset_ns"] - offset_ns) <= other["uncertainty_ns"]
-    assert other["uncertainty_ns"] <= min(ways[4 : 4 + there]) + min(ways[4 + there :]) + 1
+    spans_ns = max(packet.time_ns for packet in scene.packets) - min(
+        packet.time_ns for packet in scene.packets
+    )
+    drifted_ns = 2 * abs(spans_ns - abs(offset_ns)) * DRIFT_LIMIT_PPM // 10**6
+    assert (
+        other["uncertainty_ns"]
+        <= min(ways[4 : 4 + there]) + min(ways[4 + there :]) + drifted_ns + 5 * SLACK_NS
+    )
     assert other["packets"] == there + back
 
 
@@ -88,19 +97,30 @@ def test_one_capture_point_has_no_clock_to_compare() -> None:
     assert analyse(packet_table(talk(2, 2).packets)).rows("clocks") == []
 
 
-def pair(a: int, b: int, least_ns: int, most_ns: int, *, back: bool = False) -> tuple[Any, ...]:
-    return ("s", a, "s", b, *(("c", "a") if back else ("a", "c")), 5, least_ns, most_ns)
+def pair(a: int, b: int, points: list[tuple[int, int]], *, back: bool = False) -> tuple[Any, ...]:
+    """What two capture points saw of one direction: by how much the second clock was ahead, and when."""
+    hop = ("c", "a") if back else ("a", "c")
+    times, values = map(list, zip(*points, strict=True))
+    return ("s", a, "s", b, *hop, len(points), times, values, times, values)
 
 
 def test_clocks_are_compared_by_way_of_others_and_parts_are_put_together() -> None:
     parts = [
-        [pair(0, 1, 130, 200), pair(1, 2, 25, 30)],
-        [pair(0, 1, 110, 180), pair(0, 1, 70, 90, back=True), pair(1, 2, 5, 15, back=True)],
+        [pair(0, 1, [(0, 130_000), (100, 200_000)]), pair(1, 2, [(0, 25_000), (100, 30_000)])],
+        [
+            pair(0, 1, [(0, 110_000), (100, 180_000)]),
+            pair(0, 1, [(0, 70_000), (100, 90_000)], back=True),
+            pair(1, 2, [(0, 5_000), (100, 15_000)], back=True),
+        ],
     ]
     found = clocks(batch_of(CLOCK_PAIRS, rows) for rows in parts)
     assert found.schema == CLOCKS
     by_place = {row["interface"]: row for row in pa.Table.from_batches([found]).to_pylist()}
     assert (by_place[1]["reference_interface"], by_place[1]["offset_ns"]) == (1, 0)
-    assert (by_place[0]["offset_ns"], by_place[0]["uncertainty_ns"]) == (-100, 10)
-    assert (by_place[2]["offset_ns"], by_place[2]["uncertainty_ns"]) == (20, 5)
-    assert offsets_ns(found) == {("s", 0): -100, ("s", 1): 0, ("s", 2): 20}
+    assert by_place[0]["offset_ns"] == pytest.approx(-100_000, abs=10)
+    assert by_place[0]["uncertainty_ns"] == pytest.approx(10_000 + SLACK_NS, abs=100)
+    assert by_place[2]["offset_ns"] == pytest.approx(20_000, abs=10)
+    assert by_place[2]["uncertainty_ns"] == pytest.approx(5_000 + SLACK_NS, abs=100)
+    assert {place: each.of(0) for place, each in ahead(found).items()} == {
+        ("s", place): row["offset_ns"] for place, row in by_place.items()
+    }

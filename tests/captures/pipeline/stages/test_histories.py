@@ -52,7 +52,7 @@ def test_messages_arrive_and_end_as_follow_has_it(name: str) -> None:
         times = [event for event in history.events if event.packet in history.crossings]
         assert row["arrived_ns"] == history.arrived_ns
         assert (row["first_ns"], row["last_ns"]) == (times[0].time_ns, times[-1].time_ns)
-        assert row["resends"] == len(times) - len(set(history.crossings.values()))
+        assert row["resends"] == len(times) - len({each.hop for each in history.crossings.values()})
         assert row["order_acked_ns"] == history.order_acked_ns or not row["order_ack_at_source"]
         said = [row["final_class"], *row["administration"]]
         assert (history.ended or None) in said
@@ -190,6 +190,29 @@ def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -
     second.send("c", ordered(3))
     found = [row["outcome"] for row in histories(scene)]
     assert found == [Outcome.CONFIRMED, Outcome.IN_FLIGHT, Outcome.CONFIRMED]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_what_a_later_message_has_passed_over_is_confirmed_where_it_is_seen_to_come() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    passing = transactional(3, previous=1)
+    for message in (transactional(1), transactional(2), passing):
+        first.send("a", message)
+    for message in (transactional(1), passing):
+        second.send("b", passed_on(message))
+    second.send("c", ordered(3))
+    second.send("b", passed_on(transactional(2)))
+    assert [row["outcome"] for row in histories(scene)] == [Outcome.CONFIRMED] * 3
+
+
+def test_of_a_message_whose_number_was_lost_no_answer_would_be_known() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", transactional(1))
+    wire.send("a", transactional(2)).missing_bytes = 200
+    hops = analyse(packet_table(scene.packets)).rows("hops")
+    assert [row["numbered"] for row in hops] == [True, False]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")

@@ -104,7 +104,7 @@ class Model:
 
 # Each example has scopes of its own, so that one database serves them all. They take a tenth of a second each.
 @settings(
-    max_examples=max(40, settings().max_examples // 5),
+    max_examples=max(20, settings().max_examples // 5),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

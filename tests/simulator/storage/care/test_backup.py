@@ -34,7 +34,7 @@ from tests.simulator.storage.test_hurt import content, files_in
 
 LENGTH = 200
 SEED = 6
-BACKUPS = int(os.environ.get("MQPROTO_BACKUPS", "12"))
+BACKUPS = int(os.environ.get("MQPROTO_BACKUPS", "8"))
 BATCH = 20
 PATIENCE_S = 300.0
 """A node that was killed takes its time to start where others use the machine."""

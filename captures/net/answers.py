@@ -1,0 +1,60 @@
+"""How far the clocks of two places are apart, by what crossed the wire at one and was acknowledged at the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from captures.files.frame import Frame
+from captures.net.ip import IpReader
+from captures.net.links import ip_start
+from captures.net.tcp import ACK, FIN, PROTOCOL_TCP, SYN, Endpoint, Segment, decode_segment
+
+Place = tuple[Endpoint, Endpoint, int]
+"""From where to where, and a sequence number."""
+
+
+def segment_in(frame: Frame, ip: IpReader) -> Segment | None:
+    """The segment that a frame holds or completes; None if there is none."""
+    start = ip_start(frame.link_type, frame.data)
+    datagram = None if start is None else ip.read(frame.data, start)
+    if datagram is None or datagram.protocol != PROTOCOL_TCP:
+        return None
+    return decode_segment(datagram)
+
+
+class Answers:
+    """When a capture has what was sent, and what acknowledges it."""
+
+    def __init__(self, frames: Iterable[Frame]) -> None:
+        self._sent: dict[Place, int] = {}
+        self._acknowledged: dict[Place, int] = {}
+        ip = IpReader()
+        for frame in frames:
+            segment = segment_in(frame, ip)
+            if segment is None:
+                continue
+            taken = len(segment.payload) + bool(segment.flags & SYN) + bool(segment.flags & FIN)
+            if taken:
+                end = (segment.sequence_number + taken) % 2**32
+                self._sent.setdefault((segment.source, segment.destination, end), frame.time_ns)
+            if segment.flags & ACK:
+                place = (segment.destination, segment.source, segment.acknowledgment_number)
+                self._acknowledged.setdefault(place, frame.time_ns)
+
+    def ahead_ns(self, other: Answers) -> int:
+        """How far another capture's clock is ahead of this one's at least; below 0 if it is behind.
+
+        0 if that may be so, and half way between the bounds if not.
+        """
+        most = self._bound_ns(other)
+        least = other._bound_ns(self)
+        if most is not None and least is not None:
+            return 0 if -least <= 0 <= most else (most - least) // 2
+        if most is not None:
+            return min(0, most)
+        return 0 if least is None else max(0, -least)
+
+    def _bound_ns(self, other: Answers) -> int | None:
+        """How long after what was sent here its acknowledgment came there, at least; by the two clocks."""
+        both = self._sent.keys() & other._acknowledged.keys()
+        return min((other._acknowledged[place] - self._sent[place] for place in both), default=None)

@@ -1,0 +1,183 @@
+"""How far a clock may be ahead of another one: all straight lines between what bounds them from both sides.
+
+The instant when a clock shows `t` another shows `t + f(t)`. What happened before something else there bounds f from
+above at one time, what happened behind it from below at another. Clocks go steadily, so f is a straight line, and no
+steeper than DRIFT_LIMIT_PPM. All lines between the bounds are possible: their middle is what a clock is taken to be
+ahead by, and the furthest of them how uncertain that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+DRIFT_LIMIT_PPM: Final = 500
+"""No clock is steered faster, and none that is left alone is as wrong."""
+SLACK_NS: Final = 1_000
+"""Of times that were written in microseconds, one may be as much too early."""
+HULL_LIMIT: Final = 64
+"""As many bounds are kept of each side, the strictest; fewer leave more room, and are no less true."""
+BILLION: Final = 10**9
+
+Point = tuple[int, int]
+"""A time, and a bound, in nanoseconds."""
+
+
+class Ahead(NamedTuple):
+    """How far a clock is ahead of a reference, at times that it shows itself.
+
+    offset_ns: at `at_ns`. drift_ppb: how much more it goes, in billionths.
+    uncertainty_ns: how far from that it may be, from the first to the last packet seen; None if nobody knows.
+    packets: how many were compared.
+    """
+
+    offset_ns: int
+    uncertainty_ns: int | None
+    packets: int
+    at_ns: int = 0
+    drift_ppb: int = 0
+
+    def of(self, time_ns: int) -> int:
+        """How far it is ahead when it shows this time."""
+        if not self.drift_ppb:
+            return self.offset_ns
+        return self.offset_ns + round((time_ns - self.at_ns) * (self.drift_ppb / BILLION))
+
+    def behind(self, reference: Ahead) -> Ahead:
+        """The same against the reference of the clock that it was compared with."""
+        drift, further = self.drift_ppb / BILLION, reference.drift_ppb / BILLION
+        known = self.uncertainty_ns is not None and reference.uncertainty_ns is not None
+        return Ahead(
+            self.offset_ns + reference.of(self.at_ns - self.offset_ns),
+            (self.uncertainty_ns or 0) + (reference.uncertainty_ns or 0) if known else None,
+            self.packets,
+            self.at_ns,
+            round((drift + further * (1 - drift)) * BILLION),
+        )
+
+
+@dataclass(slots=True)
+class Bounds:
+    """What a line stays below, and what it stays above; of each the points that matter."""
+
+    below: list[Point] = field(default_factory=list)
+    above: list[Point] = field(default_factory=list)
+
+    def add(self, other: Bounds) -> None:
+        """What bounds it as well."""
+        self.below = hull([*self.below, *other.below], lower=True)
+        self.above = hull([*self.above, *other.above], lower=False)
+
+    def values(self) -> Iterable[int]:
+        """All bounds."""
+        return (value for _, value in (*self.below, *self.above))
+
+
+def hull(points: Iterable[Point], *, lower: bool) -> list[Point]:
+    """Of points those that a line below all of them, or above, comes nearest to: the convex hull from that side."""
+    sign = 1 if lower else -1
+    found: list[Point] = []
+    for point in sorted(points, key=lambda point: (point[0], sign * point[1])):
+        if found and found[-1][0] == point[0]:
+            continue
+        while len(found) > 1 and sign * _turn(found[-2], found[-1], point) <= 0:
+            found.pop()
+        found.append(point)
+    if len(found) > HULL_LIMIT:
+        step = (len(found) - 1) / (HULL_LIMIT - 1)
+        found = [found[round(place * step)] for place in range(HULL_LIMIT)]
+    return found
+
+
+def _turn(one: Point, two: Point, three: Point) -> int:
+    return (two[0] - one[0]) * (three[1] - one[1]) - (two[1] - one[1]) * (three[0] - one[0])
+
+
+class Lines(NamedTuple):
+    """All lines that are possible: a convex polygon of their values at two times.
+
+    first_ns, last_ns: these times. base_ns: what the values are counted from.
+    corners: of the polygon.
+    """
+
+    first_ns: int
+    last_ns: int
+    base_ns: int
+    corners: list[tuple[float, float]]
+
+    def middle(self) -> tuple[float, float]:
+        """The line in the middle; one that does not rise, if there is any."""
+        level = [one + (other - one) * share for (one, other), share in self._level()]
+        if level:
+            return ((min(level) + max(level)) / 2,) * 2
+        count = len(self.corners)
+        return sum(one for one, _ in self.corners) / count, sum(other for _, other in self.corners) / count
+
+    def _level(self) -> Iterable[tuple[tuple[float, float], float]]:
+        """Where the outline has lines that do not rise: values at the first time, and how far along to the next."""
+        for (p, q), (r, s) in pairwise([*self.corners, self.corners[0]]):
+            rise, following = q - p, s - r
+            if rise == 0:
+                yield (p, r), 0.0
+            elif rise * following < 0:
+                yield (p, r), rise / (rise - following)
+
+    def ahead(self, packets: int) -> tuple[Ahead, Ahead]:
+        """How far the other clock is ahead of this one, and this one of the other."""
+        one, other = self.middle()
+        span = max(1, self.last_ns - self.first_ns)
+        drift_ppb = round((other - one) / span * BILLION)
+        # The drift is written in whole billionths.
+        rest = span / BILLION + 2 if drift_ppb else 1
+        furthest = max(max(abs(p - one), abs(q - other)) for p, q in self.corners)
+        offset_ns, uncertainty_ns = self.base_ns + round(one), math.ceil(furthest + rest)
+        theirs = round(drift_ppb / (1 + drift_ppb / BILLION))
+        return (
+            Ahead(offset_ns, uncertainty_ns, packets, self.first_ns + offset_ns, theirs),
+            Ahead(-offset_ns, uncertainty_ns, packets, self.first_ns, -drift_ppb),
+        )
+
+
+def lines_between(bounds: Bounds, first_ns: int, last_ns: int) -> Lines | None:
+    """All lines between bounds; None if there is none, or they have one side only.
+
+    Args:
+        first_ns, last_ns: when it matters where a line is.
+    """
+    if not bounds.below or not bounds.above:
+        return None
+    base_ns = bounds.below[0][1]
+    span = max(1, last_ns - first_ns)
+    steep = DRIFT_LIMIT_PPM / 1_000_000 * span
+    far = max(abs(value - base_ns) for value in bounds.values()) + 2.0 * steep + SLACK_NS
+    corners = [(-far, -far), (far, -far), (far, far), (-far, far)]
+    corners = _clipped(_clipped(corners, -1, 1, steep), 1, -1, steep)
+    for time_ns, value in bounds.below:
+        share = (time_ns - first_ns) / span
+        corners = _clipped(corners, 1 - share, share, value - base_ns + SLACK_NS)
+    for time_ns, value in bounds.above:
+        share = (time_ns - first_ns) / span
+        corners = _clipped(corners, share - 1, -share, base_ns - value + SLACK_NS)
+    return Lines(first_ns, last_ns, base_ns, corners) if corners else None
+
+
+def _clipped(
+    corners: Sequence[tuple[float, float]], a: float, b: float, most: float
+) -> list[tuple[float, float]]:
+    """The part of a polygon where a·p + b·q is at most so much."""
+    found: list[tuple[float, float]] = []
+    if not corners:
+        return found
+    over = [a * p + b * q - most for p, q in corners]
+    for place, (p, q) in enumerate(corners):
+        following = (place + 1) % len(corners)
+        if over[place] <= 0:
+            found.append((p, q))
+        if over[place] * over[following] < 0:
+            share = over[place] / (over[place] - over[following])
+            r, s = corners[following]
+            found.append((p + (r - p) * share, q + (s - q) * share))
+    return found

@@ -1,0 +1,240 @@
+"""Where captures lie: files of this machine by their paths, and objects of whatever pyarrow reaches by their URIs.
+
+`s3://`, `gs://`, `abfs://` and `hdfs://` are pyarrow's, with its own ways to find credentials. AWS_ENDPOINT_URL_S3 or
+AWS_ENDPOINT_URL says where an S3 server is that is not Amazon's, as for Amazon's own tools. `file://` is a path.
+
+Files of this machine are mapped. Of an object the bytes are fetched that a task reads, and no others.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from functools import cache
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, cast
+from urllib.parse import unquote, urlsplit
+
+from captures.files.frame import CaptureError
+from mqproto.base.errors import UsageError
+
+URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+"""One letter is a drive, elsewhere."""
+S3: Final = ("s3", "s3a", "s3n")
+"""What Hadoop calls S3, too."""
+ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+REQUESTS: Final = 16
+"""How many at a time, where there are many small ones."""
+# Linux keeps no memory ready for it then; Python has had a name for that since 3.13.
+NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+
+
+class Opened(NamedTuple):
+    """A file or an object to read from, at its beginning."""
+
+    file: BinaryIO
+    size_bytes: int
+
+
+class Found(NamedTuple):
+    """A file or an object. `is_meant`: whether it was named itself, and not a folder or a pattern."""
+
+    path: str
+    is_meant: bool
+
+
+def is_remote(path: str) -> bool:
+    """Whether it is the URI of an object, and no file of this machine."""
+    return URI.match(path) is not None
+
+
+def absolute(path: str) -> str:
+    """A path as those have it who read it in other folders; `file:` is taken off, and other URIs stay.
+
+    Raises:
+        UsageError: a file of another machine.
+    """
+    if path.lower().startswith("file:"):
+        parts = urlsplit(path)
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError(f"{path} is a file of {parts.netloc}: three slashes begin one of this machine")
+        path = unquote(parts.path)
+    return path if is_remote(path) else os.path.abspath(path)
+
+
+def is_same(path: str, other: str) -> bool:
+    """Whether two that are there are one."""
+    if is_remote(path) or is_remote(other):
+        return path == other
+    return os.path.samefile(path, other)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Opened]:
+    """A capture to read from.
+
+    Raises:
+        CaptureError: it is a pipe or a device.
+        OSError: it cannot be opened.
+        UsageError: nobody here reaches objects of that kind.
+    """
+    if is_remote(path):
+        place = _place(path)
+        with place.system.open_input_file(place.path) as remote:
+            yield Opened(cast(BinaryIO, remote), remote.size())
+        return
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise CaptureError(path, 0, "no file: a pipe or a device cannot be read in parts")
+    with Path(path).open("rb", buffering=0) as file:
+        yield Opened(cast(BinaryIO, file), os.fstat(file.fileno()).st_size)
+
+
+def memory_of(path: str, source: Opened, size_bytes: int, low: int, high: int) -> mmap.mmap:
+    """What an opened capture begins with, `size_bytes` long, as far as somebody looks at it.
+
+    Of an object only the bytes from `low` on and before `high` are there. The others are zeros, and take no memory.
+    """
+    if not is_remote(path):
+        return mmap.mmap(source.file.fileno(), size_bytes, access=mmap.ACCESS_READ)
+    memory = mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    source.file.seek(low)
+    with memoryview(memory) as every, every[low:high] as wanted:
+        at = 0
+        while at < len(wanted):
+            count = cast(Any, source.file).readinto(wanted[at:])
+            if not count:
+                raise CaptureError(path, low + at, "the object ends here, and was longer; analyse it again")
+            at += count
+    return memory
+
+
+def pieces(path: str, source: Opened, places: Sequence[int], size_bytes: int) -> Iterator[bytes]:
+    """Some bytes from each of several places on, fewer at the end of the file."""
+    if not is_remote(path):
+        for place in places:
+            source.file.seek(place)
+            yield source.file.read(size_bytes)
+        return
+    if source.size_bytes <= len(places) * size_bytes:
+        source.file.seek(0)
+        whole = source.file.read()
+        yield from (whole[place : place + size_bytes] for place in places)
+        return
+    remote: Any = source.file
+    with ThreadPoolExecutor(min(REQUESTS, len(places))) as requests:
+        yield from requests.map(lambda place: bytes(remote.read_at(size_bytes, place)), places)
+
+
+def files_at(path: str) -> Iterator[Found]:
+    """The files that a path stands for: itself, all that lie in a folder, or all that fit a pattern with *, ? or [].
+
+    Raises:
+        UsageError, OSError: as `opened`; or nothing fits the pattern.
+    """
+    if is_remote(path):
+        yield from _objects_at(path)
+    elif has_magic(path) and not os.path.lexists(path):
+        fitting = sorted(glob(path))
+        if not fitting:
+            raise FileNotFoundError(None, "no file has a name that fits", path)
+        for one in fitting:
+            yield from (each._replace(is_meant=False) for each in files_at(one))
+    elif os.path.isdir(path):
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            for name in sorted(names):
+                yield Found(os.path.join(folder, name), is_meant=False)
+    else:
+        yield Found(path, is_meant=True)
+
+
+class _Place(NamedTuple):
+    """An object, or a folder of objects.
+
+    root: what its URI begins with. base: what that is in the file system `system`. name: what follows both.
+    """
+
+    system: Any
+    root: str
+    base: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """As the file system names it."""
+        return f"{self.base}{self.name}".rstrip("/") or self.base
+
+    def uri(self, path: str) -> str:
+        """Of another one there."""
+        return self.root + path.removeprefix(self.base)
+
+
+def _objects_at(uri: str) -> Iterator[Found]:
+    from pyarrow.fs import FileSelector, FileType
+
+    place = _place(uri)
+    info = place.system.get_file_info(place.path)
+    if info.type == FileType.File or (info.type == FileType.NotFound and not has_magic(place.name)):
+        yield Found(uri, is_meant=True)
+        return
+    steps = place.path.split("/")
+    known = next((count for count, step in enumerate(steps) if has_magic(step)), len(steps))
+    if info.type == FileType.Directory:
+        known = len(steps)
+    every = FileSelector("/".join(steps[:known]), allow_not_found=True, recursive=True)
+    paths = sorted(each.path for each in place.system.get_file_info(every) if each.type == FileType.File)
+    fitting = [path for path in paths if known == len(steps) or _fits(path.split("/"), steps)]
+    if not fitting and known < len(steps):
+        raise FileNotFoundError(None, "no object has a name that fits", uri)
+    yield from (Found(place.uri(path), is_meant=False) for path in fitting)
+
+
+def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether a path, or a folder that it is in, fits."""
+    return len(steps) >= len(patterns) and all(map(fnmatchcase, steps, patterns))
+
+
+def _place(uri: str) -> _Place:
+    scheme, _, rest = uri.partition("://")
+    authority, _, name = rest.partition("/")
+    root = f"{scheme}://{authority}/"
+    if scheme.lower() in S3:
+        endpoint, region = map(_in_environment, (ENDPOINTS, REGIONS))
+        return _Place(_s3(authority, endpoint, region), root, f"{authority}/", name)
+    return _Place(*_other(root), name)
+
+
+def _in_environment(names: Sequence[str]) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+@cache
+def _s3(bucket: str, endpoint: str | None, region: str | None) -> Any:
+    from pyarrow.fs import S3FileSystem, resolve_s3_region
+
+    if endpoint is None:
+        return S3FileSystem(region=region or resolve_s3_region(bucket))
+    parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+    return S3FileSystem(endpoint_override=parts.netloc, scheme=parts.scheme, region=region)
+
+
+@cache
+def _other(root: str) -> tuple[Any, str, str]:
+    import pyarrow as pa
+    from pyarrow.fs import FileSystem
+
+    try:
+        system, base = FileSystem.from_uri(root)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise UsageError(f"{root} cannot be reached: {why}; s3, gs, abfs, hdfs and file can") from None
+    return system, root, f"{base.rstrip('/')}/"

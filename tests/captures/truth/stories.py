@@ -1,0 +1,203 @@
+"""Is it so? Each sentence of a story of the report as a claim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mqproto.wire import MessageClass
+from tests.captures.truth.claims import NEGATIVE, Claims, Verdict, bare, verdict
+from tests.captures.truth.knowing import Known
+
+
+class Stories(Claims):
+    """What was said of a spoilt capture, stories too."""
+
+    def of_story(self, name: str, sentences: list[str]) -> Iterator[tuple[str, Verdict]]:
+        """What the report says of a message, its verdict first."""
+        known = self.truth.messages.get(name)
+        whole = {
+            bare(each) for sentence in self.truth.tabled.stories.get(name, []) for each in _clauses(sentence)
+        }
+        for sentence in sentences:
+            for clause in _clauses(sentence):
+                if known is None:
+                    yield clause, Verdict.FALSE
+                elif bare(clause) in whole:
+                    yield clause, Verdict.TRUE
+                else:
+                    yield clause, self._of_clause(known, clause)
+
+    def _of_clause(self, known: Known, clause: str) -> Verdict:
+        for pattern, check in _CLAUSES:
+            if found := re.search(pattern, clause):
+                return verdict(check(self, known, found))
+        return Verdict.UNCHECKED
+
+    def told_home(self, known: Known) -> bool:
+        """Whether its source heard that it came."""
+        is_told = any(self.truth.sights[each].hop[1] == known.key[0] for each in known.said)
+        return is_told or self.covered_home(known)
+
+    def is_covered(self, known: Known) -> bool:
+        """Whether a positive FinalAck of a later number says that it came."""
+        return any(self.covers(known, number) for number in self.truth.sights)
+
+    def _arrivals_of(self, known: Known, text: str) -> Iterator[list[int]]:
+        """Of the numbers of its sequence that are told, the packets that brought each to its destination."""
+        for first, last in re.findall(r"([\d,]+)(?:–([\d,]+))?", text):
+            low = int(first.replace(",", ""))
+            for number in range(low, int((last or first).replace(",", "")) + 1):
+                other = (
+                    None if known.sequence is None else self.truth.numbered.get((*known.sequence[:2], number))
+                )
+                yield [] if other is None else other.arrivals
+
+    def all_missing(self, known: Known, text: str, before: int | None = None) -> bool:
+        """Whether none of these numbers of its sequence came to its destination, ever or by then."""
+        return known.sequence is not None and not any(
+            before is None or each < before
+            for arrivals in self._arrivals_of(known, text)
+            for each in self.then(arrivals)
+        )
+
+    def unseen(self, known: Known, text: str, *, ever: bool, some: bool) -> bool:
+        """Whether the spoilt capture shows none or not all of these numbers come, ever or before this one."""
+        came = min((self.place[each] for each in known.arrivals if each in self.place), default=0)
+        seen = [
+            any(self.there([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
+            for arrivals in self._arrivals_of(known, text)
+        ]
+        return known.sequence is not None and not (all(seen) if some else any(seen))
+
+    def never_left(self, known: Known, label: str) -> bool:
+        """Whether nobody of that name has sent it on by then."""
+        host = label.split(":")[0] + ":"
+        return not any(
+            self.truth.sights[number].source.startswith(host) for number in self.then(known.crossings)
+        )
+
+    def never_answered(self, known: Known, label: str) -> bool:
+        """Whether no crossing to that end was acknowledged by then."""
+        received, _ = self.answered
+        to = [number for number in known.crossings if self.truth.sights[number].destination == label]
+        return not any(self.then([received[number]]) for number in to if number in received)
+
+    def crossed(self, known: Known, *, source: str = "", destination: str = "") -> list[int]:
+        """The packets that carried it from or to a host, by what an end of it is called."""
+        hosts = [f"{label.rpartition(':')[0] or label}:" if label else "" for label in (source, destination)]
+        return [
+            number
+            for number in known.crossings
+            if self.truth.sights[number].source.startswith(hosts[0])
+            and self.truth.sights[number].destination.startswith(hosts[1])
+        ]
+
+    def kept(self, known: Known, label: str) -> bool:
+        """Whether somebody said that he has it, and the spoilt capture does not show him send it on."""
+        received, _ = self.answered
+        to = self.crossed(known, destination=label)
+        return any(number in received for number in to) and not self.there(self.crossed(known, source=label))
+
+    def unanswered(self, known: Known, source: str, destination: str) -> bool:
+        """Whether the spoilt capture shows it cross between two hosts, and not the first answer of any crossing."""
+        received, _ = self.answered
+        to = self.crossed(known, source=source, destination=destination)
+        answers = [received[number] for number in to if number in received and self.there([number])]
+        return self.there(to) and not self.there(answers)
+
+    def negative(self, known: Known) -> bool:
+        """Whether somebody refused it."""
+        return any(MessageClass[each] & NEGATIVE for each in self.classes(known))
+
+
+_CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]]] = [
+    (
+        r"^It came to its destination.*\. Of its sequence, (.*) were not( all)? seen to come",
+        lambda claims, known, found: (
+            bool(known.arrivals) and claims.unseen(known, found[1], ever=True, some=bool(found[2]))
+        ),
+    ),
+    (
+        r"^It came to its destination.*which has to hold it: of its sequence, (.*) never came",
+        lambda claims, known, found: bool(known.arrivals) and claims.all_missing(known, found[1]),
+    ),
+    (
+        r"^It came to its destination.*its source was told so",
+        lambda claims, known, found: bool(known.arrivals) and claims.told_home(known),
+    ),
+    (r"^It came to its destination", lambda claims, known, found: bool(known.arrivals)),
+    (
+        r"^Nothing more was said of it in these captures",
+        lambda claims, known, found: not claims.there(known.said),
+    ),
+    (
+        r"^Its destination said that it came",
+        lambda claims, known, found: bool(known.said) or claims.is_covered(known),
+    ),
+    (r"^The captures do not show it come", lambda claims, known, found: not claims.there(known.arrivals)),
+    (r"^It (expired|was refused)", lambda claims, known, found: claims.negative(known)),
+    (r"^It was last seen", lambda claims, known, found: True),
+    (r"^It (did not ask|asked) to be kept", lambda claims, known, found: True),
+    (
+        r"^(\S+) answered for it, and has it: it did not send it on",
+        lambda claims, known, found: claims.never_left(known, found[1]),
+    ),
+    (
+        r"^\S+ sent it to (\S+) .*no answer came",
+        lambda claims, known, found: claims.never_answered(known, found[1]),
+    ),
+    (
+        r"^(\S+) answered for it, and was not seen to send it on",
+        lambda claims, known, found: claims.kept(known, found[1]),
+    ),
+    (
+        r"^(\S+) was seen to send it to (\S+) .*no answer was seen",
+        lambda claims, known, found: claims.unanswered(known, found[1], found[2]),
+    ),
+    (
+        r"^(\S+) was seen to send it to (\S+) (?:once|[\d,]+ times)\.$",
+        lambda claims, known, found: claims.there(
+            claims.crossed(known, source=found[1], destination=found[2])
+        ),
+    ),
+    (r"^Whether that answered, the captures cannot say", lambda claims, known, found: True),
+    (r"^Whether it went on, the captures cannot say: ", lambda claims, known, found: True),
+    (r"^The captures lack some of the traffic", lambda claims, known, found: True),
+    (r"^went from ", lambda claims, known, found: bool(known.crossings)),
+    (
+        r" answered for it$",
+        lambda claims, known, found: any(number in claims.answered[0] for number in known.crossings),
+    ),
+    (r"^came to \S+ again", lambda claims, known, found: len(known.crossings) > 1),
+    (
+        r"had to hold it: of its sequence, (.*) had not come",
+        lambda claims, known, found: (
+            bool(known.arrivals) and claims.all_missing(known, found[1], before=min(known.arrivals))
+        ),
+    ),
+    (
+        r"^of its sequence, (.*) had not( all)? been seen to come: if they had not, \S+ had to hold it",
+        lambda claims, known, found: (
+            bool(known.arrivals) and claims.unseen(known, found[1], ever=False, some=bool(found[2]))
+        ),
+    ),
+    (r"^all before it had come", lambda claims, known, found: bool(known.arrivals)),
+    (r"^its source got the OrderAck", lambda claims, known, found: claims.told_home(known)),
+    (r"^an OrderAck for it was seen", lambda claims, known, found: bool(known.order_acks)),
+    (
+        r"^a FinalAck of a later message of its sequence said that this one came too",
+        lambda claims, known, found: claims.is_covered(known),
+    ),
+    (r"^a FinalAck said (\S+)", lambda claims, known, found: found[1] in set(claims.classes(known))),
+    (
+        r"^an administration acknowledgment said (\S+)",
+        lambda claims, known, found: found[1] in set(claims.classes(known)),
+    ),
+]
+"""What stories say, the first pattern that fits."""
+
+
+def _clauses(sentence: str) -> list[str]:
+    return [each for each in re.split(r"(?<=[a-z)]\.) (?=[A-Z])", sentence) if each]

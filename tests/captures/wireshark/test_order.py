@@ -1,0 +1,140 @@
+"""Of captures that lack frames, or have them in another order, tshark with our dissector accuses nobody whom
+`mqproto decode` does not accuse.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hypothesis import strategies as st
+
+from captures.decode import Analyst
+from captures.decode.analyst import sights
+from captures.decode.findings import Severity
+from captures.files.frame import Frame, Interface
+from captures.files.pcap import read_capture
+from captures.files.pcapng import PcapngWriter
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
+from captures.packets import PacketReader
+from mqproto.wire import encode_packet
+from tests.captures.truth.kinds import KINDS, SECOND_NS
+from tests.captures.wireshark.dissecting import NO_XML, SERVER, Seen, drawn, needs_tshark, seen_in, tshark
+from tests.examples import EVERY_PACKET, a_session_ack
+
+pytestmark = needs_tshark
+
+TWO_POINTS: Final = {"TAP", "TAP, two files", "at each host"}
+"""What needs interfaces, which all of one file share."""
+HARMLESS: Final = {"nothing", "ends early", "0.1 % lost", "0.5 % lost", "1 % swapped"}
+"""What changes nothing in a few frames, or next to nothing."""
+SPOILT: Final = [*sorted(KINDS.keys() - TWO_POINTS - HARMLESS), *["begins late"] * 2]
+LENGTHS: Final = (45, 300)
+"""Of segments: nearly all of them begin inside of packets."""
+HEAD_BYTES: Final = 16
+BROKEN: Final = b"no packet begins with these bytes, though one has to"
+ACK: Final = encode_packet(a_session_ack())
+ODD: Final = ACK[:-4] + bytes(2) + ACK[-2:]
+"""Its head is one, and its window is zero."""
+HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(506)
+ENCRYPTED: Final = b"\x17\x03\x03\x03\x00" + b"\xa5" * 768
+
+
+class Said(NamedTuple):
+    """What is said of one connection.
+
+    accused: the first bytes of what breaks a rule.
+    tls: the texts that say that it is encrypted.
+    """
+
+    accused: set[bytes]
+    tls: set[str]
+
+
+def frames_of(number: int, *said: bytes, segment_bytes: int = 300) -> list[Frame]:
+    """A connection on which both say all that, in turn."""
+    client = Endpoint(f"127.1.{number >> 8}.{number & 255}", 40_000 + number)
+    talk = TcpConversation(client, SERVER, segment_bytes=segment_bytes)
+    raw = list(talk.open())
+    for place, data in enumerate(said):
+        raw += talk.send(Side.SERVER if place % 2 else Side.CLIENT, data)
+    began_ns = (1_700_000_000 + 100 * number) * SECOND_NS
+    return [Frame(began_ns + place * 1_000_000, data) for place, data in enumerate(raw)]
+
+
+def written(path: Path, connections: list[list[Frame]]) -> Path:
+    with path.open("wb") as file, PcapngWriter(file) as writer:
+        for frames in connections:
+            for frame in frames:
+                writer.write(frame._replace(interface=Interface(), number=0, offset=0))
+    return path
+
+
+def by_decode(path: Path) -> dict[int, Said]:
+    """What `mqproto decode` says, by connection."""
+    found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
+    for sight in sights(PacketReader(read_capture(path)), Analyst()):
+        for finding in sight.findings:
+            if finding.code == "malformed":
+                assert finding.severity is Severity.FAULT
+                found[sight.seen.connection].accused.add(sight.seen.data[:HEAD_BYTES])
+            elif finding.code == "encrypted":
+                found[sight.seen.connection].tls.add(finding.text)
+    return found
+
+
+def by_tshark(path: Path, folder: Path, *arguments: str) -> tuple[dict[int, Said], int]:
+    """The same with our dissector, and how often nobody can say what bytes are."""
+    found: defaultdict[int, Said] = defaultdict(lambda: Said(set(), set()))
+    unknown = 0
+    for stream, seen in packets_of(
+        tshark(path, folder, "-Y", "msmq", "-J", "tcp msmq", "-T", "pdml", *arguments)
+    ):
+        if seen.fault_count:
+            found[stream].accused.add(bytes.fromhex("".join(raw for *_, raw, _ in seen.fields))[:HEAD_BYTES])
+        found[stream].tls.update(text for text in seen.findings if text.startswith("TLS ("))
+        unknown += any(text.startswith("No packet begins here") for text in seen.findings)
+    return found, unknown
+
+
+def packets_of(pdml: str) -> Iterator[tuple[int, Seen]]:
+    """What our dissector found, each with the number of its connection."""
+    for packet in ET.fromstring(pdml.translate(NO_XML)).iter("packet"):
+        [stream] = (each.get("show", "") for each in packet.iter("field") if each.get("name") == "tcp.stream")
+        yield from ((int(stream), seen) for seen in seen_in(packet))
+
+
+def test_whoever_is_accused_in_a_capture_that_lacks_something_is_accused_by_decode_too(
+    tmp_path: Path,
+) -> None:
+    seeds = drawn(st.integers(0, 10**6), len(LENGTHS) * len(SPOILT))
+    said = [
+        *EVERY_PACKET,
+        ODD,
+        *EVERY_PACKET,
+        BROKEN,
+        *EVERY_PACKET[:3],
+        EVERY_PACKET[0][100:],
+        *EVERY_PACKET,
+    ]
+    whole = frames_of(0, *said), frames_of(1, HELLO, HELLO, *[ENCRYPTED] * 20)
+    connections = [*whole]
+    for number, (kind, seed) in enumerate(zip(len(LENGTHS) * SPOILT, seeds, strict=True), 2):
+        [spoilt] = KINDS[kind](frames_of(number, *said, segment_bytes=LENGTHS[number % len(LENGTHS)]), seed)
+        connections.append(spoilt)
+    capture = written(tmp_path / "spoilt.pcapng", connections)
+    ours, (theirs, unknown) = by_decode(capture), by_tshark(capture, tmp_path, "-2")
+    for number, each in theirs.items():
+        what = f"{['nothing', 'TLS', *len(LENGTHS) * SPOILT][number]} {[0, 0, *seeds][number]}"
+        assert each.accused <= ours[number].accused, what
+        assert each.tls <= ours[number].tls, what
+    # Where nothing is lacking, both say the same.
+    assert theirs[0] == ours[0]
+    assert len(ours[0].accused) == 3
+    assert theirs[1] == ours[1]
+    assert len(ours[1].tls) == 1
+    assert unknown > 30
