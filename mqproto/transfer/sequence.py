@@ -110,10 +110,11 @@ class OutgoingSequence(OutgoingQueue):
         self._expires_sent = settings.expire_sent == FIGURE_9
         self._settings = settings
         self._timers = timers
-        self._taken_first: set[int] = set()
-        """The positions of those that were taken last, and never before."""
         self._never_left: set[int] = set()
         """Positions of messages that were passed over when it was their turn for the first time."""
+        self._sent_before = 0
+        self._taken_anew: frozenset[int] = frozenset()
+        """Of those that were taken last, none has ever left that is behind the one or among the others."""
         self._resends: deque[Waiting] = deque()
         self._resend_reading = False
 
@@ -254,9 +255,11 @@ class OutgoingSequence(OutgoingQueue):
     ) -> tuple[list[InFlight], list[Ending]]:
         if self._resends:
             return self._take_resends(limit, limit_bytes, now, writes)
+        self._sent_before = self.cursors.sent_ceiling
         entries, over = super().take(limit, limit_bytes, now, writes)
-        self._taken_first = {one.position for one in entries if not self.may_have_arrived(one.position)}
-        self._never_left -= self._taken_first
+        taken = (one.position for one in entries) if self._never_left else ()
+        self._taken_anew = frozenset(self._never_left.intersection(taken))
+        self._never_left -= self._taken_anew
         if entries:
             self._see_to_timer(now)
             if self.cursors.send(entries[-1].position):
@@ -309,7 +312,7 @@ class OutgoingSequence(OutgoingQueue):
         return position <= self.cursors.sent_ceiling and position not in self._never_left
 
     def passed_over(self, entry: InFlight) -> None:
-        if entry.position in self._taken_first:
+        if entry.position > self._sent_before or entry.position in self._taken_anew:
             self._never_left.add(entry.position)
 
     def _may_expire_on_disk(self, position: int) -> bool:
