@@ -51,7 +51,7 @@ def content(file: CaptureFile, reading: Reading) -> list[object]:
         return [[source.data[first:end] for first, end in ends], *(column.tolist() for column in columns)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     data=files | damaged(files),
     range_bytes=st.sampled_from([64, 500, 3_000, 1 << 20]),
