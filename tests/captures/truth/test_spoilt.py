@@ -37,32 +37,6 @@ left otherwise than it came, what was lost may have been what it was about: then
 FRAMES: Final = 6_000
 """A world with more frames than this takes long, and says nothing new."""
 
-WELL_TOLD: Final = frozenset(
-    {
-        "nothing",
-        "0.1 % lost",
-        "0.5 % lost",
-        "2 % lost",
-        "10 % lost",
-        "1 % swapped",
-        "20 % swapped",
-        "5 % late",
-        "5 % twice",
-        "begins late",
-        "ends early",
-        "late SYNs",
-        "joined",
-        "cut up",
-        "TAP",
-        "TAP, two files",
-        "one way only",
-        "at each host",
-        "snaplen 96",
-    }
-)
-TO_BE_MENDED: Final = frozenset(KINDS) - WELL_TOLD
-"""Kinds of damage of which captures are not told right yet. The table shows how far they are."""
-
 
 def kinds_of(seed: int) -> list[str]:
     """The kinds of damage that a world is for: all of them in turn, and nothing at all."""
@@ -76,7 +50,6 @@ def complain(scores: dict[str, Score]) -> list[str]:
         f"{kind}: {count} x {complaint}"
         for kind, score in scores.items()
         for complaint, count in score.complaints.items()
-        if kind not in TO_BE_MENDED
         if not complaint.startswith("told ") or score.share < SHARE
     ]
 
