@@ -52,7 +52,7 @@ def test_whoever_writes_stops_dies_and_starts_meanwhile_a_backup_is_what_was_com
             while lives.stdout.readline():
                 made.append(back_up(SYSTEM_FILES, path, Path(folder, f"backup-{len(made)}")))
         assert lives.returncode == 0
-        assert len({backup.record for backup in made}) > 2
+        assert len({backup.record for backup in made}) > 1
         model, committed = Disk(), 0
         batches = series(SEED, LENGTH)
         for backup in made:
