@@ -259,7 +259,7 @@ class DuplicateStage:
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
         if known.completed_ns is None:
-            return Entry.STARTED, "it came before, and its receiver has not answered for it"
+            return Entry.STARTED, "it came before, and its receiver was not seen to answer for it"
         if known.completed_ns > time_ns:
-            return Entry.STARTED, "it came before, and its receiver had not answered for it yet"
+            return Entry.STARTED, "it came before, and its receiver was not yet seen to answer for it"
         return Entry.COMPLETED, "it came before, and its receiver has answered for it"

@@ -66,7 +66,7 @@ class Stories(Claims):
         """Whether the spoilt capture shows none or not all of these numbers come, ever or before this one."""
         came = min((self.place[each] for each in known.arrivals if each in self.place), default=0)
         seen = [
-            any(self.there([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
+            any(self.shows([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
             for arrivals in self._arrivals_of(known, text)
         ]
         return known.sequence is not None and not (all(seen) if some else any(seen))
@@ -98,14 +98,27 @@ class Stories(Claims):
         """Whether somebody said that he has it, and the spoilt capture does not show him send it on."""
         received, _ = self.answered
         to = self.crossed(known, destination=label)
-        return any(number in received for number in to) and not self.there(self.crossed(known, source=label))
+        return any(number in received for number in to) and not self.shows(self.crossed(known, source=label))
 
     def unanswered(self, known: Known, source: str, destination: str) -> bool:
         """Whether the spoilt capture shows it cross between two hosts, and not the first answer of any crossing."""
         received, _ = self.answered
         to = self.crossed(known, source=source, destination=destination)
-        answers = [received[number] for number in to if number in received and self.there([number])]
-        return self.there(to) and not self.there(answers)
+        answers = [received[number] for number in to if number in received and self.shows([number])]
+        return self.shows(to) and not self.there(answers)
+
+    def came_again(self, known: Known, label: str, how: str) -> bool:
+        """Whether the spoilt capture shows it come to a host more than once; and what it shows of answers by then."""
+        received, _ = self.answered
+        to = [each for each in self.crossed(known, destination=label) if self.shows([each])]
+        if len(to) < 2:
+            return False
+        answers = [received[each] for each in to[:-1] if each in received]
+        if "not seen to answer" in how:
+            return to[0] not in received or not self.there([received[to[0]]])
+        if "not yet seen to answer" in how:
+            return self.place.get(received.get(to[0], 0), 0) not in range(1, self.place.get(to[-1], 0))
+        return "has answered" not in how or bool(answers)
 
     def negative(self, known: Known) -> bool:
         """Whether somebody refused it."""
@@ -136,7 +149,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
         r"^Its destination said that it came",
         lambda claims, known, found: bool(known.said) or claims.is_covered(known),
     ),
-    (r"^The captures do not show it come", lambda claims, known, found: not claims.there(known.arrivals)),
+    (r"^The captures do not show it come", lambda claims, known, found: not claims.shows(known.arrivals)),
     (r"^It (expired|was refused)", lambda claims, known, found: claims.negative(known)),
     (r"^It was last seen", lambda claims, known, found: True),
     (r"^It (did not ask|asked) to be kept", lambda claims, known, found: True),
@@ -158,7 +171,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     ),
     (
         r"^(\S+) was seen to send it to (\S+) (?:once|[\d,]+ times)\.$",
-        lambda claims, known, found: claims.there(
+        lambda claims, known, found: claims.shows(
             claims.crossed(known, source=found[1], destination=found[2])
         ),
     ),
@@ -167,10 +180,13 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     (r"^The captures lack some of the traffic", lambda claims, known, found: True),
     (r"^went from ", lambda claims, known, found: bool(known.crossings)),
     (
-        r" answered for it$",
+        r"^\S+ answered for it$",
         lambda claims, known, found: any(number in claims.answered[0] for number in known.crossings),
     ),
-    (r"^came to \S+ again", lambda claims, known, found: len(known.crossings) > 1),
+    (
+        r"^came to (\S+) again, (.*)",
+        lambda claims, known, found: claims.came_again(known, found[1], found[2]),
+    ),
     (
         r"had to hold it: of its sequence, (.*) had not come",
         lambda claims, known, found: (
