@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from captures.pipeline.stages.rows import key_text
 from mqproto.wire import MessageClass
 from tests.captures.truth.claims import NEGATIVE, Claims, Verdict, bare, verdict
 from tests.captures.truth.knowing import Known
@@ -108,17 +109,28 @@ class Stories(Claims):
         return self.shows(to) and not self.there(answers)
 
     def came_again(self, known: Known, label: str, how: str) -> bool:
-        """Whether the spoilt capture shows it come to a host more than once; and what it shows of answers by then."""
+        """Whether the spoilt capture shows it come to somebody more than once; and what it shows of answers by then.
+
+        Args:
+            label: a host, or the beginning of a GUID where the spoilt capture does not tell where that is.
+        """
         received, _ = self.answered
-        to = [each for each in self.crossed(known, destination=label) if self.shows([each])]
+        at = [number for number, hop in known.crossings.items() if key_text(hop[1]).startswith(label)]
+        to = [each for each in at or self.crossed(known, destination=label) if self.shows([each])]
         if len(to) < 2:
             return False
-        answers = [received[each] for each in to[:-1] if each in received]
-        if "not seen to answer" in how:
-            return to[0] not in received or not self.there([received[to[0]]])
-        if "not yet seen to answer" in how:
-            return self.place.get(received.get(to[0], 0), 0) not in range(1, self.place.get(to[-1], 0))
-        return "has answered" not in how or bool(answers)
+        if "do not tell" not in how:
+            return "has answered" not in how or any(each in received for each in to[:-1])
+        answer = self.place.get(received.get(to[0], 0), 0)
+        return not 0 < answer < self.place.get(to[1], 0) or self.lacks_of(to[0])
+
+    def lacks_of(self, number: int) -> bool:
+        """Whether the spoilt capture lacks something of the connection that a packet crossed: of its counts, too."""
+        connection = self.truth.whole.spans[number].stream[0]
+        return any(
+            span.stream[0] == connection and self.coverage.lacks(span)
+            for span in self.truth.whole.spans.values()
+        )
 
     def negative(self, known: Known) -> bool:
         """Whether somebody refused it."""
