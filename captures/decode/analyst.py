@@ -72,7 +72,7 @@ class Analyst:
         else:
             facts = session_facts(sight)
             view = self._sessions.take(facts)
-            self._ways.take(facts, view.connection, view.half, lacks_message=view.hides_message)
+            self._ways.take(facts, view.connection, view.half, hidden_bytes=view.hidden_bytes)
             _add_session(sight, view)
             self._identify(sight)
             if sight.message is not None and view.sent is not None:

@@ -22,6 +22,8 @@ SLACK_NS: Final = SECOND_NS
 """What one capture point saw on two connections is known to have happened in its order from here on."""
 EVER, NEVER = -(1 << 63), (1 << 63) - 1
 """Before and behind all times."""
+ENDLESS: Final = NEVER
+"""More bytes than any message has."""
 SPAN_LIMIT: Final = 256
 """How many spans of one queue manager are told apart; with more they are taken to be one."""
 
@@ -36,11 +38,12 @@ class Lack(StrEnum):
 
 
 class Span(NamedTuple):
-    """From when to when something may have crossed unseen, and why."""
+    """From when to when something of so many bytes at most may have crossed unseen, and why."""
 
     lack: Lack
     since_ns: int
     until_ns: int
+    size_bytes: int = ENDLESS
 
 
 @dataclass(slots=True)
@@ -50,16 +53,19 @@ class Sending:
     last_ns: when its last packet was seen; None if none was.
     lost_since_ns, lost_until_ns: the packets before and behind all bytes that the capture lacks, of packets that it may
         not know of; None if it lacks none.
+    lost_bytes: how many lack in one place at most, so that no larger message is among them.
     snapped: whether all of these were in frames that it has, and cut.
     """
 
     last_ns: int | None = None
     lost_since_ns: int | None = None
     lost_until_ns: int | None = None
+    lost_bytes: int = 0
     snapped: bool = False
 
-    def lose(self, since_ns: int, until_ns: int, *, snapped: bool = False) -> None:
-        """Between these times bytes are lacking."""
+    def lose(self, since_ns: int, until_ns: int, size_bytes: int, *, snapped: bool = False) -> None:
+        """Between these times bytes are lacking, so many in one place."""
+        self.lost_bytes = max(self.lost_bytes, size_bytes)
         if self.lost_since_ns is None or self.lost_until_ns is None:
             self.lost_since_ns, self.lost_until_ns = since_ns, until_ns
             self.snapped = snapped
@@ -68,17 +74,18 @@ class Sending:
             self.lost_until_ns = max(self.lost_until_ns, until_ns)
             self.snapped &= snapped
 
-    def take(self, facts: SessionFacts, *, lacks_message: bool) -> None:
-        """Its next packet; whether what is lacking right before it may have been a message.
+    def take(self, facts: SessionFacts, *, hidden_bytes: int) -> None:
+        """Its next packet; how much is lacking right before it that may have been messages.
 
         One that is cut before it says what it is lacks itself.
         """
         time_ns = facts.time_ns
         snapped = facts.snapped_bytes > 0 and facts.snapped_bytes >= facts.missing_bytes
-        if lacks_message:
-            self.lose(EVER if self.last_ns is None else self.last_ns, time_ns, snapped=snapped)
+        if hidden_bytes:
+            since_ns = EVER if self.last_ns is None else self.last_ns
+            self.lose(since_ns, time_ns, hidden_bytes, snapped=snapped)
         if facts.kind is Kind.CUT:
-            self.lose(time_ns, time_ns, snapped=snapped)
+            self.lose(time_ns, time_ns, ENDLESS, snapped=snapped)
         self.last_ns = time_ns
 
 
@@ -153,14 +160,18 @@ class Ways:
         """Why something may have come to a queue manager unseen between two times; None if that cannot be."""
         return self._lack(self._into.get(node, ()), since_ns, until_ns)
 
-    def out_of(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
-        """The same of what it sent."""
-        return self._lack(self._out_of.get(node, ()), since_ns, until_ns)
+    def out_of(
+        self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER, size_bytes: int = 0
+    ) -> Lack | None:
+        """The same of what it sent, of so many bytes."""
+        return self._lack(self._out_of.get(node, ()), since_ns, until_ns, size_bytes)
 
-    def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int) -> Lack | None:
+    def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int, size_bytes: int = 0) -> Lack | None:
         """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
         several = len(self._began_ns) > 1
         for span in spans:
+            if span.size_bytes < size_bytes:
+                continue
             if several or (
                 span.since_ns <= until_ns + self._apart_ns and span.until_ns >= since_ns - self._apart_ns
             ):
@@ -205,8 +216,8 @@ class WayBook:
         self._over = Ways()
         self._over_of_lossy = Ways()
 
-    def take(self, facts: SessionFacts, connection: Connection, half: Half, *, lacks_message: bool) -> None:
-        """The next packet of a connection; whether what is lacking right before it may have been a message."""
+    def take(self, facts: SessionFacts, connection: Connection, half: Half, *, hidden_bytes: int) -> None:
+        """The next packet of a connection; how much is lacking right before it that may have been messages."""
         key = facts.connection, facts.interface
         known = self._talks.get(key)
         if known is None or known[0] is not connection:
@@ -220,7 +231,7 @@ class WayBook:
         talk = known[1]
         talk.take(facts.time_ns)
         sending = talk.client if half is connection.client else talk.server
-        sending.take(facts, lacks_message=lacks_message)
+        sending.take(facts, hidden_bytes=hidden_bytes)
 
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
@@ -261,7 +272,7 @@ def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
     elif not talk.begun:
         yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
-        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns)
+        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns, sending.lost_bytes)
     if sending.last_ns is not None and not lossless:
         yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS)
 

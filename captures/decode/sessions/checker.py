@@ -57,7 +57,7 @@ class SessionView:
     received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
     learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
     answered: all messages of which more is known now.
-    hides_message: whether what the capture lacks right before it may have been a message.
+    hidden_bytes: how much the capture lacks right before it; 0 where that has no room for a message.
     """
 
     connection: Connection
@@ -69,7 +69,7 @@ class SessionView:
     saved: Sequence[Sent] = ()
     learnt: Sequence[Sent] = ()
     answered: list[Sent] = field(default_factory=list)
-    hides_message: bool = False
+    hidden_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -126,7 +126,7 @@ class SessionChecker:
             # Of a packet that has a hole, the rest is not among these, but it counts in positions.
             hole_bytes = max(facts.position - half.end, facts.missing_bytes + facts.skipped_bytes)
             hidden = hole_bytes // SMALLEST_USER_MESSAGE
-            view.hides_message = hidden > 0
+            view.hidden_bytes = hole_bytes if hidden else 0
             self._lose(view, hidden)
         half.end = facts.position + facts.size_bytes
 

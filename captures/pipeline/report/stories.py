@@ -209,7 +209,8 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
     """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6
 
     An OrderAck, or a FinalAck of a later message, says that all before the message has come, whether that was seen or
-    not: what was not, held nothing up in the end.
+    not: what was not, held nothing up in the end. Connections that lack something are read later than others: a gap was
+    open by the order of times, and by that of packets too.
     """
     is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
     arrived_ns, number = row["arrived_ns"], row["sequence_number"]
@@ -222,6 +223,7 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
                 if gap["last_number"] < number
                 and gap["opened_ns"] <= arrived_ns
                 and (not is_acked if gap["filled_ns"] is None else gap["filled_ns"] > arrived_ns)
+                and (gap["filled_by"] is None or gap["filled_by"] > hop["number"])
             ]
             return hop["to_label"], gaps
     return "", []

@@ -258,8 +258,9 @@ class DuplicateStage:
             if None not in (known.digest, event.digest) and known.digest != event.digest:
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"
-        if known.completed_ns is None:
-            return Entry.STARTED, "it came before, and its receiver has not answered for it"
-        if known.completed_ns > time_ns:
-            return Entry.STARTED, "it came before, and its receiver had not answered for it yet"
+        if known.completed_ns is None or known.completed_ns > time_ns:
+            return (
+                Entry.STARTED,
+                "it came before, and the captures do not tell that its receiver had answered for it",
+            )
         return Entry.COMPLETED, "it came before, and its receiver has answered for it"

@@ -16,7 +16,7 @@ from captures.decode.facts import (
     SessionFacts,
 )
 from captures.decode.sight import Kind
-from captures.decode.ways import EVER, Sending, Talk
+from captures.decode.ways import ENDLESS, EVER, Sending, Talk
 from captures.net.tcp import Endpoint
 from captures.pipeline.stages.rows import identifier_of, key_of, mapped, records, values
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
@@ -268,12 +268,15 @@ def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
 
 
 def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
-    columns = (f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns", "snapped"))
-    for last_ns, since_ns, until_ns, snapped in zip(
+    columns = (
+        f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns", "lost_bytes", "snapped")
+    )
+    for last_ns, since_ns, until_ns, lost_bytes, snapped in zip(
         *(values(sessions, name) for name in columns), strict=True
     ):
         is_open = until_ns is not None and since_ns is None
-        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, snapped)
+        most_bytes = ENDLESS if lost_bytes is None else lost_bytes
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, snapped)
 
 
 def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:

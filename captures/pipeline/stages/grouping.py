@@ -42,6 +42,7 @@ class Event(NamedTuple):
     hop_count: int
     session_number: int | None
     acknowledged_ns: int | None
+    size_bytes: int
     digest: int
     message_class: int
     class_name: str | None

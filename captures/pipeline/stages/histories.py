@@ -53,6 +53,8 @@ CUT: Final = str(Kind.CUT)
 NEGATIVE: Final = 0x8000
 EXPIRED: Final = {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT}
 
+SESSION_HEADER_BYTES: Final = 16
+
 Row = tuple[Any, ...]
 
 
@@ -325,17 +327,19 @@ class HistoryStage:
 
         Every queue manager that had it may have sent it on, where the captures lack some of what that sent. It may have
         had it long before it was seen to: since the message was written. Where the captures began later than a
-        connection, what was written before may have crossed before.
+        connection, what was written before may have crossed before. What lacks has to have had room for it; a
+        SessionHeader may ride on it on one hop, and not on another.
         """
         if any(len(hop.first.to_key) != GUID_CHARACTERS for hop in hops):
             return NOBODY_KNOWN
+        size_bytes = max(hop.first.size_bytes for hop in hops) - SESSION_HEADER_BYTES
         for hop in hops:
             event = hop.first
             ways = self._ways(event.series)
             sent_s = event.sent_time_s or 0
             since_ns = EVER if sent_s > event.time_ns // SECOND_NS + 1 else written_ns(sent_s)
             for key in (event.from_key, event.to_key):
-                if (lack := ways.out_of(key_of(key), since_ns)) is not None:
+                if (lack := ways.out_of(key_of(key), since_ns, size_bytes=size_bytes)) is not None:
                     return str(lack)
             if ways.began_late and not ways.is_written_since(
                 event.interface, event.sent_time_s or 0, event.time_ns

@@ -50,6 +50,7 @@ SESSIONS: Final = pa.schema(
                 ("last_ns", INTEGER),
                 ("lost_since_ns", INTEGER),
                 ("lost_until_ns", INTEGER),
+                ("lost_bytes", INTEGER),
                 ("snapped", FLAG),
                 ("ending", TEXT),
             )
@@ -73,8 +74,8 @@ SESSIONS: Final = pa.schema(
     begun: whether the captures have its beginning, or lack bytes of that.
     *_lossy_since: the number of its first packet before which the capture lacks bytes.
     *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the
-        captures lack; the first is null where these are its first ones. *_snapped: whether all of these were in frames
-        that the captures have, and cut.
+        captures lack; the first is null where these are its first ones. *_lost_bytes: how many lack in one place
+        at most; null where nobody knows. *_snapped: whether all were in frames that the captures have, and cut.
     *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.
 """

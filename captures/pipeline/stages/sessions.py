@@ -22,7 +22,7 @@ from captures.decode.sessions.checker import SessionChecker, SessionView
 from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Connections, Stage
 from captures.decode.sessions.half import Half, Sent
 from captures.decode.sight import Kind
-from captures.decode.ways import EVER, Sending, begins
+from captures.decode.ways import ENDLESS, EVER, Sending, begins
 from captures.net.direction import Ending
 from captures.net.tcp import Endpoint
 from captures.pipeline.stages import steady
@@ -289,7 +289,7 @@ class SessionStage:
         count.messages += facts.recoverable is not None
         count.session_acks += facts.header is not None
         count.missing_bytes += facts.missing_bytes
-        count.sending.take(facts, lacks_message=view.hides_message)
+        count.sending.take(facts, hidden_bytes=view.hidden_bytes)
         for rank, finding in enumerate(view.findings):
             session.severities[finding.severity] += 1
             self._out["findings"].append(finding_row(name, place[0], RANK + rank, finding))
@@ -457,6 +457,7 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.sending.last_ns,
         None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
         count.sending.lost_until_ns,
+        None if count.sending.lost_bytes == ENDLESS else count.sending.lost_bytes,
         count.sending.snapped,
         count.ending,
     )

@@ -22,6 +22,8 @@ from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
 
 NEGATIVE: Final = 0x8000
+NAMED_BYTES: Final = 64
+"""So much of a message says which it is, and for whom."""
 SECOND_NS: Final = 1_000_000_000
 DURATION: Final = re.compile(r"−?\d[\d,.]* ?(?:ns|µs|ms|s|min|h|days)\b")
 PACKET: Final = re.compile(r"#(\d+)")
@@ -341,6 +343,10 @@ class Claims:
     def there(self, packets: list[int]) -> bool:
         """Whether the spoilt capture has all bytes of one of these packets."""
         return any(self.coverage.has(self.truth.whole.spans[packet]) for packet in packets)
+
+    def shows(self, packets: list[int]) -> bool:
+        """Whether the spoilt capture has enough of one of these packets to say which message that was."""
+        return any(self.coverage.has(self.truth.whole.spans[packet], NAMED_BYTES) for packet in packets)
 
     def covered_home(self, known: Known) -> bool:
         """Whether a positive FinalAck of a later number came to its source."""

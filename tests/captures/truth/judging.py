@@ -11,7 +11,7 @@ from zlib import crc32
 
 from captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
-from tests.captures.truth.claims import Verdict
+from tests.captures.truth.claims import NAMED_BYTES, Verdict
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
 from tests.captures.truth.second import fits, fits_elsewhere
@@ -21,8 +21,6 @@ from tests.captures.truth.whole import Coverage
 FOLLOWED: Final = 12
 """How many messages of each capture are followed."""
 SESSION_HEADER_BYTES: Final = 16
-NAMED_BYTES: Final = 64
-"""So much of a message says which it is, and for whom."""
 FACTS: Final[dict[str, frozenset[str]]] = {
     "confirmed": frozenset({"came", "seen to come", "said"}),
     "reached": frozenset({"came", "seen to come"}),

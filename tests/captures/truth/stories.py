@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from captures.pipeline.stages.rows import key_text
 from mqproto.wire import MessageClass
 from tests.captures.truth.claims import NEGATIVE, Claims, Verdict, bare, verdict
 from tests.captures.truth.knowing import Known
@@ -66,7 +67,7 @@ class Stories(Claims):
         """Whether the spoilt capture shows none or not all of these numbers come, ever or before this one."""
         came = min((self.place[each] for each in known.arrivals if each in self.place), default=0)
         seen = [
-            any(self.there([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
+            any(self.shows([each]) and (ever or self.place.get(each, came) < came) for each in arrivals)
             for arrivals in self._arrivals_of(known, text)
         ]
         return known.sequence is not None and not (all(seen) if some else any(seen))
@@ -98,14 +99,38 @@ class Stories(Claims):
         """Whether somebody said that he has it, and the spoilt capture does not show him send it on."""
         received, _ = self.answered
         to = self.crossed(known, destination=label)
-        return any(number in received for number in to) and not self.there(self.crossed(known, source=label))
+        return any(number in received for number in to) and not self.shows(self.crossed(known, source=label))
 
     def unanswered(self, known: Known, source: str, destination: str) -> bool:
         """Whether the spoilt capture shows it cross between two hosts, and not the first answer of any crossing."""
         received, _ = self.answered
         to = self.crossed(known, source=source, destination=destination)
-        answers = [received[number] for number in to if number in received and self.there([number])]
-        return self.there(to) and not self.there(answers)
+        answers = [received[number] for number in to if number in received and self.shows([number])]
+        return self.shows(to) and not self.there(answers)
+
+    def came_again(self, known: Known, label: str, how: str) -> bool:
+        """Whether the spoilt capture shows it come to somebody more than once; and what it shows of answers by then.
+
+        Args:
+            label: a host, or the beginning of a GUID where the spoilt capture does not tell where that is.
+        """
+        received, _ = self.answered
+        at = [number for number, hop in known.crossings.items() if key_text(hop[1]).startswith(label)]
+        to = [each for each in at or self.crossed(known, destination=label) if self.shows([each])]
+        if len(to) < 2:
+            return False
+        if "do not tell" not in how:
+            return "has answered" not in how or any(each in received for each in to[:-1])
+        answer = self.place.get(received.get(to[0], 0), 0)
+        return not 0 < answer < self.place.get(to[1], 0) or self.lacks_of(to[0])
+
+    def lacks_of(self, number: int) -> bool:
+        """Whether the spoilt capture lacks something of the connection that a packet crossed: of its counts, too."""
+        connection = self.truth.whole.spans[number].stream[0]
+        return any(
+            span.stream[0] == connection and self.coverage.lacks(span)
+            for span in self.truth.whole.spans.values()
+        )
 
     def negative(self, known: Known) -> bool:
         """Whether somebody refused it."""
@@ -136,7 +161,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
         r"^Its destination said that it came",
         lambda claims, known, found: bool(known.said) or claims.is_covered(known),
     ),
-    (r"^The captures do not show it come", lambda claims, known, found: not claims.there(known.arrivals)),
+    (r"^The captures do not show it come", lambda claims, known, found: not claims.shows(known.arrivals)),
     (r"^It (expired|was refused)", lambda claims, known, found: claims.negative(known)),
     (r"^It was last seen", lambda claims, known, found: True),
     (r"^It (did not ask|asked) to be kept", lambda claims, known, found: True),
@@ -158,7 +183,7 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     ),
     (
         r"^(\S+) was seen to send it to (\S+) (?:once|[\d,]+ times)\.$",
-        lambda claims, known, found: claims.there(
+        lambda claims, known, found: claims.shows(
             claims.crossed(known, source=found[1], destination=found[2])
         ),
     ),
@@ -167,10 +192,13 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     (r"^The captures lack some of the traffic", lambda claims, known, found: True),
     (r"^went from ", lambda claims, known, found: bool(known.crossings)),
     (
-        r" answered for it$",
+        r"^\S+ answered for it$",
         lambda claims, known, found: any(number in claims.answered[0] for number in known.crossings),
     ),
-    (r"^came to \S+ again", lambda claims, known, found: len(known.crossings) > 1),
+    (
+        r"^came to (\S+) again, (.*)",
+        lambda claims, known, found: claims.came_again(known, found[1], found[2]),
+    ),
     (
         r"had to hold it: of its sequence, (.*) had not come",
         lambda claims, known, found: (

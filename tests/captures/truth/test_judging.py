@@ -6,6 +6,9 @@ import pytest
 
 from captures import spoil
 from captures.decode import Finding, Severity
+from captures.decode.journeys import message_key
+from captures.decode.row import identifier_text
+from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
 from tests.captures.truth.claims import Verdict
 from tests.captures.truth.knowing import Known, Truth
@@ -77,11 +80,24 @@ def test_lies_are_found(truth: Truth) -> None:
         f"{sight.source} was seen to send it to {sight.destination} once, and no answer was seen in the 5 s.",
         f"{sight.source} was seen to send it to nobody:1801 once.",
         f"{sight.destination} answered for it, and was not seen to send it on in the 5 s until the captures end.",
+        f"came to {sight.destination} again, as a duplicate: it came before, and its receiver has answered for it",
         "a FinalAck of a later message of its sequence said that this one came too",
         "It was refused: nobody likes it.",
     ):
         assert Verdict.FALSE in [holds for _, holds in judge.of_story(known.name, [sentence])]
     assert [holds for _, holds in judge.of_story(known.name, ["It went to the moon."])] == [Verdict.UNCHECKED]
+
+
+def test_a_message_of_which_the_head_is_there_was_seen(truth: Truth) -> None:
+    judge = claims(truth, list(spoil.shortened(truth.whole.frames, 200)))
+    sight, message = next(
+        (sight, sight.message)
+        for sight in judge.said.sights
+        if sight.seen.cut_bytes and sight.message is not None and sight.kind in MESSAGES
+    )
+    name = identifier_text(*message_key(message))
+    sentence = f"{sight.source} was seen to send it to {sight.destination} once."
+    assert [holds for _, holds in judge.of_story(name, [sentence])] == [Verdict.TRUE]
 
 
 def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:

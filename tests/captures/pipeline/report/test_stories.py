@@ -142,6 +142,33 @@ def test_a_message_that_is_stuck_is_said_to_be_where_it_is(tmp_path: Path) -> No
     assert "went from b to c for the last of 3 times" in told(stories[between["message"]])
 
 
+def test_a_gap_that_was_filled_when_a_message_was_read_kept_none_though_its_filling_came_later(
+    tmp_path: Path,
+) -> None:
+    """What crossed a connection that lacks something is read late."""
+    row = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key")
+    gap: dict[str, Any] = {
+        "series": "day.pcapng",
+        "source_manager": "a-key",
+        "sequence": "1:1",
+        "from_key": "b-key",
+        "to_key": "c-key",
+        "first_number": 3,
+        "last_number": 3,
+        "opened_by": 1,
+        "opened_ns": row["first_ns"],
+        "filled_ns": row["first_ns"] + 60 * SECOND,
+    }
+    for filled_by, is_held in ((2, False), (3, True)):
+        rows: dict[str, Rows] = {
+            "histories": [row],
+            "hops": hops_of(row),
+            "gaps": [gap | {"filled_by": filled_by}],
+        }
+        [story] = gather(made_up(tmp_path / f"{filled_by}", rows)).messages.stories.values()
+        assert ("c had to hold it: of its sequence, 3 had not come" in told(story)) == is_held
+
+
 def test_a_message_that_its_destination_holds_for_ever_says_what_it_lacks(tmp_path: Path) -> None:
     row = history(9, outcome="reached", order_acked_ns=None, source_manager="a-key")
     gap: dict[str, Any] = {

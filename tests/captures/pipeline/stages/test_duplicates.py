@@ -38,6 +38,20 @@ def test_what_comes_again_is_a_duplicate_if_its_receiver_has_answered_for_it_and
     assert verdicts(judged(scene)) == [("new", 1), ("in doubt", 2), ("duplicate", 3)]
 
 
+def test_of_answers_that_are_not_in_the_capture_it_is_not_said_that_there_were_none() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express())
+    wire.ack("c")
+    wire.send("a", express())
+    scene.packets = [packet for packet in scene.packets if packet.source == wire.ends["a"].endpoint]
+    reasons = [row["reason"] for row in judged(scene).rows("duplicates")]
+    assert sorted(reasons) == [
+        "",
+        "it came before, and the captures do not tell that its receiver had answered for it",
+    ]
+
+
 def test_each_queue_manager_has_a_history_of_its_own() -> None:
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
