@@ -122,6 +122,7 @@ def told(result: Result, seed: int, *, with_all: bool = False) -> str:
         lines.append(f"  and {len(result.silent) - SHOWN} more")
     if with_all:
         lines += [f"  {difference}, which was told" for difference in result.told]
+    if with_all or result.outcome is Outcome.ALARM:
         lines += [f"  said by {said}" for said in result.said]
     lines += [f"  {line}" for line in result.error.splitlines()]
     which = f"--kill {result.number}" if result.hurt == KILLS else f"--trial {result.number}"

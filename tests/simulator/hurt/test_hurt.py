@@ -85,6 +85,8 @@ def test_what_fails_is_told_with_how_to_repeat_it() -> None:
     result = Result(7, "moved away", "the store", Outcome.SILENT, ["a is lost"], [], [], "", is_real=False)
     assert told(result, 5).endswith('repeat with: make hurt ARGS="--seed 5 --trial 7"')
     assert told(result._replace(hurt=KILLS), 5).endswith('ARGS="--seed 5 --kill 7"')
+    alarm = result._replace(outcome=Outcome.ALARM, said=["sender: life 2 begins"])
+    assert "said by sender: life 2 begins" in told(alarm, 5)
     assert "silently altered, lost or doubled in 1; false alarms after 0 kills" in table([result])
 
 
