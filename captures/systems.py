@@ -27,11 +27,11 @@ Contents = Mapping[Hashable, int]
 
 
 def contents_of(packets: Iterable[SeenPacket]) -> dict[Hashable, int]:
-    """The first messages of a capture that leave their sources."""
+    """The first messages of a capture that leave their sources, and that it has all of."""
     found: dict[Hashable, int] = {}
     for seen in packets:
         message = seen.packet
-        if isinstance(message, UserMessage) and not message.user.hop_count:
+        if isinstance(message, UserMessage) and not message.user.hop_count and not seen.cut_bytes:
             key = (message.user.source_queue_manager, message.user.message_id)
             found.setdefault(key, digest_of(seen.data))
             if len(found) == LOOK_COUNT:

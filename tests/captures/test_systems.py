@@ -38,6 +38,8 @@ def test_two_places_and_two_times_of_one_system_are_one(name: str) -> None:
     assert not clash(one, other)
     assert not clash(frames[: len(frames) // 2], frames[len(frames) // 2 :])
     assert not clash(frames, spoil.lost(frames, 10))
+    for size_bytes in (96, 300):
+        assert not clash(frames, spoil.shortened(frames, size_bytes))
 
 
 def test_what_an_intermediate_passed_on_says_nothing_of_its_source() -> None:
