@@ -33,7 +33,8 @@ class Answers:
             segment = segment_in(frame, ip)
             if segment is None:
                 continue
-            taken = len(segment.payload) + bool(segment.flags & SYN) + bool(segment.flags & FIN)
+            taken = len(segment.payload) + segment.cut_bytes
+            taken += bool(segment.flags & SYN) + bool(segment.flags & FIN)
             if taken:
                 end = (segment.sequence_number + taken) % 2**32
                 self._sent.setdefault((segment.source, segment.destination, end), frame.time_ns)

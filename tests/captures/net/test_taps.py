@@ -12,6 +12,7 @@ from captures.net.conversation import Side, TcpConversation
 from captures.net.taps import Half, Taps
 from captures.net.tcp import Endpoint
 from captures.packets import PacketReader
+from captures.spoil.frames import shortened
 from mqproto.wire import connection_parameters, encode_packet
 from tests.captures.frames import decode_frame
 
@@ -61,6 +62,13 @@ def test_both_halves_are_one_connection_in_causal_order_whatever_their_clocks_sa
     if abs(late_ns) >= 40_000:
         # By one clock each answer comes soon after what it is to, and neither long before it.
         assert all(abs(after.time_ns - before.time_ns) <= 2_000 for before, after in pairwise(packets))
+
+
+@pytest.mark.parametrize("late_ns", [0, 10**9, -(10**9)])
+def test_the_clocks_of_cut_frames_are_as_far_apart_as_those_of_whole_ones(late_ns: int) -> None:
+    # What has no bytes of its own tells as well, and is not cut: so it is not among them.
+    frames = [frame for frame in halves(talked(50), late_ns) if len(frame.data) > 62]
+    assert looked_at(list(shortened(frames, 60))) == looked_at(frames) != {}
 
 
 def test_what_was_caught_whole_at_two_places_is_no_tap() -> None:
