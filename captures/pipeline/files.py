@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final, NamedTuple
 
-from captures.files.frame import CaptureError
+from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import (
     FILE_HEADER_BYTES,
     GZIP,
@@ -36,6 +36,7 @@ from captures.files.pcap import (
     PCAPNG,
     ZSTANDARD,
     packed_size,
+    read_frames,
     read_head,
     read_records,
     unpacked,
@@ -249,6 +250,24 @@ def look_at(path: str) -> CaptureFile:
             first_ns=first.time_ns if first is not None else None,
             unpacked_bytes=packed_size(file) if packing else size_bytes,
         )
+
+
+def frames_in(path: str) -> Iterator[Frame]:
+    """Every frame of a file or an object, one by one.
+
+    Raises:
+        CaptureError: at the first damage; the frames before it have been yielded.
+        OSError: it cannot be opened or read.
+    """
+    with opened(path) as source:
+        yield from read_frames(source.file, path)
+
+
+def readable_frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
+    """The frames of a series as far as its files can be read: what is wrong with one is told where it is read."""
+    for file in files:
+        with suppress(CaptureError, OSError):
+            yield from frames_in(file.path)
 
 
 def is_changed(file: CaptureFile) -> bool:

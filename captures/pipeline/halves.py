@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import read_capture
 from captures.files.pcapng import PcapngWriter
 from captures.net.answers import segment_in
 from captures.net.direction import JUMP_LIMIT_BYTES, signed
@@ -30,7 +29,7 @@ from captures.net.merging import interleaved
 from captures.net.taps import FRAME_LIMIT
 from captures.net.tcp import ACK, Endpoint, Segment
 from captures.packets import Totals, content_of
-from captures.pipeline.files import CaptureFile, look_at
+from captures.pipeline.files import CaptureFile, frames_in, look_at, readable_frames
 from captures.pipeline.records import Integers
 from captures.pipeline.runner import Count
 from captures.pipeline.whole import whole
@@ -71,7 +70,7 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
     """What the first frames of a series show, if no connection has both directions there; nothing if one has."""
     ip = IpReader()
     ways = Ways()
-    for number, frame in enumerate(_frames(files), 1):
+    for number, frame in enumerate(readable_frames(files), 1):
         segment = segment_in(frame, ip)
         if segment is not None and segment.flags & ACK:
             ends = (segment.source, segment.destination)
@@ -81,13 +80,6 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
         if number >= FRAME_LIMIT:
             break
     return ways
-
-
-def _frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
-    for file in files:
-        # What is wrong with a file is told where it is read.
-        with suppress(CaptureError, OSError):
-            yield from read_capture(file.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +139,7 @@ class _Half:
         count = 0
         for file in self._files:
             try:
-                for frame in read_capture(file.path):
+                for frame in frames_in(file.path):
                     count += 1
                     yield frame
             except CaptureError as damage:

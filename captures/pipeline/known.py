@@ -8,15 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from captures.files.frame import CaptureError, Frame
-from captures.files.pcap import read_frames
+from captures.files.frame import CaptureError
 from captures.net.taps import Half, Taps
 from captures.pipeline.buckets import PacketPart, StreamPart
-from captures.pipeline.files import CaptureFile, Origin, Series, in_order, is_changed, look_at
+from captures.pipeline.files import (
+    CaptureFile,
+    Origin,
+    Series,
+    in_order,
+    is_changed,
+    look_at,
+    readable_frames,
+)
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.halves import Halves
 from captures.pipeline.saving import saved
-from captures.pipeline.storage import opened
 
 
 @dataclass(slots=True)
@@ -142,15 +148,8 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
 def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
     """The interfaces of TAPs, by the first frames of a series."""
     taps = Taps()
-    taps.look(_frames(files))
+    taps.look(readable_frames(files))
     return taps.halves
-
-
-def _frames(files: Iterable[CaptureFile]) -> Iterator[Frame]:
-    for file in files:
-        # What is wrong with a file is told where it is read.
-        with suppress(CaptureError, OSError), opened(file.path) as source:
-            yield from read_frames(source.file, file.path)
 
 
 def _has_other_taps(growth: Growth, grown: Series) -> bool:

@@ -16,6 +16,7 @@ from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
 from captures.spoil.points import WAYS
 from tests.captures.pipeline.contents import rows_of
+from tests.captures.pipeline.objects import ObjectStore
 from tests.captures.pipeline.samples import FRAMES, renamed
 from tests.captures.truth.kinds import apart
 from tests.captures.truth.saying import decoded, written
@@ -105,6 +106,15 @@ def test_halves_that_come_run_by_run_make_the_tables_of_one_run(tmp_path: Path) 
     again = analyse([str(tmp_path / "two")], tables, LocalRunner())
     assert (again.series, len(again.known)) == ([], 4)
     assert rows_of(tables) == at_once
+
+
+def test_halves_may_be_objects(objects: ObjectStore, tmp_path: Path) -> None:
+    paths = [path for (path,) in in_files(tmp_path / "two", halves_of("three-hop", 2))]
+    uris = [objects.put(f"tap/{path.name}", path.read_bytes()) for path in paths]
+    tables = Tables(tmp_path / "tables")
+    [series] = analyse(uris, tables, LocalRunner()).series
+    assert len(series.halves) == 2
+    assert outcomes(tables) == outcomes(analysed(tmp_path / "of files", paths))
 
 
 def test_two_captures_of_one_traffic_are_no_halves(tmp_path: Path) -> None:
