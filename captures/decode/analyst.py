@@ -75,11 +75,10 @@ class Analyst:
             self._ways.take(facts, view.connection, view.half, hidden_bytes=view.hidden_bytes)
             _add_session(sight, view)
             self._identify(sight)
-            if sight.message is not None and view.sent is not None:
-                sight.findings += self._journeys.take(crossing_of(sight, sight.message, view.sent))
-                self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
-            elif sight.beginning is not None and view.sent is not None:
-                sight.findings += self._journeys.take(crossing_of_cut(sight, sight.beginning, view.sent))
+            if sight.user is not None and view.sent is not None:
+                sight.findings += self._journeys.take(crossing_of(sight, sight.user, view.sent))
+                if sight.message is not None:
+                    self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
         sight.findings += own_findings(seen)
         return sight
 
@@ -99,8 +98,7 @@ class Analyst:
 
     def _identify(self, sight: Sight) -> None:
         """Who is at the ends of its hop, where no handshake has told."""
-        seen = sight.seen
-        user = sight.beginning if sight.message is None else sight.message.user
+        seen, user = sight.seen, sight.user
         news = False
         if user is not None:
             if not user.hop_count:
@@ -132,8 +130,7 @@ class Analyst:
 
 def session_facts(sight: Sight) -> SessionFacts:
     """What a session's rules read of a packet."""
-    seen, packet = sight.seen, sight.seen.packet
-    user = sight.beginning if sight.message is None else sight.message.user
+    seen, packet, user = sight.seen, sight.seen.packet, sight.user
     facts = SessionFacts(
         seen.number,
         seen.time_ns,
@@ -166,30 +163,13 @@ def session_facts(sight: Sight) -> SessionFacts:
     return facts
 
 
-def crossing_of(sight: Sight, message: UserMessage, sent: Sent) -> Crossing:
-    """A UserMessage on its way, for the rules of intermediates."""
-    seen, user, transaction = sight.seen, message.user, message.transaction
-    limit_s = message.base.time_to_reach_queue_s
-    return Crossing(
-        message_key(message),
-        sight.hop,
-        seen.number,
-        seen.interface.number,
-        seen.connection,
-        seen.time_ns,
-        user.hop_count,
-        user.recoverable,
-        None if transaction is None else transaction.previous_tx_sequence_number,
-        None if seen.cut_bytes else digest_of(seen.data),
-        user.sent_time_s,
-        None if transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
-        sent,
-    )
-
-
-def crossing_of_cut(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
-    """The same of one that is cut before it says what it is."""
+def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
+    """What the rules between hops read of a UserMessage, `user` of which is there at least."""
     seen = sight.seen
+    transaction = None if sight.message is None else sight.message.transaction
+    previous_number = None
+    if user.has_transaction:
+        previous_number = NOT_KNOWN if transaction is None else transaction.previous_tx_sequence_number
     (limit_s,) = _LIMIT.unpack_from(seen.data)
     return Crossing(
         (user.source_queue_manager, user.message_id),
@@ -200,8 +180,8 @@ def crossing_of_cut(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         seen.time_ns,
         user.hop_count,
         user.recoverable,
-        NOT_KNOWN if user.has_transaction else None,
-        None,
+        previous_number,
+        None if seen.cut_bytes else digest_of(seen.data),
         user.sent_time_s,
         None if user.has_transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,

@@ -158,6 +158,11 @@ class Sight:
     ended: Acknowledged | None = None
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def user(self) -> UserHeader | None:
+        """Of a UserMessage its UserHeader, or as much of it as `beginning` has."""
+        return self.beginning if self.message is None else self.message.user
+
 
 def sight_of(seen: SeenPacket) -> Sight:
     """What a packet says by itself; a body that is no acknowledgment makes it an ordinary message."""

@@ -263,7 +263,7 @@ def test_what_is_remembered_is_bounded() -> None:
     def take(seen: SeenPacket) -> None:
         sight = sight_of(seen)
         sight.hop = (guid("a"), guid("c"))
-        checker.take(crossing_of(sight, decoded(seen), Sent(half, seen.number)))
+        checker.take(crossing_of(sight, decoded(seen).user, Sent(half, seen.number)))
 
     for seen in packets:
         take(seen)
