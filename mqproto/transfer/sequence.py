@@ -98,8 +98,8 @@ class OutgoingSequence(OutgoingQueue):
         self._overdue_ms: int | None = None
         """When the OrderAck was due that was awaited as the last session ended."""
         self._would_be_due_ms: int | None = None
-        """In a session, while nothing seems to be out: when an OrderAck is due of later messages, which are seen to be
-        out when those before them, which are to be sent again, are withdrawn."""
+        """In a session, while nothing is known to be out: when the OrderAck is due of messages that are seen to be out
+        once those before them, which came back, are withdrawn."""
         self.resend_count = 0
         self._holes = Ranges()
         """Numbers that no message has any more; the next message bridges them.  3.1.7.1.3"""
@@ -113,8 +113,9 @@ class OutgoingSequence(OutgoingQueue):
         self._never_left: set[int] = set()
         """Positions of messages that were passed over when it was their turn for the first time."""
         self._sent_before = 0
+        """Up to which position messages had left before the last were taken; those of `_taken_anew` had not."""
         self._taken_anew: frozenset[int] = frozenset()
-        """Of those that were taken last, none has ever left that is behind the one or among the others."""
+        """Positions of those taken last that had been passed over before."""
         self._resends: deque[Waiting] = deque()
         self._resend_reading = False
 
