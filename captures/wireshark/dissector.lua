@@ -58,12 +58,10 @@ local function read_into(tree, tvb, path, read)
   top._item, top._path = tree, path
   local is_whole, why = pcall(read, reader, top)
   if not is_whole and why ~= ENDED then error(why, 0) end
-  -- What a snapshot length cut off breaks no rule.
-  if tvb:len() < tvb:reported_len() then reader.faults = {} end
   if reader.seen < #reader.data then
     tree:add(fields["msmq.unread"], tvb:range(reader.seen))
   end
-  -- A packet of which the capture, or the segment, lacks a part may be as it should be.
+  -- A packet of which the capture, cut by a snapshot length, or the segment lacks a part may be as it should be.
   local lacking = tvb:reported_len() - tvb:len()
   if lacking > 0 then
     reader.faults = {}
