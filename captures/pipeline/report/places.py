@@ -13,7 +13,7 @@ from captures.decode.row import identifier_text
 from captures.decode.sight import Kind
 from captures.pipeline.records import Integers
 from captures.pipeline.report.facts import Place
-from captures.pipeline.report.scanning import grouped, integers, near, present, rows
+from captures.pipeline.report.scanning import grouped, integers, near, rows
 from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.rows import subject_of
 from captures.pipeline.tables import Tables
@@ -100,9 +100,9 @@ class Places:
         )
         ahead = {
             (row["series"], row["interface"]): Ahead(
-                row["offset_ns"], None, 0, row.get("at_ns") or 0, row.get("drift_ppb") or 0
+                row["offset_ns"], None, 0, row["at_ns"], row["drift_ppb"] or 0
             )
-            for row in rows(tables, "clocks", present(tables, "clocks", _CLOCK))
+            for row in rows(tables, "clocks", _CLOCK)
         }
         captured_ns = np.unique(
             np.concatenate([times_ns, *(_captured_ns(each, times_ns) for each in ahead.values())])

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from captures.files.frame import Interface
 from captures.net.direction import Ending
 from captures.net.streams import MSMQ_PORT
-from captures.pipeline.report.scanning import batches, present, rows
+from captures.pipeline.report.scanning import batches, rows
 from captures.pipeline.stages.clocks import CLOCKS
 from captures.pipeline.tables import Tables
 from captures.points import Clock, Point, Points, Side, point_name
@@ -109,7 +109,7 @@ def _add_clocks(points: Points, tables: Tables) -> None:
     """Where two points saw MSMQ, their clocks were compared."""
     for point in points.found.values():
         point.compared = len(points.found) > 1 and point.connections > 0
-    for row in rows(tables, "clocks", present(tables, "clocks", _CLOCK)):
+    for row in rows(tables, "clocks", _CLOCK):
         name = _name(row["series"], row["interface"])
         if name in points.found:
             reference = _name(row["reference_series"] or "", row["reference_interface"] or 0)

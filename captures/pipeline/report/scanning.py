@@ -63,13 +63,6 @@ def rows(tables: Tables, table: str, columns: Sequence[str]) -> Iterator[dict[st
         yield from batch.to_pylist()
 
 
-def present(tables: Tables, table: str, columns: Sequence[str]) -> list[str]:
-    """Those of these columns that a table has: tables of an earlier day lack some."""
-    paths = tables.paths(table)
-    known = set(pq.read_schema(paths[0]).names) if paths else set()
-    return [name for name in columns if name in known]
-
-
 def integers(column: pa.Array) -> tuple[Any, Any]:
     """A column as numpy has it, 0 for null; and which of them are not null."""
     valid = column.is_valid().to_numpy(zero_copy_only=False)
