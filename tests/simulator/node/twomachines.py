@@ -30,7 +30,7 @@ table inet filter {
 END: Final = "that was all: "
 READY: Final = "ready "
 """A node that was started behind other commands says so in the end."""
-IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{8,10}\b")
+IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{1,10}\b")
 
 
 class Machine:
