@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pyspark import Accumulator, AccumulatorParam
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 INTERVAL_S: Final = 0.25
@@ -65,8 +66,8 @@ class Tally:
     It comes when a task ends. Of a task that ran twice, as after the loss of an executor, both runs may count.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._counts: Accumulator[Counts] = spark.sparkContext.accumulator(Counts(), AddCounts())
+    def __init__(self, context: SparkContext) -> None:
+        self._counts: Accumulator[Counts] = context.accumulator(Counts(), AddCounts())
 
     def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
         """In a worker: more has been done."""
@@ -78,10 +79,29 @@ class Tally:
         return self._counts.value
 
 
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """What a session has unless it is one of Spark Connect, whose Spark is somebody else's."""
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
 @contextmanager
-def reported(spark: SparkSession, stage: str, total: int, listener: Listener = nobody) -> Iterator[Tally]:
-    """Tell the listener how far the stage in the block is: at its begin, its end, and a few times a second."""
-    tally = Tally(spark)
+def reported(
+    spark: SparkSession, stage: str, total: int, listener: Listener = nobody
+) -> Iterator[Tally | None]:
+    """Tell the listener how far the stage in the block is: at its begin, its end, and a few times a second.
+
+    Spark Connect has no counters: then it is told that the stage has begun, and that it is over.
+    """
+    context = context_of(spark)
+    if context is None:
+        listener(Progress(stage, 0, total))
+        yield None
+        listener(Progress(stage, total, total))
+        return
+    tally = Tally(context)
     ended = threading.Event()
 
     def report() -> None:
