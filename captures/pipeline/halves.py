@@ -29,9 +29,9 @@ from captures.net.merging import interleaved
 from captures.net.taps import FRAME_LIMIT
 from captures.net.tcp import ACK, Endpoint, Segment
 from captures.packets import Totals, content_of
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.files import CaptureFile, frames_in, look_at, readable_frames
 from captures.pipeline.records import Integers
-from captures.pipeline.runner import Count
 from captures.pipeline.whole import whole
 
 Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
@@ -152,7 +152,7 @@ class _Half:
         return self._first + bisect_left(self._ends, self._count)
 
 
-def merge(task: MergeTask, count: Count) -> Merged:
+def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged:
     """Make one capture of two halves.
 
     Raises:

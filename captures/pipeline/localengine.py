@@ -104,6 +104,8 @@ class LocalEngine(Outputs[list[Sent]]):
         Raises:
             JobError: a task failed; the text says which, and why.
         """
+        if not tasks:
+            return []
         waiting = self._waiting(reads)
         self._stages += 1
         folder = self._folder_now() / f"{self._stages:04d}"

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from captures.pipeline.runner import Count
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.tables import Part, write_part
 
 PARTS: Final = 32
@@ -55,7 +55,7 @@ def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
             yield from (group for group in together if len(group) > 1)
 
 
-def tidy(task: TidyTask, done: Count) -> Part:
+def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox, done: Count) -> Part:
     """Make parts one."""
     rows = pa.concat_tables(pq.read_table(path, partitioning=None) for path in task.paths)
     done(rows.num_rows, 0)

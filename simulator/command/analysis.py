@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from captures.decode.names import Names
+    from captures.pipeline.engine import Engine
     from captures.pipeline.job import Result
-    from captures.pipeline.runner import Runner
     from captures.pipeline.tables import Tables
 
 LOG: Final = Path("_log") / "spark.log"
@@ -83,8 +83,8 @@ def analyse(
     """
     from captures.decode.names import Names
     from captures.pipeline.job import analyse
-    from captures.pipeline.runner import SparkRunner
     from captures.pipeline.session import spark_session
+    from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
@@ -97,21 +97,21 @@ def analyse(
     tables = Tables(out)
     line = ProgressLine()
     with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
-        runner = SparkRunner(spark, line)
+        engine = SparkEngine(spark, line)
         range_bytes = range_mib << 20
         if watch:
             return _watch(
                 spark,
                 captures,
                 tables,
-                runner,
+                engine,
                 names,
                 range_bytes,
                 settle_s,
                 body_text=body_text,
                 as_json=as_json,
             )
-        result = analyse(captures, tables, runner, names=names, range_bytes=range_bytes, body_texts=body_text)
+        result = analyse(captures, tables, engine, names=names, range_bytes=range_bytes, body_texts=body_text)
     counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
     if as_json:
         print_json(_as_json(result, counts))
@@ -125,7 +125,7 @@ def _watch(
     spark: SparkSession,
     folders: list[str],
     tables: Tables,
-    runner: Runner,
+    engine: Engine,
     names: Names,
     range_bytes: int,
     settle_s: int,
@@ -150,7 +150,7 @@ def _watch(
         spark,
         folders,
         tables,
-        runner,
+        engine,
         told,
         names=names,
         range_bytes=range_bytes,

@@ -52,6 +52,7 @@ def test_all_that_listens_listens_on_this_machine_alone(spark: SparkSession) -> 
 def test_a_listener_hears_of_the_begin_and_of_all_that_workers_counted(spark: SparkSession) -> None:
     heard: list[Progress] = []
     with reported(spark, "reading", 4, heard.append) as tally:
+        assert tally is not None
 
         def count(batches: Batches) -> Batches:
             for batch in batches:

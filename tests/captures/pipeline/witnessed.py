@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-import captures.pipeline.runner
-from captures.pipeline.runner import Count, SparkRunner
-
-T = TypeVar("T")
-R = TypeVar("R")
+import captures.pipeline.sparkengine
+from captures.pipeline.engine import Count, Inbox, Outbox
+from captures.pipeline.sparkengine import SparkEngine
 
 KILLED_JOB = 2
 
@@ -44,24 +41,24 @@ def witnesses(folder: Path) -> list[Witness]:
     return [Witness(int(executor), int(attempt), code, needs) for executor, attempt, code, needs in told]
 
 
-def runner_with(folder: str, kill: bool) -> type[SparkRunner]:
-    """What takes the place of SparkRunner."""
+def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
+    """What takes the place of SparkEngine."""
     jobs: list[str] = []
 
-    class WitnessedRunner(SparkRunner):
-        """Has tasks done as SparkRunner does, and witnessed."""
+    class WitnessedEngine(SparkEngine):
+        """Has tasks done as SparkEngine does, and witnessed."""
 
-        def __call__(self, stage: str, function: Callable[[T, Count], R], tasks: Sequence[T]) -> list[R]:
+        def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
             jobs.append(stage)
             deadly = kill and len(jobs) == KILLED_JOB
 
-            def witnessed(task: T, count: Count) -> R:
+            def witnessed(task: Any, inbox: Inbox, outbox: Outbox, count: Count) -> Any:
                 import construct
                 from pyspark import TaskContext
 
                 import captures
 
-                result = function(task, count)
+                result = function(task, inbox, outbox, count)
                 context = TaskContext.get()
                 assert context is not None
                 # A worker is a fork of a daemon, and the executor has started that.
@@ -73,9 +70,9 @@ def runner_with(folder: str, kill: bool) -> type[SparkRunner]:
                     os.kill(executor, signal.SIGKILL)
                 return result
 
-            return super().__call__(stage, witnessed, tasks)
+            return super().carry_out(stage, witnessed, tasks, reads, **how)
 
-    return WitnessedRunner
+    return WitnessedEngine
 
 
 if __name__ == "__main__":
@@ -84,5 +81,5 @@ if __name__ == "__main__":
     folder, *arguments = sys.argv[1:]
     kill = arguments[0] == "--kill"
     sys.argv[1:] = arguments[kill:]
-    captures.pipeline.runner.SparkRunner = runner_with(folder, kill)  # type: ignore[misc]
+    captures.pipeline.sparkengine.SparkEngine = engine_with(folder, kill)  # type: ignore[misc]
     main()

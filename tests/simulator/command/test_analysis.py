@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from tests.captures.pipeline.rotation import rotation
 from tests.conformance import ROOT
@@ -61,7 +61,7 @@ def test_a_run_goes_on_from_an_earlier_one(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Tables are the same whoever makes them (tests/captures/pipeline/test_distribution.py), and Spark takes longer.
-    monkeypatch.setattr("captures.pipeline.runner.SparkRunner", lambda *_: LocalRunner())
+    monkeypatch.setattr("captures.pipeline.sparkengine.SparkEngine", lambda *_: LocalEngine())
     earlier, later = rotation(tmp_path / "captures", 2)
     grown, at_once = tmp_path / "grown", tmp_path / "at once"
     _, told, _ = analysed(capsys, str(earlier), "--out", str(grown), "--json")
