@@ -8,7 +8,6 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from captures.pipeline.files import is_changed, mapped
 from captures.pipeline.folders import SeriesFolder, hash_of
 from captures.pipeline.fragments import waiting_before
 from captures.pipeline.growth import FOLDER, saved_pairs
+from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import CountedPair, Place
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
@@ -32,7 +32,6 @@ from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
 from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.streams import CLOSED, closed_rows
-from captures.pipeline.tables import Part
 
 KEPT_RANGES: Final = 2
 """How many ranges that were read again are kept, as several pairs may need them."""
@@ -61,7 +60,7 @@ class ReadSeries:
     end: a number behind all of them, for what only the end of the series lets be read.
     silent: the number of a range; pairs that do not occur behind it are taken to be over.
     open_pairs: files with what was open before the first.
-    saved: how the name begins of the parts that this run saves of it, in `run_folder`.
+    saved: how the name begins of the parts that this run saves of it, in `store`.
     """
 
     folder: SeriesFolder
@@ -70,7 +69,7 @@ class ReadSeries:
     end: int
     silent: int
     open_pairs: tuple[str, ...]
-    run_folder: Path
+    store: Store
     saved: str
 
     def place(self, number: int) -> Place:
@@ -163,7 +162,7 @@ class _Joiner:
                 del self._stitchers[ends]
         pairs = [stitcher.pair for stitcher in self._stitchers.values()]
         joined.saved = save(
-            series.run_folder,
+            series.store,
             f"{FOLDER}/{series.saved}-open-{bucket:02d}.parquet",
             ((hash_of(pair.ends), pickled(pair)) for pair in pairs),
         )

@@ -23,8 +23,9 @@ from captures.decode.names import Names
 from captures.pipeline.arrivals import SETTLE_S
 from captures.pipeline.files import RANGE_BYTES
 from captures.pipeline.job import Result, analyse
+from captures.pipeline.parts import HIDDEN
 from captures.pipeline.runner import Runner
-from captures.pipeline.tables import HIDDEN, Tables
+from captures.pipeline.tables import Tables
 from mqproto.base.errors import UsageError
 
 CHECKPOINT: Final = f"{HIDDEN}checkpoint"

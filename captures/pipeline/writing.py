@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.halves import Origins, origins_at
 from captures.pipeline.joining import corrections_of
+from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.runner import Count
 from captures.pipeline.streams import CLOSED, STREAMS
-from captures.pipeline.tables import Part, write_part
 
 LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
 """What a correction adds to the first packet of a stream."""
@@ -64,7 +64,7 @@ class WriteTask:
     rows_before, framed_before: in the ranges before it.
     """
 
-    run_folder: Path
+    store: Store
     series: str
     number: int
     place: Place | None
@@ -83,7 +83,7 @@ class StreamsTask:
     closed, open: the names of the parts with those that are over, and those that may go on.
     """
 
-    run_folder: Path
+    store: Store
     series: str
     bucket: int
     closed: str
@@ -115,14 +115,14 @@ def write_streams(series: SeriesFiles, task: StreamsTask) -> list[Part]:
                 "file", pa.array(series.paths, pa.string()).take(pa.array(origins.file))
             )
             rows = rows.append_column("frame", pa.array(origins.frame))
-            parts.append(write_part(task.run_folder, name, rows.select(STREAMS.names)))
+            parts.append(task.store.write_part(name, rows.select(STREAMS.names)))
     return parts
 
 
 def write_packets(series: SeriesFiles, task: WriteTask, count: Count) -> Part:
     """Write the part of a range."""
     table = _sorted(_found(series.folder, task))
-    part = write_part(task.run_folder, task.name, _numbered(series, task, table))
+    part = task.store.write_part(task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
     return part
 
