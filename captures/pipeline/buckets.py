@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from captures.pipeline.engine import Outbox
+from captures.pipeline.parts import parquet
 from captures.pipeline.records import Integers
 
 BATCH_ROWS: Final = 65_536
@@ -55,6 +55,7 @@ def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
 class PacketPart:
     """A part of the table of packets: rows of one series that follow one another.
 
+    path: or its URI.
     rows_before, framed_before: of the series, before it.
     is_new: whether no run has judged it. is_end: whether the next run of its series replaces it.
     """
@@ -74,7 +75,7 @@ class PacketPart:
 
 def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of a part, some rows at a time."""
-    with pq.ParquetFile(part.path) as file:
+    with parquet(part.path) as file:
         yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
 
 

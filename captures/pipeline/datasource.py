@@ -39,7 +39,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -64,6 +63,7 @@ from captures.pipeline.files import (
     series_name,
 )
 from captures.pipeline.job import packets_of
+from captures.pipeline.parts import parquet
 from captures.pipeline.records import Data
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.scan import Reading, read_plan
@@ -267,7 +267,7 @@ class _PacketReader(_Reader):
             if options.fails:
                 options.check(damages)
             for path in files:
-                with pq.ParquetFile(path) as file:
+                with parquet(path) as file:
                     yield from file.iter_batches(BATCH_ROWS, columns=names)
 
 

@@ -16,15 +16,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from captures.files.frame import NANOSECONDS
 from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
+from captures.pipeline.parts import HIDDEN, parquet_table
 from captures.pipeline.reading import Place
 from captures.pipeline.saving import loads
 from captures.pipeline.seams import OpenPair
-from captures.pipeline.tables import HIDDEN
 
 FORM: Final = 11
 """To be raised when a class changes of which objects are saved. Of another form nothing is used: then a series that
@@ -62,7 +61,7 @@ class Growth:
 def saved_pairs(paths: Sequence[str], bucket: int, buckets: int) -> Iterator[OpenPair]:
     """The open pairs of a bucket."""
     for path in paths:
-        table = pq.read_table(path, partitioning=None)
+        table = parquet_table(path)
         for hashed, pickled in zip(table["bucket"].to_pylist(), table["object"], strict=True):
             if hashed % buckets == bucket:
                 yield loads(pickled.as_buffer())

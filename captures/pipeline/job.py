@@ -28,13 +28,14 @@ from captures.pipeline.judged import FOLDER, Judged, horizon, judged
 from captures.pipeline.known import Known, ToRead, reads
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.pairing import all_to_read
+from captures.pipeline.parts import Part
 from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.strangers import apart
 from captures.pipeline.streams import STREAMS
-from captures.pipeline.tables import Part, Run, Tables, TablesError, write_part
+from captures.pipeline.tables import Run, Tables, TablesError
 from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.work import SeriesResult, Work
@@ -125,12 +126,9 @@ def analyse(
                 known_files += (file.path for file in series.files)
             else:
                 new.append(series)
-        works = [
-            Work(run, each, tables.folder, texts=texts)
-            for each in all_to_read(new, known, is_read, tables.folder)
-        ]
+        works = [Work(run, each, texts=texts) for each in all_to_read(new, known, is_read, run.store)]
         _Job(works, run, engine, range_bytes).carry_out()
-        works, strangers = apart(works, known, tables.folder)
+        works, strangers = apart(works, known, run.store)
 
         before = judged(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
@@ -142,21 +140,20 @@ def analyse(
             if (earlier := known.get(work.series.name)) is not None:
                 replaced |= earlier.part_names if work.known is None else earlier.saved
             known[work.series.name] = work.save()
-        folders = {part.name: run.folder for work in works for part in work.parts}
+        written = {part.name for work in works for part in work.parts}
         verdicts = judge(
             run,
             engine,
             [
                 part
                 for name, each in sorted(known.items())
-                for part in each.packet_parts(name, folders, tables.folder)
+                for part in each.packet_parts(name, written, run.store)
             ],
             [
                 part
                 for name, each in sorted(known.items())
-                for part in each.stream_parts(name, folders, tables.folder)
+                for part in each.stream_parts(name, written, run.store)
             ],
-            tables.folder,
             before,
             lossy=(name for name, each in known.items() if each.is_lossy),
             names=names or Names(),
@@ -170,7 +167,7 @@ def analyse(
         ]
         parts = [part for work in works for part in work.parts] + verdicts.parts
         if damage:
-            parts.append(write_part(run.folder, f"findings/{run.name}-captures.parquet", damage_rows(damage)))
+            parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", damage_rows(damage)))
             verdicts.judged.open.append(parts[-1].name)
             verdicts.codes["note", "damaged-capture"] += len(damage)
         if before is not None and not verdicts.is_anew:
@@ -179,7 +176,7 @@ def analyse(
             replaced |= {part.name for part in tables.manifest.parts if part.table in (*SCHEMAS, FOLDER)}
         kept = [part for part in tables.manifest.parts if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
-        tidied = _tidied(run, engine, tables.folder, kept, [*verdicts.judged.arrivals, *lists])
+        tidied = _tidied(run, engine, kept, [*verdicts.judged.arrivals, *lists])
         parts += tidied
         replaced |= {name for names in tidied.values() for name in names}
         parts += _empty(run, {part.table for part in (*kept, *parts)})
@@ -206,7 +203,7 @@ def analyse(
 @contextmanager
 def packets_of(
     series: Series, *, range_bytes: int = RANGE_BYTES, body_texts: bool = False
-) -> Iterator[tuple[list[Path], list[CaptureError]]]:
+) -> Iterator[tuple[list[str], list[CaptureError]]]:
     """The table of packets of one series by itself, made here, one range after the other; gone after the block.
 
     Args:
@@ -216,10 +213,13 @@ def packets_of(
         its files, and what is wrong with the captures.
     """
     with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
-        work = Work(run, ToRead(series, None, None), run.folder, texts=body_texts)
+        work = Work(run, ToRead(series, None, None), texts=body_texts)
         with LocalEngine() as engine:
             _Job([work], run, engine, range_bytes).carry_out()
-        yield [run.folder / part.name for part in work.parts if part.table == "packets"], work.result().damage
+        yield (
+            [run.store.path(part.name) for part in work.parts if part.table == "packets"],
+            work.result().damage,
+        )
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
 
 
 def _tidied(
-    run: Run, engine: Engine, folder: Path, parts: Iterable[Part], lists: Sequence[list[str]]
+    run: Run, engine: Engine, parts: Iterable[Part], lists: Sequence[list[str]]
 ) -> dict[Part, list[str]]:
     """Make small parts of earlier runs one; each new part with those that it takes the place of.
 
@@ -261,8 +261,8 @@ def _tidied(
     together = list(groups(keyed))
     tasks = [
         TidyTask(
-            run.folder,
-            tuple(folder / part.name for part in some),
+            run.store,
+            tuple(part.name for part in some),
             f"{some[0].table}/{run.name}-tidy-{number:06d}.parquet",
         )
         for number, some in enumerate(together)
@@ -280,7 +280,7 @@ def _empty(run: Run, there: set[str]) -> Iterator[Part]:
     """Parts without rows for tables that nothing was found for, so that their readers find the columns."""
     for name, schema in {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}.items():
         if name not in there:
-            yield write_part(run.folder, f"{name}/{run.name}-empty.parquet", schema.empty_table())
+            yield run.store.write_part(f"{name}/{run.name}-empty.parquet", schema.empty_table())
 
 
 class _Job:
@@ -396,7 +396,7 @@ class _Job:
         self._engine.drop(*writing.READ)
         for work in self._works:
             name = f"captures/{work.key}-{self._run.name}.parquet"
-            work.parts.append(write_part(self._run.folder, name, work.captures_table()))
+            work.parts.append(self._run.store.write_part(name, work.captures_table()))
 
 
 def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Scanned]:

@@ -8,7 +8,6 @@ from collections.abc import Container, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.files import is_changed, mapped
 from captures.pipeline.fragments import waiting_packets
 from captures.pipeline.growth import FOLDER, saved_pairs
+from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import CountedPair, Place
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
@@ -40,7 +40,6 @@ from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
 from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.streams import closed_rows
-from captures.pipeline.tables import Part
 
 KEPT_RANGES: Final = 2
 """How many ranges that were read again are kept, as several pairs may need them."""
@@ -71,7 +70,7 @@ class ReadSeries:
     open_pairs: files with what was open before the first.
     waiting: what waits for fragments before ranges, by their numbers.
     texts: whether packets are found with what their bodies say.
-    saved: how the name begins of the parts that this run saves of it, in `run_folder`.
+    saved: how the name begins of the parts that this run saves of it, in `store`.
     """
 
     addresses: Addresses
@@ -82,7 +81,7 @@ class ReadSeries:
     open_pairs: tuple[str, ...]
     waiting: Mapping[int, bytes]
     texts: bool
-    run_folder: Path
+    store: Store
     saved: str
 
     def place(self, number: int) -> Place:
@@ -175,7 +174,7 @@ class _Joiner:
                 del self._stitchers[ends]
         pairs = [stitcher.pair for stitcher in self._stitchers.values()]
         joined.saved = save(
-            series.run_folder,
+            series.store,
             f"{FOLDER}/{series.saved}-open-{bucket:02d}.parquet",
             ((hash_of(pair.ends), pickled(pair)) for pair in pairs),
         )

@@ -20,10 +20,10 @@ from captures.decode.names import Names
 from captures.decode.ways import Ways
 from captures.files.frame import NANOSECONDS
 from captures.pipeline.growth import SILENT_NS
+from captures.pipeline.parts import HIDDEN
 from captures.pipeline.stages.directory import FirstHop, Learners
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.settling import Horizon
-from captures.pipeline.tables import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
 FORM: Final = 9

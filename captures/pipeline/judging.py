@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from captures.decode.sight import Kind
 from captures.decode.ways import Ways
@@ -23,6 +22,7 @@ from captures.pipeline.buckets import BATCH_ROWS, by_connection, by_text, read, 
 from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.judged import FOLDER
 from captures.pipeline.messages import MessageRows
+from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.records import Integers
 from captures.pipeline.saving import pickled, save, saved
 from captures.pipeline.stages import (
@@ -40,7 +40,6 @@ from captures.pipeline.stages import (
 from captures.pipeline.stages.facts import losses_of, talks_of
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.schema import RELATIONS
-from captures.pipeline.tables import Part
 from captures.pipeline.workbench import OPEN, Bench, Done, Out, Route, Task, opened
 
 T = TypeVar("T")
@@ -94,7 +93,7 @@ def _share_endings(bench: Bench, outbox: Outbox) -> None:
         buckets: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         for part in bench.streams:
             if part.is_open == is_open and (is_open or part.is_new or bench.before is None):
-                rows = pq.read_table(part.path, columns=list(sessions.ENDED), partitioning=None)
+                rows = parquet_table(part.path, sessions.ENDED)
                 for batch in rows.filter(pc.not_equal(rows["ending"], Ending.OPEN.value)).to_batches():
                     bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
                     for place, some in split(batch, bucket).items():
@@ -299,11 +298,11 @@ def _resumed(bench: Bench, task: Task, name: str, kind: type[T]) -> T | None:
     if bench.before is None:
         return None
     names = bench.before.sessions if name == OF_SESSIONS else bench.before.sequences
-    return saved(bench.tables_folder / names[task.number], kind)
+    return saved(bench.store.path(names[task.number]), kind)
 
 
 def _saved(bench: Bench, task: Task, name: str, stage: object) -> Part:
-    return save(bench.run_folder, bench.part_name(FOLDER, name, task.number), [(0, pickled(stage))])
+    return save(bench.store, bench.part_name(FOLDER, name, task.number), [(0, pickled(stage))])
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from captures.files.frame import CaptureError
@@ -22,6 +21,7 @@ from captures.pipeline.files import (
 )
 from captures.pipeline.growth import FORM, Growth
 from captures.pipeline.halves import Halves
+from captures.pipeline.parts import Store
 from captures.pipeline.saving import saved
 
 
@@ -68,24 +68,24 @@ class Known:
         """Everything."""
         return {*self.captures, *self.streams, *self.saved, *(name for name, _, _ in self.packets)}
 
-    def packet_parts(self, series: str, folders: Mapping[str, Path], folder: Path) -> Iterator[PacketPart]:
+    def packet_parts(self, series: str, new: Container[str], store: Store) -> Iterator[PacketPart]:
         """The parts of packets in their order.
 
         Args:
-            folders: where parts lie that are not yet in `folder`, by their names.
+            new: the names of those that this run has written.
         """
         rows_before = framed_before = 0
         for name, rows, framed in self.packets:
-            path = folders.get(name, folder) / name
-            is_new, is_end = name in folders, name == self.end
-            yield PacketPart(str(path), series, rows, framed, rows_before, framed_before, is_new, is_end)
+            is_new, is_end = name in new, name == self.end
+            path = store.path(name)
+            yield PacketPart(path, series, rows, framed, rows_before, framed_before, is_new, is_end)
             rows_before, framed_before = rows_before + rows, framed_before + framed
 
-    def stream_parts(self, series: str, folders: Mapping[str, Path], folder: Path) -> Iterator[StreamPart]:
+    def stream_parts(self, series: str, new: Container[str], store: Store) -> Iterator[StreamPart]:
         """The parts of streams; arguments as of `packet_parts`."""
         for names, is_open in ((self.streams, False), (self.open_streams, True)):
             for name in names:
-                yield StreamPart(str(folders.get(name, folder) / name), series, name in folders, is_open)
+                yield StreamPart(store.path(name), series, name in new, is_open)
 
 
 class ToRead(NamedTuple):
@@ -106,7 +106,7 @@ class ToRead(NamedTuple):
     one_way: bool = False
 
 
-def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
+def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
     """What to do about a series with new files.
 
     They are read behind those that were read before. If they do not come after all of these, all are read again; but
@@ -114,7 +114,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     again as well if only the new ones tell what is a TAP.
 
     Args:
-        folder: of the tables.
+        store: of the tables.
     """
     names: list[str] = []
     name = series.name
@@ -128,7 +128,7 @@ def to_read(series: Series, known: Mapping[str, Known], folder: Path) -> ToRead:
     new = in_order(file for file in series.files if not is_read(file))
     replaced: set[str] = set()
     if earlier.form == FORM:
-        growth = saved(folder / earlier.growth, Growth)
+        growth = saved(store.path(earlier.growth), Growth)
         # The same file, of which more has been written since.
         begun = {(file.path, file.first_ns): file.fingerprint for file in growth.files}
         replaced = {begun[key] for file in new if (key := (file.path, file.first_ns)) in begun}

@@ -7,15 +7,13 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from captures.pipeline.buckets import whole
 from captures.pipeline.engine import Inbox
 from captures.pipeline.judged import FOLDER
+from captures.pipeline.parts import Part, parquet_rows, parquet_table
 from captures.pipeline.stages import duplicates, grouping, settling
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
-from captures.pipeline.tables import Part
 from captures.pipeline.workbench import Bench, Task, opened
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
@@ -69,7 +67,7 @@ class MessageRows:
         before = self._bench.before
         if before is None:
             return None
-        rows = pq.read_table(self._bench.tables_folder / before.messages[self._number], partitioning=None)
+        rows = parquet_table(self._bench.store.path(before.messages[self._number]))
         return rows if rows.num_rows else None
 
     def _rows(self, name: str, confirmed: str) -> pa.Table | None:
@@ -84,8 +82,8 @@ class MessageRows:
         subjects = new.filter(pc.invert(new["about"]))["subject"].unique()
         if kept is not None:
             subjects = subjects.filter(pc.invert(pc.is_in(subjects, whole(kept["subject"]))))
-        paths = [str(self._bench.tables_folder / name) for name in before.arrivals[self._number]]
-        found = ds.dataset(paths, format="parquet").to_table(filter=ds.field("message").isin(subjects))
+        paths = [self._bench.store.path(name) for name in before.arrivals[self._number]]
+        found = parquet_rows(paths, pc.field("message").isin(subjects))
         return _table(map(duplicates.remembered, found.to_batches()))
 
 

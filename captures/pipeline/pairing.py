@@ -6,19 +6,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import combinations
-from pathlib import Path
 
 from captures.files.frame import CaptureError
 from captures.pipeline.files import CaptureFile, Series, in_order, look_at, series_name
 from captures.pipeline.halves import Ways, ways_of
 from captures.pipeline.known import Known, ToRead, to_read
+from captures.pipeline.parts import Store
 
 
 def all_to_read(
     new: Iterable[Series],
     known: Mapping[str, Known],
     is_read: Callable[[CaptureFile], bool],
-    folder: Path,
+    store: Store,
 ) -> Iterator[ToRead]:
     """What to do about series with new files: two that are halves of a TAP are one.
 
@@ -28,7 +28,7 @@ def all_to_read(
     Args:
         new, known: those of this run, and those of earlier ones.
         is_read: whether those have a file.
-        folder: of the tables.
+        store: of the tables.
     """
     left = {series.name: series for series in new}
     for name, each in known.items():
@@ -51,7 +51,7 @@ def all_to_read(
             for half in (one, other):
                 left.pop(half, None)
     for name, series in left.items():
-        task = to_read(series, known, folder)
+        task = to_read(series, known, store)
         is_one_way = name in one_way or (name in known and known[name].one_way)
         yield task._replace(one_way=is_one_way)
 

@@ -11,13 +11,12 @@ import pickle
 from collections.abc import Iterable
 from enum import Enum
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from captures.pipeline.tables import Part, TablesError, write_part
+from captures.pipeline.parts import Part, Store, parquet_table
+from captures.pipeline.tables import TablesError
 
 T = TypeVar("T")
 
@@ -52,11 +51,10 @@ def pickled(thing: object) -> bytes:
     return written.getvalue()
 
 
-def save(folder: Path, name: str, objects: Iterable[tuple[int, bytes]]) -> Part:
+def save(store: Store, name: str, objects: Iterable[tuple[int, bytes]]) -> Part:
     """Write pickled objects, each with its bucket.
 
     Args:
-        folder: `Run.folder`.
         name: of the part.
     """
     rows = list(objects)
@@ -64,17 +62,17 @@ def save(folder: Path, name: str, objects: Iterable[tuple[int, bytes]]) -> Part:
         pa.array([bucket for bucket, _ in rows], pa.int64()),
         pa.array([pickled for _, pickled in rows], pa.large_binary()),
     ]
-    return write_part(folder, name, pa.table(arrays, schema=SAVED))
+    return store.write_part(name, pa.table(arrays, schema=SAVED))
 
 
-def saved(path: Path, kind: type[T]) -> T:
+def saved(path: str, kind: type[T]) -> T:
     """The one object that a run has saved in a file.
 
     Raises:
         TablesError: the file cannot be read, or holds something else.
     """
     try:
-        (pickled,) = pq.read_table(path, partitioning=None)["object"]
+        (pickled,) = parquet_table(path)["object"]
         found = loads(pickled.as_buffer())
     except Exception as error:  # Whatever Parquet or pickle make of other bytes.
         raise TablesError(f"{path} is damaged, analyse the captures into another folder: {error}") from None

@@ -88,7 +88,7 @@ def opened(path: str) -> Iterator[Opened]:
         UsageError: nobody here reaches objects of that kind.
     """
     if is_remote(path):
-        place = _place(path)
+        place = place_of(path)
         with place.system.open_input_file(place.path) as remote:
             yield Opened(cast(BinaryIO, remote), remote.size())
         return
@@ -157,7 +157,7 @@ def files_at(path: str) -> Iterator[Found]:
         yield Found(path, is_meant=True)
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """An object, or a folder of objects.
 
     root: what its URI begins with. base: what that is in the file system `system`. name: what follows both.
@@ -181,7 +181,7 @@ class _Place(NamedTuple):
 def _objects_at(uri: str) -> Iterator[Found]:
     from pyarrow.fs import FileSelector, FileType
 
-    place = _place(uri)
+    place = place_of(uri)
     info = place.system.get_file_info(place.path)
     if info.type == FileType.File or (info.type == FileType.NotFound and not has_magic(place.name)):
         yield Found(uri, is_meant=True)
@@ -203,14 +203,19 @@ def _fits(steps: Sequence[str], patterns: Sequence[str]) -> bool:
     return len(steps) >= len(patterns) and all(map(fnmatchcase, steps, patterns))
 
 
-def _place(uri: str) -> _Place:
+def place_of(uri: str) -> Place:
+    """Where that is, and who reads it.
+
+    Raises:
+        UsageError: nobody here reaches objects of that kind.
+    """
     scheme, _, rest = uri.partition("://")
     authority, _, name = rest.partition("/")
     root = f"{scheme}://{authority}/"
     if scheme.lower() in S3:
         endpoint, region = map(_in_environment, (ENDPOINTS, REGIONS))
-        return _Place(_s3(authority, endpoint, region), root, f"{authority}/", name)
-    return _Place(*_other(root), name)
+        return Place(_s3(authority, endpoint, region), root, f"{authority}/", name)
+    return Place(*_other(root), name)
 
 
 def _in_environment(names: Sequence[str]) -> str | None:

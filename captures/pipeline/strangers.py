@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from captures.files.frame import CaptureError
 from captures.pipeline.known import Known
+from captures.pipeline.parts import Store, parquet
 from captures.pipeline.stages.rows import values
 from captures.pipeline.work import Work
 from captures.systems import LOOK_COUNT, Systems
@@ -21,18 +20,18 @@ ROW_LIMIT: Final = 65_536
 
 
 def apart(
-    works: Sequence[Work], known: Mapping[str, Known], folder: Path
+    works: Sequence[Work], known: Mapping[str, Known], store: Store
 ) -> tuple[list[Work], list[CaptureError]]:
     """The series that may be of one system with those before them; and why others are not read.
 
     Args:
-        works: whose packets are written. folder: of the tables.
+        works: whose packets are written. store: of the tables.
     """
     if len(known) + len(works) < 2:
         return list(works), []
     systems = Systems()
     for name, each in known.items():
-        systems.add(name, _contents(folder / part for part, _, _ in each.packets))
+        systems.add(name, _contents(store.path(part) for part, _, _ in each.packets))
     left: list[Work] = []
     strangers: list[CaptureError] = []
     for work in works:
@@ -49,7 +48,7 @@ def apart(
     return left, strangers
 
 
-def _contents(paths: Iterable[Path]) -> dict[Hashable, int]:
+def _contents(paths: Iterable[str]) -> dict[Hashable, int]:
     """The first messages that leave their sources, by their identifiers, and digests of them."""
     found: dict[Hashable, int] = {}
     for message, digest in _leaving(paths):
@@ -59,10 +58,10 @@ def _contents(paths: Iterable[Path]) -> dict[Hashable, int]:
     return found
 
 
-def _leaving(paths: Iterable[Path]) -> Iterator[tuple[str, int]]:
+def _leaving(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
     rows = 0
     for path in paths:
-        with pq.ParquetFile(path) as part:
+        with parquet(path) as part:
             for batch in part.iter_batches(ROWS, columns=["message", "digest", "hop_count"]):
                 # A packet of which only the beginning is there has no digest.
                 told = pc.and_(batch.column("message").is_valid(), batch.column("digest").is_valid())

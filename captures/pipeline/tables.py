@@ -1,9 +1,8 @@
 """Tables in a folder: Parquet parts, and a manifest that says which of them count.
 
-Tasks write parts under `_work`, whole or not at all, by names that a repeated task chooses again. When all parts of
-a run are there they are moved beside the earlier ones, and a new manifest takes the place of the old. So a run is there
-as a whole or not at all; what the manifest does not name is left over from a run that failed, and the next run removes
-it.
+Tasks write parts, whole or not at all, by names that a repeated task chooses again. When all parts of a run are there,
+a new manifest takes the place of the old. So a run is there as a whole or not at all; what the manifest does not name
+is left over from a run that failed, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from captures.pipeline.parts import HIDDEN, Part, Store, parquet_table
 from captures.pipeline.whole import whole
 from mqproto.base.errors import MqprotoError
 
@@ -31,32 +31,10 @@ MANIFEST: Final = "manifest.json"
 SCHEMAS: Final = "schema.json"
 LOCK: Final = "_lock"
 WORK: Final = "_work"
-HIDDEN: Final = "_"
-"""What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
-COMPRESSION: Final = "zstd"
-SAMPLE_ROWS: Final = 4_096
-GROUP_ROWS: Final = 1 << 16
-"""Whoever looks for few rows reads no more than the groups that may have them, as their statistics say."""
 
 
 class TablesError(MqprotoError):
     """A folder whose tables cannot be used; the text says why and what to do."""
-
-
-class Part(NamedTuple):
-    """One file of a table.
-
-    name: within the folder of all tables: `packets/4f5e-000003.parquet`.
-    """
-
-    name: str
-    rows: int
-    size_bytes: int
-
-    @property
-    def table(self) -> str:
-        """The table that it belongs to."""
-        return self.name.partition("/")[0]
 
 
 @dataclass(slots=True)
@@ -95,11 +73,12 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self.store = Store.at(folder)
         self.manifest = self._read()
 
     def paths(self, table: str) -> list[str]:
         """The files of a table, for whatever reads Parquet."""
-        return [str(self.folder / part.name) for part in self.manifest.of(table)]
+        return [self.store.path(part.name) for part in self.manifest.of(table)]
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A whole table in memory.
@@ -110,8 +89,7 @@ class Tables:
         paths = self.paths(table)
         if not paths:
             raise TablesError(f"{self.folder} has no table {table}: analyse captures into it first")
-        parts = [pq.read_table(path, columns=columns, partitioning=None) for path in paths]
-        return pa.concat_tables(parts)
+        return pa.concat_tables(parquet_table(path, columns) for path in paths)
 
     @contextmanager
     def run(self) -> Iterator[Run]:
@@ -174,11 +152,12 @@ class Run:
     """One change of the tables, under way.
 
     Attributes:
-        folder: where tasks write, a folder for each table in it; gone after the run.
+        store: where tasks write parts. folder: for what else they write; gone after the run.
         name: unique among all runs, for names of parts.
     """
 
     def __init__(self, tables: Tables, folder: Path) -> None:
+        self.store = tables.store
         self.folder = folder
         self.name = folder.name
         self._tables = tables
@@ -194,7 +173,7 @@ class Run:
         """Make the parts of this run count.
 
         Args:
-            added: parts that lie in `folder`.
+            added: parts that lie in `store`.
             replaced: tables whose earlier parts count no more.
             dropped: single parts that count no more.
             state: what takes the place of `Manifest.state`.
@@ -210,10 +189,6 @@ class Run:
         kept = [part for part in before.parts if part.name not in gone]
         assert len({part.name for part in added}) == len(added), "each part has a name of its own"
         after = Manifest(VERSION, [*kept, *added], dict(before.state if state is None else state))
-        for part in added:
-            target = tables.folder / part.name
-            target.parent.mkdir(exist_ok=True)
-            os.replace(self.folder / part.name, target)
         for name in sorted({part.table for part in added}):
             _sync_folder(tables.folder / name)
         _replace(tables.folder / SCHEMAS, _schemas(tables.folder, after))
@@ -221,47 +196,6 @@ class Run:
         tables.manifest = after
         for name in gone:
             (tables.folder / name).unlink(missing_ok=True)
-
-
-def write_part(folder: Path, name: str, table: pa.Table) -> Part:
-    """Write one part, whole or not at all; a part of that name is replaced.
-
-    Args:
-        folder: `Run.folder`.
-        name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
-    """
-    repeating = _repeating(table)
-    # Numbers that do not repeat mostly differ little from those before them.
-    numbers = [field.name for field in table.schema if _is_whole_number(field.type)]
-    encodings = {name: "DELTA_BINARY_PACKED" for name in numbers if name not in repeating}
-    with whole(folder / name) as path, path.open("wb") as file:
-        pq.write_table(
-            table,
-            file,
-            compression=COMPRESSION,
-            row_group_size=GROUP_ROWS,
-            use_dictionary=repeating,
-            column_encoding=encodings,
-            # Nobody looks for texts by their order, and to compare them costs as much as to write them.
-            write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
-        )
-        file.flush()
-        os.fsync(file.fileno())
-        size_bytes = file.tell()
-    return Part(name, table.num_rows, size_bytes)
-
-
-def _repeating(table: pa.Table) -> list[str]:
-    """The columns whose values repeat, as far as the first rows show: others make no dictionary worth its time."""
-    some = table.slice(0, SAMPLE_ROWS)
-    nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
-    plain = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
-    return nested + [name for name in plain if len(some[name].unique()) * 2 <= some.num_rows]
-
-
-def _is_whole_number(kind: pa.DataType) -> bool:
-    """Whether Parquet has whole numbers for a column: for times, too."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
 
 
 def _is_ours(folder: Path) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from captures.pipeline.engine import Count, Inbox, Outbox
-from captures.pipeline.tables import Part, write_part
+from captures.pipeline.parts import Part, Store, parquet_table
 
 PARTS: Final = 32
 """How many small parts of a table are made one."""
@@ -24,15 +22,15 @@ ROWS: Final = 1_000_000
 class TidyTask:
     """Some parts to be made one.
 
-    folder: of the run. paths: where they lie. name: of the part that they become.
+    names: of them. name: of the part that they become.
     """
 
-    folder: Path
-    paths: tuple[Path, ...]
+    store: Store
+    names: tuple[str, ...]
     name: str
 
     def __str__(self) -> str:
-        return f"{len(self.paths)} parts from {self.paths[0]} on"
+        return f"{len(self.names)} parts from {self.store.path(self.names[0])} on"
 
 
 def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
@@ -57,6 +55,6 @@ def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
 
 def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox, done: Count) -> Part:
     """Make parts one."""
-    rows = pa.concat_tables(pq.read_table(path, partitioning=None) for path in task.paths)
+    rows = pa.concat_tables(parquet_table(task.store.path(name)) for name in task.names)
     done(rows.num_rows, 0)
-    return write_part(task.folder, task.name, rows)
+    return task.store.write_part(task.name, rows)

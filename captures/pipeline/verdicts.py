@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from captures.pipeline import judging, messages, placing
 from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.engine import Engine
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
+from captures.pipeline.parts import Part
 from captures.pipeline.saving import pickled, save, saved
 from captures.pipeline.stages import clocks, duplicates
 from captures.pipeline.stages.directory import origins_of
@@ -30,7 +30,7 @@ from captures.pipeline.stages.rows import batch_of
 from captures.pipeline.stages.schema import ENDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.stages.session_schema import SESSIONS
-from captures.pipeline.tables import Part, Run
+from captures.pipeline.tables import Run
 from captures.pipeline.workbench import Bench, Done, Task
 
 SCHEMAS: Final = {
@@ -75,7 +75,6 @@ def judge(
     engine: Engine,
     parts: Sequence[PacketPart],
     streams: Sequence[StreamPart],
-    tables_folder: Path,
     before: Judged | None,
     *,
     lossy: Iterable[str],
@@ -87,7 +86,6 @@ def judge(
     Args:
         parts: the table of packets; those of a series follow one another.
         streams: the table of streams.
-        tables_folder: the tables as they were before this run.
         before: how far judging had come; None if all packets are to be judged.
         lossy: the series that the captures lack some of.
         newest_ns: when the last frame was caught; of the series that have grown, in the one that is furthest behind.
@@ -104,9 +102,8 @@ def judge(
     newest_ns = max(newest_ns or 0, before.newest_ns if before is not None else 0)
     numbered = list(enumerate(parts))
     bench = Bench(
-        run_folder=run.folder,
+        store=run.store,
         run=run.name,
-        tables_folder=tables_folder,
         parts=tuple(parts),
         streams=tuple(streams),
         new=tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
@@ -139,7 +136,7 @@ class _Judge:
         self._open: list[Part] = []
         self._saved: list[Part] = []
         before = bench.before
-        self._past = Past() if before is None else saved(bench.tables_folder / before.past, Past)
+        self._past = Past() if before is None else saved(bench.store.path(before.past), Past)
 
     def judge(self) -> Verdicts:
         """Everything, in an order in which each has what it needs."""
@@ -201,7 +198,7 @@ class _Judge:
     def _judged(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Judged:
         """What the next run has to know."""
         bench = self._bench
-        past = save(bench.run_folder, f"{FOLDER}/{bench.run}-past.parquet", [(0, pickled(self._past))])
+        past = save(bench.store, f"{FOLDER}/{bench.run}-past.parquet", [(0, pickled(self._past))])
         self._saved.append(past)
         arrivals = (
             [list(names) for names in bench.before.arrivals]

@@ -24,7 +24,8 @@ from captures.pipeline.arrivals import SETTLE_S
 from captures.pipeline.engine import Engine
 from captures.pipeline.files import RANGE_BYTES
 from captures.pipeline.job import Result, analyse
-from captures.pipeline.tables import HIDDEN, Tables
+from captures.pipeline.parts import HIDDEN
+from captures.pipeline.tables import Tables
 from mqproto.base.errors import UsageError
 
 CHECKPOINT: Final = f"{HIDDEN}checkpoint"

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from captures.files.frame import CaptureError
 from captures.packets import Totals
@@ -27,10 +25,11 @@ from captures.pipeline.inputs import FileRead, captures_table
 from captures.pipeline.joining import Joined, ReadSeries
 from captures.pipeline.known import Known, ToRead, halves_of
 from captures.pipeline.lookback import LIMIT_COUNT
+from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.reading import Place, RangeRead, ReadTask
 from captures.pipeline.saving import pickled, save
 from captures.pipeline.scan import Scanned, readings
-from captures.pipeline.tables import Part, Run, write_part
+from captures.pipeline.tables import Run
 from captures.pipeline.writing import SeriesFiles, StreamsTask, WriteTask
 
 BUCKETS: Final = 16
@@ -70,7 +69,7 @@ class Work:
         parts: that were written.
     """
 
-    def __init__(self, run: Run, to_read: ToRead, tables_folder: Path, *, texts: bool) -> None:
+    def __init__(self, run: Run, to_read: ToRead, *, texts: bool) -> None:
         self.series = to_read.series
         self.growth = to_read.growth or Growth()
         self.known = to_read.known if to_read.growth is not None else None
@@ -89,7 +88,7 @@ class Work:
         self._one_way = to_read.one_way
         self._merged: Merged | None = None
         self._run = run
-        self._tables_folder = tables_folder
+        self._store = run.store
         self._frames_before = list(self.growth.frames_before)
         self._reads: dict[int, RangeRead] = {}
         self._waiting = dict(self.growth.waiting)
@@ -165,10 +164,10 @@ class Work:
             self.growth.range_count,
             self.end,
             self._silent(),
-            tuple(str(self._tables_folder / name) for name in known.open_pairs) if known else (),
+            tuple(map(self._store.path, known.open_pairs)) if known else (),
             self._waiting,
             self.texts,
-            self._run.folder,
+            self._store,
             f"{self.key}-{self._run.name}",
         )
 
@@ -208,9 +207,9 @@ class Work:
         )
 
     @property
-    def packet_paths(self) -> list[Path]:
+    def packet_paths(self) -> list[str]:
         """Where its new packets are, before the run is over."""
-        return [self._run.folder / part.name for part in self.parts if part.table == "packets"]
+        return [self._store.path(part.name) for part in self.parts if part.table == "packets"]
 
     def captures_table(self) -> pa.Table:
         """What its new files were."""
@@ -230,7 +229,7 @@ class Work:
         """The numbers of the frames with which connections begin."""
         found = [each.connections for each in self.joined]
         if self.known is not None:
-            saved = pq.read_table(self._tables_folder / self.known.connections, partitioning=None)
+            saved = parquet_table(self._store.path(self.known.connections))
             found.append(saved["first_frame"].to_numpy())
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
@@ -243,7 +242,7 @@ class Work:
             ranges.append((self.end, None, "end"))
         for index, (number, place, label) in enumerate(ranges):
             name = f"packets/{self.key}-{self._run.name}-{label}.parquet"
-            task = WriteTask(self._run.folder, self.series.name, place, name, rows[index], framed[index])
+            task = WriteTask(self._store, self.series.name, place, name, rows[index], framed[index])
             yield self.addresses.range(number), task
 
     def stream_tasks(self) -> Iterator[tuple[int, StreamsTask]]:
@@ -251,7 +250,7 @@ class Work:
         prefix = f"streams/{self.key}-{self._run.name}"
         for bucket in range(self.buckets if self.end else 0):
             closed, opened = f"{prefix}-{bucket:02d}.parquet", f"{prefix}-open-{bucket:02d}.parquet"
-            task = StreamsTask(self._run.folder, self.series.name, closed, opened)
+            task = StreamsTask(self._store, self.series.name, closed, opened)
             yield self.addresses.streams + bucket, task
 
     def _rows_before(self) -> list[int]:
@@ -273,11 +272,11 @@ class Work:
 
     def save(self) -> Known:
         """Keep what a later run has to know."""
-        run, prefix = self._run, f"{self.key}-{self._run.name}"
+        prefix = f"{self.key}-{self._run.name}"
         growth = self._grown()
-        saved = save(run.folder, f"{FOLDER}/{prefix}-series.parquet", [(0, pickled(growth))])
+        saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, pickled(growth))])
         table = pa.table([pa.array(self._connections)], schema=CONNECTIONS)
-        connections = write_part(run.folder, f"{FOLDER}/{prefix}-connections.parquet", table)
+        connections = self._store.write_part(f"{FOLDER}/{prefix}-connections.parquet", table)
         self.parts += [saved, connections]
 
         result = self.result()

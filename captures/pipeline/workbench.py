@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -17,13 +16,13 @@ from captures.decode.ways import Ways
 from captures.pipeline.buckets import Gathering, PacketPart, PartIndex, StreamPart
 from captures.pipeline.engine import Outbox
 from captures.pipeline.judged import Buckets, Judged
+from captures.pipeline.parts import Part, Store
 from captures.pipeline.records import Integers
 from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.directory import Directory, FirstHop
 from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.rows import Batches
 from captures.pipeline.stages.settling import Horizon
-from captures.pipeline.tables import Part, write_part
 
 OPEN: Final = "open"
 """Begins the names of parts with what is not settled."""
@@ -41,7 +40,7 @@ def opened(exchange: str) -> str:
 class Bench:
     """All that the tasks of one stage share.
 
-    run_folder: of the run, for its parts. run: its name. tables_folder: of the tables as they were before it.
+    store: of the tables. run: the run's name.
     parts: of the table of packets, all of them. streams: of that of streams.
     new: those that no run has judged. ends: those that the next run of their series replaces; both by their numbers.
     lossy: the series that the captures lack some of.
@@ -51,9 +50,8 @@ class Bench:
     directory, origins, losses, known_ways, ahead: what the stages before have found.
     """
 
-    run_folder: Path
+    store: Store
     run: str
-    tables_folder: Path
     parts: tuple[PacketPart, ...]
     streams: tuple[StreamPart, ...]
     new: tuple[int, ...]
@@ -94,7 +92,7 @@ class Bench:
 
     def part(self, table: str, stage: str, number: int, rows: pa.Table) -> Part:
         """Write it."""
-        return write_part(self.run_folder, self.part_name(table, stage, number), rows)
+        return self.store.write_part(self.part_name(table, stage, number), rows)
 
 
 @dataclass(frozen=True, slots=True)

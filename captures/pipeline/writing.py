@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from captures.pipeline.addresses import CLOSED_STREAMS, CORRECTIONS, FOUND_ROWS, JOINED_ROWS, OPEN_STREAMS
 from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.halves import Origins, origins_at
+from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.streams import CLOSED, STREAMS
-from captures.pipeline.tables import Part, write_part
 
 LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
 """What a correction adds to the first packet of a stream."""
@@ -61,7 +61,7 @@ class WriteTask:
     rows_before, framed_before: in the ranges before it.
     """
 
-    run_folder: Path
+    store: Store
     series: str
     place: Place | None
     name: str
@@ -79,7 +79,7 @@ class StreamsTask:
     closed, open: the names of the parts with those that are over, and those that may go on.
     """
 
-    run_folder: Path
+    store: Store
     series: str
     closed: str
     open: str
@@ -119,14 +119,14 @@ def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[
                 "file", pa.array(series.paths, pa.string()).take(pa.array(origins.file))
             )
             rows = rows.append_column("frame", pa.array(origins.frame))
-            parts.append(write_part(task.run_folder, name, rows.select(STREAMS.names)))
+            parts.append(task.store.write_part(name, rows.select(STREAMS.names)))
     return parts
 
 
 def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Count) -> Part:
     """Write the part of a range."""
     table = _sorted(_found(task, inbox))
-    part = write_part(task.run_folder, task.name, _numbered(series, task, table))
+    part = task.store.write_part(task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
     return part
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from captures.pipeline.parts import parquet
 from captures.pipeline.tables import Tables
 
 BATCH_ROWS: Final = 65_536
@@ -18,7 +18,7 @@ BATCH_ROWS: Final = 65_536
 def batches(tables: Tables, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows of a table, in the order of its parts; none if there is no such table."""
     for path in tables.paths(table):
-        with pq.ParquetFile(path) as file:
+        with parquet(path) as file:
             yield from file.iter_batches(BATCH_ROWS, columns=list(columns), use_threads=False)
 
 
@@ -34,7 +34,7 @@ def near(
     if not any(len(numbers) for numbers in wanted.values()):
         return
     for path in tables.paths(table):
-        with pq.ParquetFile(path) as file:
+        with parquet(path) as file:
             known = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             groups = [number for number, group in enumerate(known) if _may_have(group, wanted)]
             if groups:

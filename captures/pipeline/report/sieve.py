@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from captures.pipeline.tables import Part, Tables
+from captures.pipeline.parts import Part, parquet
+from captures.pipeline.tables import Tables
 from captures.pipeline.whole import whole
 
 FOLDER: Final = "_sieves"
@@ -83,7 +84,7 @@ class Sieve:
         for part in self._tables.manifest.of(self._table):
             blocks = None if is_read else self._blocks(part, ways)
             if blocks is None or len(blocks):
-                with pq.ParquetFile(self._tables.folder / part.name) as file:
+                with parquet(self._tables.store.path(part.name)) as file:
                     yield from _matching(file, columns, blocks, told_by, matches)
 
     def _blocks(self, part: Part, ways: Sequence[Bits]) -> Bits:
@@ -115,7 +116,7 @@ class Sieve:
         columns = list(dict.fromkeys((*self._wholes, *self._texts)))
         kept: list[pa.RecordBatch] = []
         room = BLOCK_ROWS
-        with pq.ParquetFile(self._tables.folder / part.name) as file:
+        with parquet(self._tables.store.path(part.name)) as file:
             for batch in file.iter_batches(BLOCK_ROWS, columns=columns, use_threads=False):
                 while batch.num_rows:
                     kept.append(batch.slice(0, room))

@@ -33,6 +33,7 @@ from captures.pipeline.growth import FORM, Growth, saved_pairs
 from captures.pipeline.job import analyse
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.lookback import LookBack
+from captures.pipeline.parts import Store
 from captures.pipeline.reading import Place
 from captures.pipeline.saving import loads, pickled, save, saved
 from captures.pipeline.scan import Reading
@@ -135,11 +136,11 @@ def test_the_fragments_that_wait_within_a_growth_are_no_way_in() -> None:
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     growth = Growth(frames=7, totals=Totals(frames=7, other_frames=Counter({"ARP": 2})))
     pairs = [OpenPair((Endpoint("10.0.0.1", port), ENDS[1])) for port in range(50_000, 50_020)]
-    series = save(tmp_path, "_series/1.parquet", [(0, pickled(growth))])
+    series = save(Store.at(tmp_path), "_series/1.parquet", [(0, pickled(growth))])
     pairs_part = save(
-        tmp_path, "_series/open.parquet", [(hash_of(pair.ends), pickled(pair)) for pair in pairs]
+        Store.at(tmp_path), "_series/open.parquet", [(hash_of(pair.ends), pickled(pair)) for pair in pairs]
     )
-    assert saved(tmp_path / series.name, Growth) == growth
+    assert saved(str(tmp_path / series.name), Growth) == growth
     found = [
         pair for bucket in range(3) for pair in saved_pairs([str(tmp_path / pairs_part.name)], bucket, 3)
     ]
@@ -147,16 +148,16 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_is_damaged_is_said_in_one_line(tmp_path: Path) -> None:
-    part = save(tmp_path, "_series/1.parquet", [(0, pickle.dumps(Command()))])
+    part = save(Store.at(tmp_path), "_series/1.parquet", [(0, pickle.dumps(Command()))])
     path = tmp_path / part.name
     with pytest.raises(TablesError, match="is nothing that is saved here"):
-        saved(path, Growth)
-    save(tmp_path, "_series/1.parquet", [(0, pickle.dumps(ENDS))])
+        saved(str(path), Growth)
+    save(Store.at(tmp_path), "_series/1.parquet", [(0, pickle.dumps(ENDS))])
     with pytest.raises(TablesError, match="holds no Growth"):
-        saved(path, Growth)
+        saved(str(path), Growth)
     path.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(TablesError, match="is damaged, analyse the captures into another folder") as told:
-        saved(path, Growth)
+        saved(str(path), Growth)
     assert "\n" not in str(told.value)
 
 

@@ -29,11 +29,12 @@ from captures.pipeline import judged, tidying, verdicts
 from captures.pipeline.job import analyse
 from captures.pipeline.judged import FOLDER, FORM, Past
 from captures.pipeline.localengine import LocalEngine
+from captures.pipeline.parts import HIDDEN, Part
 from captures.pipeline.stages.directory import Introduction, Learners, Remembered
 from captures.pipeline.stages.sequence_counts import HopCount, OrderRow, SequenceCount, Unconfirmed
 from captures.pipeline.stages.sequences import SequenceStage
 from captures.pipeline.stages.sessions import SessionStage, _Count, _Series, _Session
-from captures.pipeline.tables import HIDDEN, Part, Tables
+from captures.pipeline.tables import Tables
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
 from tests.captures.pipeline.contents import rows_of

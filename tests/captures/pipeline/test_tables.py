@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from captures.pipeline import tables as under_test
-from captures.pipeline.tables import LOCK, MANIFEST, VERSION, WORK, Tables, TablesError, write_part
+from captures.pipeline.parts import Store
+from captures.pipeline.tables import LOCK, MANIFEST, VERSION, WORK, Tables, TablesError
 
 
 def numbers(*values: int) -> pa.Table:
@@ -23,7 +24,7 @@ def numbers(*values: int) -> pa.Table:
 
 def add(folder: Path, name: str, *values: int) -> None:
     with Tables(folder).run() as run:
-        run.commit(added=[write_part(run.folder, name, numbers(*values))])
+        run.commit(added=[run.store.write_part(name, numbers(*values))])
 
 
 def found(folder: Path, table: str = "packets") -> list[int]:
@@ -53,7 +54,7 @@ def test_a_table_may_be_replaced_and_a_part_dropped(tmp_path: Path) -> None:
 
     with tables.run() as run:
         run.commit(
-            added=[write_part(run.folder, "sessions/b.parquet", numbers(8))],
+            added=[run.store.write_part("sessions/b.parquet", numbers(8))],
             replaced=["sessions"],
             dropped=[tables.manifest.of("packets")[0]],
         )
@@ -67,7 +68,7 @@ def test_a_run_that_is_not_committed_changes_nothing(tmp_path: Path) -> None:
     add(tmp_path, "packets/a.parquet", 1)
 
     with Tables(tmp_path).run() as run:
-        write_part(run.folder, "packets/b.parquet", numbers(2))
+        run.store.write_part("packets/b.parquet", numbers(2))
 
     assert found(tmp_path) == [1]
     assert not (tmp_path / WORK).exists()
@@ -75,10 +76,10 @@ def test_a_run_that_is_not_committed_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_repeated_task_writes_the_same_part_once(tmp_path: Path) -> None:
     with Tables(tmp_path).run() as run:
-        first = write_part(run.folder, "packets/a.parquet", numbers(1))
-        again = write_part(run.folder, "packets/a.parquet", numbers(1))
+        first = run.store.write_part("packets/a.parquet", numbers(1))
+        again = run.store.write_part("packets/a.parquet", numbers(1))
         assert first == again
-        assert [path.name for path in (run.folder / "packets").iterdir()] == ["a.parquet"]
+        assert [path.name for path in (tmp_path / "packets").iterdir()] == ["a.parquet"]
         run.commit(added=[again])
 
     assert found(tmp_path) == [1]
@@ -123,8 +124,8 @@ def test_a_process_that_dies_anywhere_leaves_all_of_a_run_or_nothing(
             try:
                 with Tables(folder).run() as run:
                     parts = [
-                        write_part(run.folder, "packets/b.parquet", numbers(2)),
-                        write_part(run.folder, "sessions/b.parquet", numbers(3)),
+                        run.store.write_part("packets/b.parquet", numbers(2)),
+                        run.store.write_part("sessions/b.parquet", numbers(3)),
                     ]
                     run.commit(added=parts, replaced=["packets"])
             except Died:
@@ -202,7 +203,7 @@ def test_a_commit_onto_a_disk_that_fails_leaves_the_tables_as_they_were(
         raise OSError(28, "No space left on device")
 
     with Tables(tmp_path).run() as run:
-        part = write_part(run.folder, "packets/b.parquet", numbers(2))
+        part = run.store.write_part("packets/b.parquet", numbers(2))
         monkeypatch.setattr(under_test, "_replace", fails)
         with pytest.raises(OSError, match="No space left"):
             run.commit(added=[part])
@@ -213,8 +214,8 @@ def test_a_commit_onto_a_disk_that_fails_leaves_the_tables_as_they_were(
 def test_rows_are_in_groups_so_that_few_of_them_need_not_be_read_with_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.tables.GROUP_ROWS", 3)
-    part = write_part(tmp_path, "t/x.parquet", pa.table({"n": pa.array(range(8), pa.int64())}))
+    monkeypatch.setattr("captures.pipeline.parts.GROUP_ROWS", 3)
+    part = Store.at(tmp_path).write_part("t/x.parquet", pa.table({"n": pa.array(range(8), pa.int64())}))
     metadata = pq.ParquetFile(tmp_path / part.name).metadata
     known = [metadata.row_group(number).column(0).statistics for number in range(metadata.num_row_groups)]
     assert [(each.min, each.max) for each in known] == [(0, 2), (3, 5), (6, 7)]

@@ -20,7 +20,7 @@ from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.streams import STREAMS
-from captures.pipeline.tables import Tables, write_part
+from captures.pipeline.tables import Tables
 from tests.conformance import ROOT
 
 SAMPLES: Final = ROOT / "captures" / "samples"
@@ -56,8 +56,7 @@ def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> 
     tables = Tables(folder)
     with tables.run() as run:
         parts = [
-            write_part(
-                run.folder,
+            run.store.write_part(
                 f"{name}/{low:06d}.parquet",
                 pa.Table.from_pylist(
                     [BY_ONE_CLOCK.get(name, {}) | row for row in some[low : low + part_rows]],

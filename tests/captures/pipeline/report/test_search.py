@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SIEVED_ROWS", 0)
     monkeypatch.setattr(module, "BLOCK_ROWS", 8)
     monkeypatch.setattr(module, "BITS", 1 << 14)
-    monkeypatch.setattr("captures.pipeline.tables.GROUP_ROWS", 12)
+    monkeypatch.setattr("captures.pipeline.parts.GROUP_ROWS", 12)
 
 
 def labels(tables: Tables, text: str = "", limit: int = 5, **also: str) -> list[str]:

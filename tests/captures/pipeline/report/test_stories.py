@@ -331,7 +331,7 @@ def test_captures_that_have_not_the_beginning_of_a_connection_lack_something(tmp
 def test_an_acknowledgment_is_found_by_its_time_though_the_clock_there_is_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("captures.pipeline.tables.GROUP_ROWS", 1)
+    monkeypatch.setattr("captures.pipeline.parts.GROUP_ROWS", 1)
     row = history(1)
     ahead_ns = 7 * SECOND
     point = {"series": "far.pcapng", "interface": 1}
