@@ -35,7 +35,7 @@ from captures.pipeline.rows import PACKETS
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.strangers import apart
 from captures.pipeline.streams import STREAMS
-from captures.pipeline.tables import Run, Tables, TablesError
+from captures.pipeline.tables import WORK, Run, Tables, TablesError
 from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.work import SeriesResult, Work
@@ -110,7 +110,7 @@ def analyse(
         OSError: the folder cannot be written to.
     """
     found = inventory(paths)
-    with tables.run() as run, _emptied(engine):
+    with tables.run() as run, _emptied(engine, run):
         state = tables.manifest.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
         texts = state.get(TEXTS, False) if known else body_texts
@@ -223,12 +223,13 @@ def packets_of(
 
 
 @contextmanager
-def _emptied(engine: Engine) -> Iterator[None]:
-    """Have nothing stay on its way behind the block."""
+def _emptied(engine: Engine, run: Run) -> Iterator[None]:
+    """Have nothing stay behind the block of what tasks had for one another."""
     try:
         yield
     finally:
         engine.clear()
+        run.store.remove([file.name for file in run.store.files(f"{WORK}/{run.name}")])
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:

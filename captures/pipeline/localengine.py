@@ -6,8 +6,12 @@ Rows on their way are in files of a temporary folder, one for each task that has
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import signal
 import tempfile
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -37,6 +41,8 @@ R = TypeVar("R")
 
 PRELOADED: Final = ("captures.pipeline.job",)
 """What the process imports that those of the pool are forked from."""
+PATIENCE_S: Final = 1.0
+"""What it takes to import that."""
 
 
 class Sent(NamedTuple):
@@ -60,15 +66,19 @@ Waiting = list[tuple[int, str, Entry]]
 
 
 class LocalEngine(Outputs[list[Sent]]):
-    """Tasks as those of this process, or of a pool, which is there from the first stage with several tasks on.
+    """Tasks as those of this process, and of a pool once this process has worked for as long as a pool takes to start.
 
     Args:
         processes: of the pool; with one, this process does it all.
         listener: is told how far each stage is.
+        patience_s: how long it does it all by itself.
     """
 
-    def __init__(self, processes: int = 1, listener: Listener = nobody) -> None:
+    def __init__(
+        self, processes: int = 1, listener: Listener = nobody, *, patience_s: float = PATIENCE_S
+    ) -> None:
         super().__init__()
+        self._alone_until_s = time.monotonic() + patience_s
         self._processes = processes
         self._listener = listener
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -171,22 +181,32 @@ class LocalEngine(Outputs[list[Sent]]):
     ) -> Iterator[Done]:
         packets = size_bytes = 0
         self._listener(Progress(stage, 0, len(tasks)))
-        if self._processes > 1 and len(tasks) > 1:
-            every = self._in_pool(function, tasks, reads, waiting, folder)
-        else:
-            every = (
-                _carry_out(function, task, bucket, reads, waiting.get(bucket, []), folder)
-                for bucket, task in tasks.items()
-            )
+        every = self._every(function, list(tasks.items()), reads, waiting, folder)
         for number, done in enumerate(every, 1):
             packets, size_bytes = packets + done.packets, size_bytes + done.size_bytes
             self._listener(Progress(stage, number, len(tasks), packets, size_bytes))
             yield done
 
+    def _every(
+        self,
+        function: Function[T, R],
+        tasks: Sequence[tuple[int, T]],
+        reads: Sequence[str],
+        waiting: Mapping[int, Waiting],
+        folder: Path,
+    ) -> Iterator[Done]:
+        """What becomes of the tasks, in their order."""
+        for number, (bucket, task) in enumerate(tasks):
+            is_worth_it = self._pool is not None or time.monotonic() >= self._alone_until_s
+            if self._processes > 1 and is_worth_it and len(tasks) - number > 1:
+                yield from self._in_pool(function, tasks[number:], reads, waiting, folder)
+                return
+            yield _carry_out(function, task, bucket, reads, waiting.get(bucket, []), folder)
+
     def _in_pool(
         self,
         function: Function[T, R],
-        tasks: Mapping[int, T],
+        tasks: Sequence[tuple[int, T]],
         reads: Sequence[str],
         waiting: Mapping[int, Waiting],
         folder: Path,
@@ -194,12 +214,12 @@ class LocalEngine(Outputs[list[Sent]]):
         if self._pool is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(list(PRELOADED))
-            self._pool = ProcessPoolExecutor(self._processes, context)
+            self._pool = ProcessPoolExecutor(self._processes, context, _begin)
         stage = folder / "stage"
         stage.write_bytes(pickled((function, reads)))
         futures = [
             self._pool.submit(_in_process, str(stage), task, bucket, waiting.get(bucket, []))
-            for bucket, task in tasks.items()
+            for bucket, task in tasks
         ]
         try:
             for future in futures:
@@ -208,6 +228,20 @@ class LocalEngine(Outputs[list[Sent]]):
             for future in futures:
                 future.cancel()
             raise
+
+
+def _begin() -> None:
+    """In a new process of the pool: Ctrl-C is for the one that has it, and without that there is nothing to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    spare_modules()
+    threading.Thread(target=_end_with_parent, name="the end of its parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _in_process(stage: str, task: Any, bucket: int, waiting: Waiting) -> Done:
@@ -219,7 +253,6 @@ def _in_process(stage: str, task: Any, bucket: int, waiting: Waiting) -> Done:
 @lru_cache(maxsize=1)
 def _stage(path: str) -> tuple[Function[Any, Any], Sequence[str]]:
     """What the tasks of a stage have in common."""
-    spare_modules()
     function, reads = pickle.loads(Path(path).read_bytes())
     return function, reads
 

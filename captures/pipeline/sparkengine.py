@@ -31,7 +31,8 @@ from captures.pipeline.engine import (
     spare_modules,
 )
 from captures.pipeline.failures import naming
-from captures.pipeline.progress import Listener, Tally, context_of, nobody, reported
+from captures.pipeline.progress import Listener, nobody
+from captures.pipeline.tally import Tally, context_of, reported
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -29,7 +29,7 @@ from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.reading import Place, RangeRead, ReadTask
 from captures.pipeline.saving import pickled, save
 from captures.pipeline.scan import Scanned, readings
-from captures.pipeline.tables import Run
+from captures.pipeline.tables import WORK, Run
 from captures.pipeline.writing import SeriesFiles, StreamsTask, WriteTask
 
 BUCKETS: Final = 16
@@ -97,7 +97,7 @@ class Work:
     def merge_tasks(self) -> Iterator[MergeTask]:
         """One, if it is made of two halves."""
         if self._halves is not None:
-            yield MergeTask(self._halves, self._run.folder / "_merged" / f"{self.key}.pcapng")
+            yield MergeTask(self._halves, self._store, f"{WORK}/{self._run.name}/{self.key}.pcapng")
 
     def take_merged(self, merged: Merged) -> None:
         """Its files are one by now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +36,7 @@ class SeriesFiles:
     paths: tuple[str, ...]
     frames_before: tuple[int, ...]
     connections: Integers
-    origins: Path | None = None
+    origins: str | None = None
 
     def origins_of(self, numbers: Integers, offsets: Integers | None = None) -> Origins:
         """Where frames are from, by their numbers over the whole series.

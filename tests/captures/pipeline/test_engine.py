@@ -127,7 +127,7 @@ def test_a_task_that_is_done_again_puts_its_rows_in_place_of_those_before(
 
 
 def test_a_pool_does_what_one_process_does() -> None:
-    with LocalEngine(processes=2) as engine:
+    with LocalEngine(processes=2, patience_s=0) as engine:
         assert taken(engine, SOME, EXCHANGES, range(6)) == expected(SOME, EXCHANGES, range(6))
         done = engine.carry_out("looking", who, {bucket: bucket for bucket in (3, 1, 2)})
         assert [task for task, _, _ in done] == [3, 1, 2]

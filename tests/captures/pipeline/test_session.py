@@ -16,8 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from captures.pipeline.failures import JobError, naming
-from captures.pipeline.progress import Progress, reported
+from captures.pipeline.progress import Progress
 from captures.pipeline.session import spark_session
+from captures.pipeline.tally import reported
 from mqproto.base.errors import UsageError
 from tests.captures.pipeline import processes
 from tests.conformance import ROOT
