@@ -24,7 +24,7 @@ from captures.pipeline.judged import FOLDER
 from captures.pipeline.messages import MessageRows
 from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.records import Integers
-from captures.pipeline.saving import pickled, save, saved
+from captures.pipeline.saving import save, saved
 from captures.pipeline.stages import (
     clocks,
     directory,
@@ -302,7 +302,7 @@ def _resumed(bench: Bench, task: Task, name: str, kind: type[T]) -> T | None:
 
 
 def _saved(bench: Bench, task: Task, name: str, stage: object) -> Part:
-    return save(bench.store, bench.part_name(FOLDER, name, task.number), [(0, pickled(stage))])
+    return save(bench.store, bench.part_name(FOLDER, name, task.number), [(0, stage)])
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -26,7 +26,7 @@ from captures.pipeline.whole import whole
 from mqproto.base.errors import MqprotoError
 
 VERSION: Final = 5
-"""Raised whenever a table, or the name of a class that `saving` pickles, changes."""
+"""Raised whenever a table changes."""
 MANIFEST: Final = "manifest.json"
 SCHEMAS: Final = "schema.json"
 LOCK: Final = "_lock"
