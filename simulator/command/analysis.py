@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from captures.pipeline.engine import Engine
     from captures.pipeline.job import Result
     from captures.pipeline.tables import Tables
+    from simulator.command.analysing import ProgressLine
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
@@ -98,8 +100,8 @@ def analyse(
     mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077 --conf spark.executor.memory=4g
     mqproto analyse /var/captures --out tables --watch
     """
-    from captures.pipeline.job import analyse
-    from captures.pipeline.session import spark_session
+    from captures.pipeline.files import inventory
+    from captures.pipeline.job import analyse, nothing_new
     from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
@@ -107,28 +109,37 @@ def analyse(
     names = _names(topology)
     tables = Tables(out)
     line = ProgressLine()
+    range_bytes = range_mib << 20
     settings = _settings(conf or (), packages)
-    with line.shown(), spark_session(master, log=out / LOG, settings=settings, listener=line) as spark:
-        if (address := spark.sparkContext.uiWebUrl) is not None:
-            print(f"Spark's UI is at {address}", file=sys.stderr)
-        engine = SparkEngine(spark, line)
-        range_bytes = range_mib << 20
-        if watch:
+    if watch:
+        with _session(master, out, settings, line) as spark:
             return _watch(
                 spark,
                 captures,
                 tables,
-                engine,
+                SparkEngine(spark, line),
                 names,
                 range_bytes,
                 settle_s,
                 body_text=body_text,
                 as_json=as_json,
             )
-        result = analyse(captures, tables, engine, names=names, range_bytes=range_bytes, body_texts=body_text)
+    found = inventory(captures)
+    result = nothing_new(found, tables, names=names, body_texts=body_text)
+    if result is None:
+        with _session(master, out, settings, line) as spark:
+            result = analyse(
+                captures,
+                tables,
+                SparkEngine(spark, line),
+                names=names,
+                range_bytes=range_bytes,
+                body_texts=body_text,
+                found=found,
+            )
     status = _tell(result, tables, out, as_json=as_json)
     size_bytes = sum(file.size_bytes for series in result.series for file in series.files)
-    if master is None and size_bytes < SMALL_BYTES and not as_json:
+    if result.series and master is None and size_bytes < SMALL_BYTES and not as_json:
         print()
         print(
             f"so little is done in a few seconds by mqproto decode CAPTURES --tables {out}, which starts no Spark"
@@ -136,19 +147,37 @@ def analyse(
     return status
 
 
+@contextmanager
+def _session(
+    master: str | None, out: Path, settings: dict[str, str], line: ProgressLine
+) -> Iterator[SparkSession]:
+    """Spark, and where its UI is, if it has one."""
+    from captures.pipeline.session import spark_session
+
+    with line.shown(), spark_session(master, log=out / LOG, settings=settings, listener=line) as spark:
+        if (address := spark.sparkContext.uiWebUrl) is not None:
+            print(f"Spark's UI is at {address}", file=sys.stderr)
+        yield spark
+
+
 def make_tables(
     captures: list[str], out: Path, topology: str | None, *, body_text: bool, as_json: bool
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
-    from captures.pipeline.job import analyse
+    from captures.pipeline.files import inventory
+    from captures.pipeline.job import analyse, nothing_new
     from captures.pipeline.localengine import LocalEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
+    names = _names(topology)
     tables = Tables(out)
     line = ProgressLine()
-    with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
-        result = analyse(captures, tables, engine, names=_names(topology), body_texts=body_text)
+    found = inventory(captures)
+    result = nothing_new(found, tables, names=names, body_texts=body_text)
+    if result is None:
+        with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
+            result = analyse(captures, tables, engine, names=names, body_texts=body_text, found=found)
     return _tell(result, tables, out, as_json=as_json)
 
 
