@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from mqproto.base.errors import UsageError
 from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from captures.pipeline.engine import Engine
     from captures.pipeline.job import Result
     from captures.pipeline.tables import Tables
+    from simulator.command.analysing import ProgressLine
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
@@ -40,6 +44,18 @@ def analyse(
         str | None,
         typer.Option(
             help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of Spark: spark.ui.enabled=true.", show_default=False
+        ),
+    ] = None,
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP:NAME:VERSION,...", help="Java packages that Spark fetches.", show_default=False
         ),
     ] = None,
     topology: Annotated[
@@ -81,12 +97,11 @@ def analyse(
     \b
     mqproto analyse run.pcapng --out tables
     mqproto analyse /var/captures --out tables
-    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
+    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077 --conf spark.executor.memory=4g
     mqproto analyse /var/captures --out tables --watch
     """
     from captures.pipeline.files import inventory
     from captures.pipeline.job import analyse, nothing_new
-    from captures.pipeline.session import spark_session
     from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
@@ -95,8 +110,9 @@ def analyse(
     tables = Tables(out)
     line = ProgressLine()
     range_bytes = range_mib << 20
+    settings = _settings(conf or (), packages)
     if watch:
-        with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
+        with _spark(master, out, settings, line) as spark:
             return _watch(
                 spark,
                 captures,
@@ -111,7 +127,7 @@ def analyse(
     found = inventory(captures)
     result = nothing_new(found, tables, names=names, body_texts=body_text)
     if result is None:
-        with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
+        with _spark(master, out, settings, line) as spark:
             result = analyse(
                 captures,
                 tables,
@@ -129,6 +145,19 @@ def analyse(
             f"so little is done in a few seconds by mqproto decode CAPTURES --tables {out}, which starts no Spark"
         )
     return status
+
+
+@contextmanager
+def _spark(
+    master: str | None, out: Path, settings: Mapping[str, str], line: ProgressLine
+) -> Iterator[SparkSession]:
+    """A session for the block, and where its pages are if there are any."""
+    from captures.pipeline.session import spark_session
+
+    with line.shown(), spark_session(master, log=out / LOG, settings=settings, listener=line) as spark:
+        if (address := spark.sparkContext.uiWebUrl) is not None:
+            print(f"Spark's UI is at {address}", file=sys.stderr)
+        yield spark
 
 
 def make_tables(
@@ -173,6 +202,17 @@ def _tell(result: Result, tables: Tables, out: Path, *, as_json: bool) -> int:
         for text in _lines(result, counts, out):
             print(text)
     return _status(result)
+
+
+def _settings(conf: Iterable[str], packages: str | None) -> dict[str, str]:
+    """What is said of Spark's settings, by their names."""
+    settings = {} if packages is None else {"spark.jars.packages": packages}
+    for said in conf:
+        name, equals, value = said.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--conf {said} is no setting: NAME=VALUE is one, as spark.ui.enabled=true")
+        settings[name] = value
+    return settings
 
 
 def _watch(
