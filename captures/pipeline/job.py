@@ -45,8 +45,11 @@ SERIES: Final = "series"
 TEXTS: Final = "body_texts"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
-"""In the manifest's state: what is known of each series by its name, whether packets have what their bodies say, why
+"""In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
 files were refused, by their paths, and how far packets are judged."""
+
+TABLES: Final = {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}
+"""All tables. Every one is there, though it may have no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def analyse(
     """
     found = inventory(paths)
     with tables.run() as run:
-        state = tables.manifest.state
+        state = tables.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
         texts = state.get(TEXTS, False) if known else body_texts
         if body_texts and not texts:
@@ -126,6 +129,7 @@ def analyse(
         before = judged(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
             before = None
+        before_run = tables.every_part()
         replaced: set[str] = set()
         for work in works:
             for name in work.replaces:
@@ -166,16 +170,18 @@ def analyse(
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced
         else:
-            replaced |= {part.name for part in tables.manifest.parts if part.table in (*SCHEMAS, FOLDER)}
-        kept = [part for part in tables.manifest.parts if part.name not in replaced]
+            replaced |= {part.name for part in before_run if part.table in SCHEMAS}
+            replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
+        kept = [part for part in before_run if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
         tidied = _tidied(run, runner, kept, [*verdicts.judged.arrivals, *lists])
         parts += tidied
-        replaced |= {name for names in tidied.values() for name in names}
-        parts += _empty(run, {part.table for part in (*kept, *parts)})
+        gone = {name for names in tidied.values() for name in names}
         run.commit(
             added=parts,
-            dropped=[part for part in tables.manifest.parts if part.name in replaced],
+            schemas=TABLES,
+            dropped=replaced | gone,
+            tidied=gone.union(part.name for part in tidied),
             state={
                 SERIES: {name: asdict(each) for name, each in known.items()},
                 TEXTS: texts,
@@ -257,13 +263,6 @@ def _tidied(
             names = lists[places[gone[0]]]
             names[:] = [part.name, *(name for name in names if name not in gone)]
     return found
-
-
-def _empty(run: Run, there: set[str]) -> Iterator[Part]:
-    """Parts without rows for tables that nothing was found for, so that their readers find the columns."""
-    for name, schema in {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}.items():
-        if name not in there:
-            yield run.store.write_part(f"{name}/{run.name}-empty.parquet", schema.empty_table())
 
 
 class _Job:

@@ -112,7 +112,7 @@ def analyse(
                 as_json=as_json,
             )
         result = analyse(captures, tables, runner, names=names, range_bytes=range_bytes, body_texts=body_text)
-    counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+    counts = {name: tables.rows(name) for name in tables.names}
     if as_json:
         print_json(_as_json(result, counts))
     else:
@@ -139,7 +139,7 @@ def _watch(
     statuses = {DONE}
 
     def told(result: Result) -> None:
-        counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+        counts = {name: tables.rows(name) for name in tables.names}
         if as_json:
             print_json(_as_json(result, counts))
         else:
