@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from captures.pipeline.parts import Part, Store, parquet_table
-from captures.pipeline.tables import TablesError
+from captures.pipeline.parts import Part, Store, TablesError, parquet_table
 
 T = TypeVar("T")
 

@@ -195,7 +195,7 @@ def _names(topology: str | None) -> Names:
 
 def _tell(result: Result, tables: Tables, out: Path, *, as_json: bool) -> int:
     """What a run has come to."""
-    counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+    counts = {name: tables.rows(name) for name in tables.names}
     if as_json:
         print_json(_as_json(result, counts))
     else:
@@ -233,7 +233,7 @@ def _watch(
     statuses = {DONE}
 
     def told(result: Result) -> None:
-        counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+        counts = {name: tables.rows(name) for name in tables.names}
         if as_json:
             print_json(_as_json(result, counts))
         else:
