@@ -49,12 +49,14 @@ TEXTS: Final = "body_texts"
 REFUSED: Final = "refused"
 CODES: Final = "codes"
 JUDGED: Final = "judged"
-"""In the manifest's state: what is known of each series by its name, whether packets have what their bodies say, why
+"""In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
 files were refused, by their paths, how often each severity and code was found, and how far packets are judged."""
-
 
 READING: Final = "reading packets"
 """The stage whose tasks may be done again."""
+
+TABLES: Final = {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}
+"""All tables. Every one is there, though it may have no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def nothing_new(
     found: Inventory, tables: Tables, *, names: Names | None = None, body_texts: bool = False
 ) -> Result | None:
     """What `analyse` comes to if all that was found is in the tables already; None if there is something to do."""
-    state = tables.manifest.state
+    state = tables.state
     before = judged(state.get(JUDGED))
     is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
     if (
@@ -133,7 +135,7 @@ def analyse(
     """
     found = inventory(paths) if found is None else found
     with tables.run() as run, _emptied(engine, run):
-        state = tables.manifest.state
+        state = tables.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
         texts = state.get(TEXTS, False) if known else body_texts
         if body_texts and not texts:
@@ -155,6 +157,7 @@ def analyse(
         before = judged(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
             before = None
+        before_run = tables.every_part()
         replaced: set[str] = set()
         for work in works:
             for name in work.replaces:
@@ -193,16 +196,18 @@ def analyse(
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced
         else:
-            replaced |= {part.name for part in tables.manifest.parts if part.table in (*SCHEMAS, FOLDER)}
-        kept = [part for part in tables.manifest.parts if part.name not in replaced]
+            replaced |= {part.name for part in before_run if part.table in SCHEMAS}
+            replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
+        kept = [part for part in before_run if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
         tidied = _tidied(run, engine, kept, [*verdicts.judged.arrivals, *lists])
         parts += tidied
-        replaced |= {name for names in tidied.values() for name in names}
-        parts += _empty(run, {part.table for part in (*kept, *parts)})
+        gone = {name for names in tidied.values() for name in names}
         run.commit(
             added=parts,
-            dropped=[part for part in tables.manifest.parts if part.name in replaced],
+            schemas=TABLES,
+            dropped=replaced | gone,
+            tidied=gone.union(part.name for part in tidied),
             state={
                 SERIES: {name: asdict(each) for name, each in known.items()},
                 TEXTS: texts,
@@ -315,13 +320,6 @@ def _tidied(
             names = lists[places[gone[0]]]
             names[:] = [part.name, *(name for name in names if name not in gone)]
     return found
-
-
-def _empty(run: Run, there: set[str]) -> Iterator[Part]:
-    """Parts without rows for tables that nothing was found for, so that their readers find the columns."""
-    for name, schema in {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}.items():
-        if name not in there:
-            yield run.store.write_part(f"{name}/{run.name}-empty.parquet", schema.empty_table())
 
 
 class _Job:

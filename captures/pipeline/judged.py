@@ -78,7 +78,7 @@ class Past:
 
 @dataclass(slots=True)
 class Judged:
-    """What the manifest says of it; parts are given by their names.
+    """What tables say of it; parts are given by their names.
 
     form: of what is saved. names: what queue managers and queues are called, as a digest.
     whole: the series that the captures lack nothing of.
@@ -107,7 +107,7 @@ class Judged:
 
 
 def judged(entry: dict[str, Any] | None) -> Judged | None:
-    """What the manifest says, if this program can go on from it."""
+    """What tables say, if this program can go on from it."""
     if entry is None or entry.get("form") != FORM:
         return None
     return Judged(**{**entry, "buckets": Buckets(**entry["buckets"])})

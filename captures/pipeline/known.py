@@ -27,7 +27,7 @@ from captures.pipeline.saving import saved
 
 @dataclass(slots=True)
 class Known:
-    """What the manifest says of a series.
+    """What tables say of a series.
 
     files: their paths, by their fingerprints. origins: by what they are known when somebody has packed them since.
     packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.

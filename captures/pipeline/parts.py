@@ -7,7 +7,9 @@ under way, or left over.
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from pyarrow import dataset, fs
 
 from captures.pipeline.storage import absolute, is_remote, place_of
 from captures.pipeline.whole import whole
+from mqproto.base.errors import MqprotoError
 
 HIDDEN: Final = "_"
 """What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
@@ -30,15 +33,21 @@ GROUP_ROWS: Final = 1 << 16
 """Those who look for few rows read no more than the groups that may have them, as their statistics say."""
 
 
+class TablesError(MqprotoError):
+    """A folder whose tables cannot be used; the text says why and what to do."""
+
+
 class Part(NamedTuple):
     """One file of a table.
 
     name: within the folder of all tables: `packets/4f5e-000003.parquet`.
+    statistics: of its columns, as Delta Lake has them; those who look for few rows pass over files by it.
     """
 
     name: str
     rows: int
     size_bytes: int
+    statistics: str = ""
 
     @property
     def table(self) -> str:
@@ -109,10 +118,10 @@ class Store:
             name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
         """
         stream = pa.BufferOutputStream()
-        write_parquet(stream, table)
+        statistics = write_parquet(stream, table)
         content = stream.getvalue()
         self.write(name, content)
-        return Part(name, table.num_rows, content.size)
+        return Part(name, table.num_rows, content.size, json.dumps(statistics))
 
     def files(self, folder: str = "") -> Iterator[Stored]:
         """All files there, in folders within it, too."""
@@ -121,6 +130,11 @@ class Store:
         for info in _system(self.root).get_file_info(selector):
             if info.type == fs.FileType.File:
                 yield Stored(info.path.removeprefix(root).lstrip("/"), info.size, info.mtime_ns or 0)
+
+    def names(self) -> list[str]:
+        """What lies there, folders as well, not what is in them."""
+        selector = fs.FileSelector(_path(self.root), allow_not_found=True)
+        return [info.base_name for info in _system(self.root).get_file_info(selector)]
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files, if they are there."""
@@ -149,15 +163,17 @@ def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
     return found.to_table(filter=where)
 
 
-def write_parquet(target: Any, table: pa.Table) -> None:
-    """Rows as tables have them; `target` is a path or a stream."""
+def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
+    """Rows as tables have them; `target` is a path or a stream. The statistics are Delta Lake's."""
     repeating = _repeating(table)
     # Numbers that do not repeat mostly differ little from those before them.
     numbers = [field.name for field in table.schema if _is_whole_number(field.type)]
     encodings = {name: "DELTA_BINARY_PACKED" for name in numbers if name not in repeating}
+    written: list[pq.FileMetaData] = []
     pq.write_table(
         table,
         target,
+        metadata_collector=written,
         compression=COMPRESSION,
         row_group_size=GROUP_ROWS,
         use_dictionary=repeating,
@@ -165,6 +181,27 @@ def write_parquet(target: Any, table: pa.Table) -> None:
         # Nobody looks for texts by their order, and to compare them costs as much as to write them.
         write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
     )
+    return _statistics(table, written)
+
+
+def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str, Any]:
+    """The least and the most of columns of whole numbers, and how many rows there are."""
+    whole_numbers = {field.name for field in table.schema if pa.types.is_integer(field.type)}
+    least: dict[str, int] = {}
+    most: dict[str, int] = {}
+    nulls: Counter[str] = Counter()
+    for file in written:
+        for number in range(file.num_row_groups):
+            group = file.row_group(number)
+            for place in range(group.num_columns):
+                column = group.column(place)
+                name, known = column.path_in_schema, column.statistics
+                if name in whole_numbers and known is not None:
+                    nulls[name] += known.null_count
+                    if known.has_min_max:
+                        least[name] = min(known.min, least.get(name, known.min))
+                        most[name] = max(known.max, most.get(name, known.max))
+    return {"numRecords": table.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
 
 
 def _repeating(table: pa.Table) -> list[str]:

@@ -7,9 +7,8 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from captures.pipeline.parts import Part, Store, parquet_table
+from captures.pipeline.parts import Part, Store, TablesError, parquet_table
 from captures.pipeline.state import StateError, decoded, encoded
-from captures.pipeline.tables import TablesError
 
 T = TypeVar("T")
 

@@ -213,9 +213,13 @@ def place_of(uri: str) -> Place:
     authority, _, name = rest.partition("/")
     root = f"{scheme}://{authority}/"
     if scheme.lower() in S3:
-        endpoint, region = map(_in_environment, (ENDPOINTS, REGIONS))
-        return Place(_s3(authority, endpoint, region), root, f"{authority}/", name)
+        return Place(_s3(authority, endpoint(), _in_environment(REGIONS)), root, f"{authority}/", name)
     return Place(*_other(root), name)
+
+
+def endpoint() -> str | None:
+    """The S3 server that is to be asked, if that is not Amazon's."""
+    return _in_environment(ENDPOINTS)
 
 
 def _in_environment(names: Sequence[str]) -> str | None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,7 +68,8 @@ def watch(
             raise UsageError(f"{folder} is no folder: --watch waits for what comes to one")
     watched = json.dumps(sorted(str(Path(folder).absolute()) for folder in folders))
     # How far one set of folders was seen says nothing of another.
-    seen = tables.folder / CHECKPOINT / hashlib.blake2b(watched.encode(), digest_size=6).hexdigest()
+    place = tables.store.folder or Path(tempfile.gettempdir()) / "mqproto" / digest(tables.folder)
+    seen = place / CHECKPOINT / digest(watched)
     failed: list[Exception] = []
 
     def add(batch: DataFrame, _number: int) -> None:
@@ -96,6 +98,11 @@ def watch(
             if failed:
                 raise failed[0] from None
             raise
+
+
+def digest(text: str) -> str:
+    """A name for what has a long one."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 @contextmanager

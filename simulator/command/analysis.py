@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -112,7 +112,7 @@ def analyse(
     range_bytes = range_mib << 20
     settings = _settings(conf or (), packages)
     if watch:
-        with _session(master, out, settings, line) as spark:
+        with _spark(master, out, settings, line) as spark:
             return _watch(
                 spark,
                 captures,
@@ -127,7 +127,7 @@ def analyse(
     found = inventory(captures)
     result = nothing_new(found, tables, names=names, body_texts=body_text)
     if result is None:
-        with _session(master, out, settings, line) as spark:
+        with _spark(master, out, settings, line) as spark:
             result = analyse(
                 captures,
                 tables,
@@ -148,10 +148,10 @@ def analyse(
 
 
 @contextmanager
-def _session(
-    master: str | None, out: Path, settings: dict[str, str], line: ProgressLine
+def _spark(
+    master: str | None, out: Path, settings: Mapping[str, str], line: ProgressLine
 ) -> Iterator[SparkSession]:
-    """Spark, and where its UI is, if it has one."""
+    """A session for the block, and where its pages are if there are any."""
     from captures.pipeline.session import spark_session
 
     with line.shown(), spark_session(master, log=out / LOG, settings=settings, listener=line) as spark:
@@ -195,7 +195,7 @@ def _names(topology: str | None) -> Names:
 
 def _tell(result: Result, tables: Tables, out: Path, *, as_json: bool) -> int:
     """What a run has come to."""
-    counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+    counts = {name: tables.rows(name) for name in tables.names}
     if as_json:
         print_json(_as_json(result, counts))
     else:
@@ -233,7 +233,7 @@ def _watch(
     statuses = {DONE}
 
     def told(result: Result) -> None:
-        counts = {name: tables.manifest.rows(name) for name in tables.manifest.tables}
+        counts = {name: tables.rows(name) for name in tables.names}
         if as_json:
             print_json(_as_json(result, counts))
         else:

@@ -43,7 +43,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
     Raises:
         TablesError: no captures were analysed into this folder.
     """
-    if not tables.manifest.parts:
+    if tables.row is None:
         raise TablesError(
             f"{tables.folder} has no tables: run mqproto analyse CAPTURES --out {tables.folder}"
         )
@@ -60,7 +60,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
     complete(judged, places)
     went.stories = dict(stories(known, places, captured.last_ns or 0))
     return Facts(
-        str(tables.folder),
+        tables.folder,
         captured,
         [*quality(tables).found.values()],
         traffic(tables, captured),

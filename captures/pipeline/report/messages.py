@@ -28,7 +28,7 @@ HISTORY: Final = tuple(
 
 def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
     """Everything about messages."""
-    found = Messages(count=tables.manifest.rows("histories"))
+    found = Messages(count=tables.rows("histories"))
     found.every = has_room(tables, embedded_limit)
     outcomes: Counter[str] = Counter()
     deliveries: Counter[str] = Counter()
@@ -70,7 +70,7 @@ def messages(tables: Tables, embedded_limit: int = EMBEDDED_LIMIT) -> Messages:
 def has_room(tables: Tables, embedded_limit: int) -> bool:
     """Whether the page has all messages."""
     limits = {"histories": 1, "hops": HOPS_EACH, "duplicates": ARRIVALS_EACH}
-    return all(tables.manifest.rows(name) <= each * embedded_limit for name, each in limits.items())
+    return all(tables.rows(name) <= each * embedded_limit for name, each in limits.items())
 
 
 def _counted(column: pa.Array) -> dict[str, int]:

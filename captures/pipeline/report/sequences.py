@@ -29,7 +29,7 @@ def sequences(tables: Tables, labels: dict[str, str]) -> Sequences:
     Args:
         labels: of queue managers, by their keys.
     """
-    found = Sequences(count=tables.manifest.rows("sequences"))
+    found = Sequences(count=tables.rows("sequences"))
     top = Top(SHOWN)
     for batch in batches(tables, "sequence_hops", SEQUENCE_HOPS.names):
         gaps, _ = integers(batch.column("gaps"))

@@ -12,9 +12,9 @@ takes some five bytes a row for each column. Bits that belong together stand tog
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 from captures.pipeline.parts import Part, parquet
 from captures.pipeline.tables import Tables
-from captures.pipeline.whole import whole
 
 FOLDER: Final = "_sieves"
 SIEVED_ROWS: Final = 200_000
@@ -61,12 +60,12 @@ class Sieve:
     @property
     def is_worth_it(self) -> bool:
         """Whether the table has so many rows that reading all of them takes long."""
-        return self._tables.manifest.rows(self._table) > SIEVED_ROWS
+        return self._tables.rows(self._table) > SIEVED_ROWS
 
     def prepare(self) -> None:
         """Make what is not there, if it is worth it."""
         if self.is_worth_it:
-            for part in self._tables.manifest.of(self._table):
+            for part in self._tables.parts(self._table):
                 self._bits(part)
             self._remove_others()
 
@@ -81,7 +80,7 @@ class Sieve:
             matches: which rows of a batch do.
         """
         is_read = not self.is_worth_it or any(not len(way) for way in ways)
-        for part in self._tables.manifest.of(self._table):
+        for part in self._tables.parts(self._table):
             blocks = None if is_read else self._blocks(part, ways)
             if blocks is None or len(blocks):
                 with parquet(self._tables.store.path(part.name)) as file:
@@ -96,10 +95,10 @@ class Sieve:
 
     def _bits(self, part: Part) -> Bits:
         """By the bit, which blocks of a part have it, eight to a byte."""
-        path = self._path(part)
+        name = self._name(part)
         shape = (BITS, -(-part.rows // BLOCK_ROWS // 8) or 1)
         with suppress(OSError, ValueError):
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            found = self._load(name)
             if found.shape == shape and found.dtype == np.uint8:
                 return found
         flags = np.zeros((8 * shape[1], BITS), dtype=np.bool_)
@@ -107,9 +106,17 @@ class Sieve:
             flags[number] = self._flags(batch)
         made = np.packbits(flags, axis=0).T.copy()
         # Tables that one may read and not write are searched all the same, though each time anew.
-        with suppress(OSError), whole(path) as new, new.open("wb") as file:
+        with suppress(OSError):
+            file = io.BytesIO()
             np.save(file, made, allow_pickle=False)
+            self._tables.store.write(name, file.getvalue())
         return made
+
+    def _load(self, name: str) -> Bits:
+        store = self._tables.store
+        if store.folder is not None:
+            return np.load(store.folder / name, mmap_mode="r", allow_pickle=False)
+        return np.load(io.BytesIO(store.read(name)), allow_pickle=False)
 
     def _pieces(self, part: Part) -> Iterator[pa.RecordBatch]:
         """A part, block by block."""
@@ -138,15 +145,14 @@ class Sieve:
                 flags[_grams(data, size)] = True
         return flags
 
-    def _path(self, part: Part) -> Path:
-        return self._tables.folder / FOLDER / f"{part.name.replace('/', '-')}.npy"
+    def _name(self, part: Part) -> str:
+        return f"{FOLDER}/{part.name.replace('/', '-')}.npy"
 
     def _remove_others(self) -> None:
-        known = {self._path(part).name for part in self._tables.manifest.parts}
+        known = {self._name(part) for part in self._tables.every_part()}
+        store = self._tables.store
         with suppress(OSError):
-            for path in (self._tables.folder / FOLDER).glob("*.npy"):
-                if path.name not in known:
-                    path.unlink(missing_ok=True)
+            store.remove([file.name for file in store.files(FOLDER) if file.name not in known])
 
 
 def whole_bits(values: pa.Array) -> Bits:

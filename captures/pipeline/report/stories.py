@@ -122,7 +122,7 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
 
 def lossy_series(tables: Tables) -> frozenset[str]:
     """The series that lack something: as the run that read them found, or the beginning of a connection."""
-    known = tables.manifest.state.get("series", {})
+    known = tables.state.get("series", {})
     lossy = {name for name, each in known.items() if each.get("is_lossy")}
     for batch in batches(tables, "sessions", ("series", "begun")):
         lossy.update(batch.column("series").filter(pc.invert(batch.column("begun"))).unique().to_pylist())

@@ -24,7 +24,7 @@ _COLUMNS: Final = ("time_ns", "kind", "size_bytes")
 
 def traffic(tables: Tables, captured: Captured) -> Traffic | None:
     """Packets over time; None if there are none."""
-    if captured.first_ns is None or captured.last_ns is None or not tables.manifest.rows("packets"):
+    if captured.first_ns is None or captured.last_ns is None or not tables.rows("packets"):
         return None
     steps = steps_of(captured)
     names = [*SORTS, MALFORMED]

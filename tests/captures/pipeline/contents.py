@@ -7,4 +7,4 @@ from captures.pipeline.tables import Tables
 
 def rows_of(tables: Tables) -> dict[str, list[str]]:
     """All rows of all tables, in an order of their own."""
-    return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.manifest.tables}
+    return {name: sorted(map(repr, tables.read(name).to_pylist())) for name in tables.names}

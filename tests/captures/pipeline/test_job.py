@@ -142,7 +142,7 @@ def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Pa
     first, second = str(SAMPLES / "three-hop.pcapng"), str(elsewhere("gap-held", tmp_path))
     without, having = Tables(tmp_path / "without"), Tables(tmp_path / "having")
     analyse([first], without, LocalEngine())
-    assert without.read("packets")["body_text"].null_count == without.manifest.rows("packets")
+    assert without.read("packets")["body_text"].null_count == without.rows("packets")
     with pytest.raises(
         TablesError, match="without what bodies say: analyse all captures into another folder"
     ):

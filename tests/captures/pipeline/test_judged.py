@@ -21,7 +21,7 @@ from captures.pipeline import judged, tidying, verdicts
 from captures.pipeline.job import analyse
 from captures.pipeline.judged import FOLDER, FORM
 from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.parts import HIDDEN, Part
+from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.tables import Tables
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
@@ -63,7 +63,13 @@ def test_what_is_judged_and_over_is_not_looked_at_again(
         runner = CountingEngine()
         result = analyse([str(path)], tables, runner)
         tasks.append(runner.counts["sharing out packets"] - 1)
-        kept.append(sum(part.rows for part in tables.manifest.of(FOLDER) if "-messages-" in part.name))
+        kept.append(
+            sum(
+                parquet_table(tables.store.path(name)).num_rows
+                for name in tables.kept.files
+                if name.startswith(FOLDER) and "-messages-" in name
+            )
+        )
     assert set(tasks[4:]) <= {1, 2}, tasks  # The file, and what only the end of the series lets be read.
     assert 0 < max(kept[5:]) < 1.5 * max(kept[:5]), kept
     codes = analyse([str(tmp_path / "captures")], at_once, LocalEngine()).codes
@@ -79,13 +85,13 @@ def test_small_parts_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     for path in paths:
         analyse([str(path)], tables, LocalEngine())
-    counts = Counter(part.table for part in tables.manifest.parts if not part.table.startswith(HIDDEN))
+    counts = Counter(part.table for part in tables.every_part())
     assert counts.pop("packets") >= 8
     # Those of the last run may be both settled and open, and findings come from three stages.
     assert counts.pop("findings") <= 3 + 2 * 3
     assert max(counts.values()) <= 3 + 3, counts
-    [arrivals] = tables.manifest.state["judged"]["arrivals"]
-    assert set(arrivals) <= {part.name for part in tables.manifest.of("arrivals")}
+    [arrivals] = tables.state["judged"]["arrivals"]
+    assert set(arrivals) <= {part.name for part in tables.parts("arrivals")}
     assert len(arrivals) < 6
     analyse([str(tmp_path / "captures")], at_once, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)
@@ -278,7 +284,7 @@ def test_a_session_is_closed_two_days_after_its_last_packet(tmp_path: Path) -> N
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     for path in paths:
         analyse([str(path)], tables, LocalEngine())
-    opened = [part for part in tables.manifest.of("sessions") if "-open-" in part.name]
+    opened = [part for part in tables.parts("sessions") if "-open-" in part.name]
     assert sum(part.rows for part in opened) == 1
     analyse(list(map(str, paths)), at_once, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)

@@ -21,6 +21,7 @@ from captures.pipeline.growth import FOLDER
 from captures.pipeline.job import analyse, nothing_new
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.lookback import LookBack
+from captures.pipeline.parts import parquet_table
 from captures.pipeline.seams import OpenPair, Stitcher
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.contents import rows_of
@@ -99,8 +100,8 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
     analyse([str(path) for path in paths], at_once, LocalEngine())
     for path in paths:
         analyse([str(path)], tables, LocalEngine())
-        saved = [part for part in tables.manifest.of(FOLDER) if "-open-" in part.name]
-        assert 1 <= sum(part.rows for part in saved) <= 2
+        saved = [name for name in tables.kept.files if name.startswith(FOLDER) and "-open-" in name]
+        assert 1 <= sum(parquet_table(tables.store.path(name)).num_rows for name in saved) <= 2
     assert len(tables.read("sessions")) == 12
     assert rows_of(tables) == rows_of(at_once)
 
@@ -156,19 +157,19 @@ def test_if_those_are_gone_it_is_a_series_of_its_own(tmp_path: Path) -> None:
     first, second, third = in_files(tmp_path, frames, [60, 100])
     tables = Tables(tmp_path / "out")
     analyse([str(second)], tables, LocalEngine())
-    packets = tables.manifest.rows("packets")
+    packets = tables.rows("packets")
     second.unlink()
 
     result = analyse([str(first)], tables, LocalEngine())
 
     name = str(tmp_path / "run.pcapng")
     assert [series.name for series in result.series] == [f"{name} (2)"]
-    assert tables.manifest.rows("packets") == packets + result.series[0].totals.packets
+    assert tables.rows("packets") == packets + result.series[0].totals.packets
     assert analyse([str(first)], tables, LocalEngine()).series == []
     (grown,) = analyse([str(third)], tables, LocalEngine()).series
     assert grown.name == f"{name} (2)"
     assert [file.path for file in grown.files] == [str(first), str(third)]
-    assert tables.manifest.rows("packets") == packets + grown.totals.packets
+    assert tables.rows("packets") == packets + grown.totals.packets
 
 
 def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
     path.unlink()
     result = analyse([str(packed)], tables, LocalEngine())
     assert [file.path for series in result.series for file in series.files][-1] == str(packed)
-    assert tables.manifest.rows("captures") == 2
+    assert tables.rows("captures") == 2
 
 
 def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
         tables = Tables(tmp_path / str(number))
         analyse([source], tables, LocalEngine(), range_bytes=20_000)
         texts = {}
-        for name in tables.manifest.tables:
+        for name in tables.names:
             rows = [str(row).replace(source, "the capture") for row in tables.read(name).to_pylist()]
             texts[name] = sorted(rows)
         both.append(texts)

@@ -44,9 +44,9 @@ def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
     return rows_of(tables)
 
 
-def captures_in(out: Path) -> int:
+def captures_in(out: Path | str) -> int:
     """How many captures the tables in a folder hold."""
-    return Tables(out).manifest.rows("captures") if out.exists() else 0
+    return Tables(out).rows("captures") if Path(out).exists() else 0
 
 
 def runs(out: Path) -> set[str]:

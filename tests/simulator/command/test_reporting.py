@@ -15,7 +15,7 @@ from tests.captures.pipeline.report.tables import sample
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the tables of a sample."""
-    return sample("gap-held", tmp_path_factory.mktemp("reporting")).folder
+    return Path(sample("gap-held", tmp_path_factory.mktemp("reporting")).folder)
 
 
 def test_a_page_is_written_beside_the_tables_and_the_gist_is_printed(
@@ -79,5 +79,5 @@ def test_what_cannot_be_reported_of_is_refused_in_one_line(
     assert "run mqproto analyse CAPTURES --out" in capsys.readouterr().err
     assert run_command(["report", str(tables), "--message", "x", "--html", "y.html"]) == MISUSE
     assert "leave out --html" in capsys.readouterr().err
-    assert run_command(["report", str(tables), "--html", str(tables / "manifest.json" / "x.html")]) == FINDING
+    assert run_command(["report", str(tables), "--html", str(tables / "_lock" / "x.html")]) == FINDING
     assert "exists" in capsys.readouterr().err

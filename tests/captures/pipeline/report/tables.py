@@ -66,7 +66,7 @@ def made_up(folder: Path, rows: dict[str, Rows], part_rows: int = 1_000_000) -> 
             for name, some in rows.items()
             for low in range(0, max(len(some), 1), part_rows)
         ]
-        run.commit(added=parts)
+        run.commit(added=parts, schemas={name: SCHEMAS[name] for name in rows})
     return tables
 
 

@@ -50,9 +50,9 @@ def test_a_gap_is_with_its_sequence_on_the_hop_where_it_was(gap_held: Tables) ->
 def test_traffic_has_every_packet_in_one_step(gap_held: Tables) -> None:
     traffic = gather(gap_held).traffic
     assert traffic is not None
-    assert sum(map(sum, traffic.packets.values())) == gap_held.manifest.rows("packets")
+    assert sum(map(sum, traffic.packets.values())) == gap_held.rows("packets")
     assert sum(traffic.size_bytes) == sum(gap_held.read("packets")["size_bytes"].to_pylist())
-    assert sum(traffic.kinds.values()) == gap_held.manifest.rows("packets")
+    assert sum(traffic.kinds.values()) == gap_held.rows("packets")
 
 
 def test_examples_of_findings_name_their_message_and_their_time(gap_held: Tables) -> None:

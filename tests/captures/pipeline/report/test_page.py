@@ -318,7 +318,7 @@ def test_every_message_has_its_findings_where_all_can_be_looked_up(
     reader = read(gap_held_page)
     data = json.loads(reader.scripts[0])
     found = sum(len(message["findings"]) for message in embedded_messages(reader))
-    assert found == gap_held.manifest.rows("findings") == 13
+    assert found == gap_held.rows("findings") == 13
     assert not data["partial"]
     assert "The first 10 of 11." in reader.text
     assert "with #15: frame.number == 31" in reader.text

@@ -87,7 +87,7 @@ def test_little_is_read_of_a_table_in_which_one_message_is_sought(tmp_path: Path
     hops = [each for row in rows for each in hops_of(row)]
     tables = made_up(tmp_path / "out", {"histories": rows, "hops": hops}, part_rows=500)
     prepare(tables)
-    assert len(list((tables.folder / module.FOLDER).iterdir())) == 4 + 8
+    assert len(list((Path(tables.folder) / module.FOLDER).iterdir())) == 4 + 8
     wanted, read = rows[1_234]["label"], 0
 
     def counting(batch: pa.RecordBatch) -> Any:
@@ -123,14 +123,14 @@ def test_queue_and_host_narrow_what_is_found(tmp_path: Path) -> None:
 def test_what_is_kept_follows_the_tables_and_is_made_again_if_it_is_damaged(tmp_path: Path) -> None:
     tables = made_up(tmp_path / "out", {"histories": [history(number) for number in range(40)]}, part_rows=20)
     prepare(tables)
-    folder = tables.folder / module.FOLDER
+    folder = Path(tables.folder) / module.FOLDER
     first, second = sorted(path for path in folder.iterdir() if "histories" in path.name)
     first.write_bytes(b"nothing")
     assert labels(tables, "order 17") == ["order 17"]
     np.save(first, np.zeros((module.BITS, 7), dtype=np.uint8))
     assert labels(tables, "order 17") == ["order 17"]
     with tables.run() as run:
-        run.commit(added=[], dropped=[tables.manifest.of("histories")[1]])
+        run.commit(added=[], schemas={}, dropped=[tables.parts("histories")[1].name])
     prepare(tables)
     assert not second.exists()
     assert labels(tables, "order 27") == []
@@ -159,5 +159,5 @@ def test_very_many_values_are_looked_for_in_all_rows(tmp_path: Path, monkeypatch
     tables = made_up(tmp_path / "out", {"hops": hops})
     wanted = ["m3", "m5", "m7"]
     assert [row["message"] for row in with_one_of(tables, "hops", "message", wanted, ["message"])] == wanted
-    assert not (tables.folder / module.FOLDER).exists()
+    assert not (Path(tables.folder) / module.FOLDER).exists()
     assert len(part_bits("ab")) == len(NO_BITS) == 0

@@ -272,7 +272,7 @@ def test_steps_are_by_the_reference_clock_whatever_clock_saw_them(tmp_path: Path
 def lossy(tables: Tables) -> Tables:
     """The same tables, as if the captures had lacked something."""
     with tables.run() as run:
-        run.commit(added=[], state={"series": {"day.pcapng": {"is_lossy": True}}})
+        run.commit(added=[], schemas={}, state={"series": {"day.pcapng": {"is_lossy": True}}})
     return tables
 
 
