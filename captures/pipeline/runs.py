@@ -25,7 +25,7 @@ from captures.pipeline.parts import HIDDEN, Part, Store, TablesError, parquet_ta
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"
 VERSION: Final = 6
-"""Raised whenever a table, changes."""
+"""Raised whenever a table changes."""
 PARTS: Final = 64
 """How many files of the table are made one."""
 COUNTS: Final = pa.map_(pa.string(), pa.int64())
