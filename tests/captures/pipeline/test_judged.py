@@ -30,6 +30,7 @@ from captures.pipeline.job import analyse
 from captures.pipeline.judged import FOLDER, FORM, Past
 from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.directory import Introduction, Learners, Remembered
+from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.stages.sequence_counts import HopCount, OrderRow, SequenceCount, Unconfirmed
 from captures.pipeline.stages.sequences import SequenceStage
 from captures.pipeline.stages.sessions import SessionStage, _Count, _Series, _Session
@@ -63,7 +64,7 @@ def test_the_form_is_another_when_a_saved_class_is() -> None:
     saved += [Followed, HopProgress, Gap, Claim, Said, BoundedRanges(), SequenceCount, HopCount]
     saved += [Unconfirmed(), OrderRow, Sending, Ways()]
     known = sorted(set().union(*map(attributes, saved)))
-    assert (FORM, crc32("\n".join(known).encode())) == (9, 997576173), known
+    assert (FORM, crc32("\n".join(known).encode())) == (10, 3903409005), known
 
 
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=2), st.integers(2, 4))
@@ -341,4 +342,39 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
         ports, flags = struct.unpack("!HH", first.data[34:38]), first.data[47]
         assert (set(ports), flags) == ({row["source_port"], row["destination_port"]}, SYN)
     analyse(list(map(str, paths)), at_once, LocalRunner())
+    assert rows_of(tables) == rows_of(at_once)
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [("open", Outcome.NOT_KNOWN), ("finished", Outcome.IN_FLIGHT), ("reset", Outcome.IN_FLIGHT)],
+)
+def test_behind_the_end_of_a_connection_nothing_came(ending: str, outcome: Outcome, tmp_path: Path) -> None:
+    """A SessionAck is lost elsewhere; the end is in the last of three files, of one connection."""
+    scene = Scene()
+    first, other = scene.wire("a", "b"), scene.wire("b", "c")
+    first.send("a", transactional(1))
+    first.ack("b")
+    lost = other.ack("c")
+    other.ack("b")
+    other.ack("c")
+    talks: Talks = {}
+    frames = list(frames_of(scene, talks))
+    del frames[next(at for at, frame in enumerate(frames) if lost.data in frame.data)]
+    files = [len(frames) // 2, len(frames)]
+    for _, talk in talks.values():
+        match ending:
+            case "finished":
+                ends = [*talk.finish(Side.CLIENT), *talk.finish(Side.SERVER)]
+            case "reset":
+                ends = talk.reset(Side.SERVER)
+            case _:
+                ends = []
+        frames += [Frame(frames[-1].time_ns, frame) for frame in ends]
+    paths = in_files(tmp_path, frames, files)
+    tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
+    for path in paths:
+        analyse([str(path)], tables, LocalRunner())
+    analyse(list(map(str, paths)), at_once, LocalRunner())
+    assert [row["outcome"] for row in tables.read("histories").to_pylist()] == [outcome]
     assert rows_of(tables) == rows_of(at_once)
