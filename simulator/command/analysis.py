@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from mqproto.base.errors import UsageError
 from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ def analyse(
         str | None,
         typer.Option(
             help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of Spark: spark.ui.enabled=true.", show_default=False
+        ),
+    ] = None,
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP:NAME:VERSION,...", help="Java packages that Spark fetches.", show_default=False
         ),
     ] = None,
     topology: Annotated[
@@ -78,7 +92,7 @@ def analyse(
     \b
     mqproto analyse run.pcapng --out tables
     mqproto analyse /var/captures --out tables
-    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
+    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077 --conf spark.executor.memory=4g
     mqproto analyse /var/captures --out tables --watch
     """
     from captures.decode.names import Names
@@ -96,7 +110,10 @@ def analyse(
         names = names_of(load(topology))
     tables = Tables(out)
     line = ProgressLine()
-    with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
+    settings = _settings(conf or (), packages)
+    with line.shown(), spark_session(master, log=out / LOG, settings=settings, listener=line) as spark:
+        if (address := spark.sparkContext.uiWebUrl) is not None:
+            print(f"Spark's UI is at {address}", file=sys.stderr)
         runner = SparkRunner(spark, line)
         range_bytes = range_mib << 20
         if watch:
@@ -119,6 +136,17 @@ def analyse(
         for text in _lines(result, counts, out):
             print(text)
     return _status(result)
+
+
+def _settings(conf: Iterable[str], packages: str | None) -> dict[str, str]:
+    """What is said of Spark's settings, by their names."""
+    settings = {} if packages is None else {"spark.jars.packages": packages}
+    for said in conf:
+        name, equals, value = said.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--conf {said} is no setting: NAME=VALUE is one, as spark.ui.enabled=true")
+        settings[name] = value
+    return settings
 
 
 def _watch(
