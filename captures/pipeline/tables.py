@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from captures.pipeline.whole import whole
 from mqproto.base.errors import MqprotoError
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Raised whenever a table, or the name of a class that `saving` pickles, changes."""
 MANIFEST: Final = "manifest.json"
 SCHEMAS: Final = "schema.json"
