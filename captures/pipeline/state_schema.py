@@ -106,7 +106,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sending": (
         "captures.decode.ways.Sending",
-        "last_ns lost_since_ns lost_until_ns lost_bytes snapped",
+        "last_ns lost_since_ns lost_until_ns lost_bytes snapped tail_bytes",
     ),
     "span": (
         "captures.decode.ways.Span",
@@ -147,7 +147,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "stream-count": (
         "captures.framing.StreamCount",
         "stream packet_count packet_bytes cut_count cut_bytes headless_bytes refused_bytes hidden_bytes "
-        "resumed_count",
+        "resumed_count tail_bytes",
     ),
     "view": (
         "captures.net.causality.View",
@@ -176,7 +176,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "stream": (
         "captures.net.direction.Stream",
         "connection source destination interface from_start ending data_bytes gap_count missing_bytes "
-        "snapped_bytes retransmission_count conflict_count early_count keep_alive_count opposite",
+        "snapped_bytes retransmission_count conflict_count early_count keep_alive_count left_bytes opposite",
     ),
     "ip-reader": (
         "captures.net.ip.IpReader",
@@ -196,9 +196,9 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sender": (
         "captures.net.sender.Sender",
-        "absent queue queue_bytes reached_back segment_count stream _acknowledged _assumed _base _early "
-        "_early_bytes _finish _held _in_place _initial _is_torn _needed_bare _needed_unseen _next _recent "
-        "_start _taken_count",
+        "absent queue queue_bytes reached_back segment_count stream _acknowledged _assumed _base _cut_off "
+        "_early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare _needed_unseen _next "
+        "_recent _reset _start _taken_count",
     ),
     "waiting-chunk": (
         "captures.net.sender.Waiting",

@@ -81,7 +81,12 @@ GAPS: Final = pa.schema(
         ("filled_ns", INTEGER),
     ]
 )
-"""Numbers that did not cross a hop before later ones. opened_by, filled_by: packets; the second null while some lack.
+"""Numbers that were not seen on a hop before later ones.
+
+opened_by, filled_by: packets; the second null while some lack.
+
+The captures lack nothing of the connection before its packet `opened_by`: where they do, no gap is told of. These
+numbers may be among what they lack of other connections of the hop.
 
 A destination holds what came behind a gap: of the hop that leads there, a gap tells how long it did.
 """

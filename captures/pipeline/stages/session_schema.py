@@ -52,6 +52,7 @@ SESSIONS: Final = pa.schema(
                 ("lost_until_ns", INTEGER),
                 ("lost_bytes", INTEGER),
                 ("snapped", FLAG),
+                ("tail_bytes", INTEGER),
                 ("ending", TEXT),
             )
         ),
@@ -76,6 +77,8 @@ SESSIONS: Final = pa.schema(
     *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the
         captures lack; the first is null where these are its first ones. *_lost_bytes: how many lack in one place
         at most; null where nobody knows. *_snapped: whether all were in frames that the captures have, and cut.
+    *_tail_bytes: how many bytes came behind its last packet that the captures lack; null where they do not show where
+        it stopped.
     *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.
 """
