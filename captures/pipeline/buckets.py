@@ -14,16 +14,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.exchange import Exchange
+from captures.pipeline.engine import Outbox
 from captures.pipeline.parts import parquet
 from captures.pipeline.records import Integers
 
 BATCH_ROWS: Final = 65_536
 """How many rows stages are given at a time."""
-FLUSHED_ROWS: Final = 1 << 18
-"""How many rows an outbox keeps before it writes them."""
-TASK_FILES: Final = 1 << 20
-"""How many files at most one task writes, so that their numbers do not meet those of the next."""
+SENT_ROWS: Final = 1 << 18
+"""How many rows are gathered before they are sent."""
 
 
 def split(batch: pa.RecordBatch, bucket: Integers) -> dict[int, pa.RecordBatch]:
@@ -140,17 +138,12 @@ class PartIndex:
         return found
 
 
-class Outbox:
-    """Rows of one task on their way to buckets, written now and then, so that few are kept.
+class Gathering:
+    """Rows of one task on their way to buckets, sent now and then, so that few are kept, and in large batches."""
 
-    Attributes:
-        written: by bucket, the numbers of the files that have rows for it.
-    """
-
-    def __init__(self, exchange: Exchange, task: int) -> None:
-        self.written: defaultdict[int, list[int]] = defaultdict(list)
+    def __init__(self, exchange: str, outbox: Outbox) -> None:
         self._exchange = exchange
-        self._next = task * TASK_FILES
+        self._outbox = outbox
         self._kept: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self._rows = 0
 
@@ -159,17 +152,12 @@ class Outbox:
         for number, rows in split(batch, bucket).items():
             self._kept[number].append(rows)
         self._rows += batch.num_rows
-        if self._rows >= FLUSHED_ROWS:
-            self.flush()
+        if self._rows >= SENT_ROWS:
+            self.send()
 
-    def flush(self) -> None:
-        """Write what is kept."""
-        if self._kept:
-            self._exchange.put(
-                self._next, {bucket: pa.concat_batches(batches) for bucket, batches in self._kept.items()}
-            )
-            for bucket in self._kept:
-                self.written[bucket].append(self._next)
-            self._next += 1
-            self._kept.clear()
-            self._rows = 0
+    def send(self) -> None:
+        """Send what is kept."""
+        for bucket, batches in sorted(self._kept.items()):
+            self._outbox.put(self._exchange, bucket, pa.concat_batches(batches))
+        self._kept.clear()
+        self._rows = 0

@@ -51,6 +51,7 @@ from pyspark.sql.types import StructType
 
 from captures.files.frame import NANOSECONDS, CaptureError
 from captures.pipeline.arrivals import SETTLE_S, Arrival, arrivals, complete_until
+from captures.pipeline.engine import spare_modules
 from captures.pipeline.files import (
     RANGE_BYTES,
     CaptureFile,
@@ -65,7 +66,6 @@ from captures.pipeline.job import packets_of
 from captures.pipeline.parts import parquet
 from captures.pipeline.records import Data
 from captures.pipeline.rows import PACKETS
-from captures.pipeline.runner import spare_modules
 from captures.pipeline.scan import Reading, read_plan
 from captures.pipeline.segments import Segments, segments
 from captures.pipeline.storage import absolute, is_remote

@@ -1,20 +1,25 @@
 """IP fragments over the borders of ranges.
 
-Each range is read as if nothing waited for fragments before it, and keeps those that it has. Then one task goes through
-the fragments of a whole series in their order, as they are few, and leaves what waits before each range that has some.
-Such a range is read once more, with that.
+Each range is read as if nothing waited for fragments before it, and hands on those that it has. Then one task goes
+through the fragments of a whole series in their order, as they are few, and says what waits before each range that has
+some. Such a range is read once more, with that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
 
 from captures.net.ip import Datagram, Fragment, IpReader
-from captures.pipeline.folders import SeriesFolder
-from captures.pipeline.runner import Count
+from captures.pipeline.addresses import FRAGMENTS
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.saving import loads, pickled
-from captures.pipeline.whole import whole
+
+ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())])
+"""The fragments of a range, pickled."""
 
 
 class FragmentLog(IpReader):
@@ -33,65 +38,62 @@ class FragmentLog(IpReader):
         self.fragments.append(fragment)
         return super().add(fragment)
 
-    def save(self, path: Path) -> None:
-        """Leave them for `join_fragments`, if there are any."""
-        if self.fragments:
-            _save(path, self.fragments)
+
+def fragment_rows(place: int, fragments: Sequence[Fragment]) -> pa.RecordBatch:
+    """Those of a range, for `join_fragments`."""
+    return pa.record_batch([[place], [pickled(list(fragments))]], schema=ROWS)
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
     """All fragments of a series.
 
-    first: the number of its first new range. What waits before that is known.
-    ranges: those that have fragments.
+    first: the number of its first new range. before: what waits before that; None if nothing does.
     end: a number behind all ranges.
     """
 
-    folder: SeriesFolder
+    series: str
     first: int
-    ranges: tuple[int, ...]
+    before: bytes | None
     end: int
 
     def __str__(self) -> str:
-        return f"fragments in {self.folder.path.name}"
+        return f"fragments in {self.series}"
 
 
 @dataclass(slots=True)
 class FragmentsJoined:
     """What became of them.
 
-    again: the ranges that were read without what waits before them.
+    waiting: before ranges that were read without it, and at the end, what waits there; by their numbers.
     waiting_count: packets that wait for more at the end.
     """
 
-    again: list[int]
+    waiting: dict[int, bytes]
     waiting_count: int
 
 
-def join_fragments(task: FragmentTask, count: Count) -> FragmentsJoined:
-    """Leave what waits before each range with fragments, and at the end, in the folder of the series."""
-    ip = waiting_before(task.folder, task.first)
-    again = []
-    for number in (*task.ranges, task.end):
+def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Count) -> FragmentsJoined:
+    """Say what waits before each range with fragments, and at the end."""
+    ip = waiting_packets(task.before)
+    waiting: dict[int, bytes] = {}
+
+    def look_before(number: int) -> None:
         if ip.waiting_count and number != task.first:
-            _save(task.folder.waiting(number), ip)
-            again.append(number)
-        if number != task.end:
-            for fragment in loads(task.folder.fragments(number).read_bytes()):
+            waiting[number] = pickled(ip)
+
+    for rows in inbox.take(FRAGMENTS):
+        for number, fragments in zip(rows["place"].to_pylist(), rows["fragments"], strict=True):
+            look_before(number)
+            for fragment in loads(fragments.as_buffer()):
                 ip.add(fragment)
-    return FragmentsJoined([number for number in again if number != task.end], ip.waiting_count)
+    look_before(task.end)
+    return FragmentsJoined(waiting, ip.waiting_count)
 
 
-def waiting_before(folder: SeriesFolder, number: int) -> IpReader:
-    """What waits for fragments before a range, as far as that is known by now."""
-    path = folder.waiting(number)
-    if not path.exists():
+def waiting_packets(saved: bytes | None) -> IpReader:
+    """What waits for fragments somewhere, as `join_fragments` says it."""
+    if saved is None:
         return IpReader()
-    ip: IpReader = loads(path.read_bytes())  # It may be from an earlier run's tables.
+    ip: IpReader = loads(saved)  # It may be from an earlier run's tables.
     return ip
-
-
-def _save(path: Path, thing: object) -> None:
-    with whole(path) as new:
-        new.write_bytes(pickled(thing))

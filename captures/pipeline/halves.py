@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -29,9 +29,11 @@ from captures.net.merging import interleaved
 from captures.net.taps import FRAME_LIMIT
 from captures.net.tcp import ACK, Endpoint, Segment
 from captures.packets import Totals, content_of
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.files import CaptureFile, frames_in, look_at, readable_frames
+from captures.pipeline.parts import Store
 from captures.pipeline.records import Integers
-from captures.pipeline.runner import Count
+from captures.pipeline.storage import opened, place_of
 from captures.pipeline.whole import whole
 
 Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
@@ -39,6 +41,8 @@ Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
 
 ORIGIN: Final = np.dtype([("file", "<i4"), ("frame", "<i8"), ("offset", "<i8")])
 """Where a frame of a merged capture is from: its file, counted over both halves, its number and its offset there."""
+BUFFER_BYTES: Final = 1 << 20
+"""How much is sent at a time to where the tables are."""
 ROWS: Final = 65_536
 """So many of these are written at a time."""
 
@@ -84,10 +88,14 @@ def ways_of(files: Iterable[CaptureFile]) -> Ways:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Two halves, and the file that becomes one capture of both; where its frames are from stands beside it."""
+    """Two halves, and the file that becomes one capture of both; where its frames are from stands beside it.
+
+    name: of the file, where tables are kept: every task gets there.
+    """
 
     halves: Halves
-    target: Path
+    store: Store
+    name: str
 
     def __str__(self) -> str:
         return " and ".join(half[0].path for half in self.halves)
@@ -97,12 +105,12 @@ class MergeTask:
 class Merged:
     """What became of two halves.
 
-    file: the capture. origins: the file with an ORIGIN for each of its frames.
+    file: the capture. origins: the path or URI of the file with an ORIGIN for each of its frames.
     totals, damage: by the paths of the files: what their frames are, and why some could be read up to there only.
     """
 
     file: CaptureFile
-    origins: Path
+    origins: str
     totals: dict[str, Totals]
     damage: dict[str, CaptureError]
 
@@ -115,9 +123,13 @@ class Origins(NamedTuple):
     offset: Integers
 
 
-def origins_at(path: Path, numbers: Integers) -> Origins:
+def origins_at(path: str, numbers: Integers) -> Origins:
     """Where frames with these numbers are from; `path` is as of Merged."""
-    table = np.memmap(path, ORIGIN, "r")[numbers - 1]
+    first, last = (int(numbers.min()), int(numbers.max())) if len(numbers) else (1, 0)
+    with opened(path) as (file, _):
+        file.seek((first - 1) * ORIGIN.itemsize)
+        rows = np.frombuffer(file.read((last - first + 1) * ORIGIN.itemsize), ORIGIN)
+    table = rows[numbers - first]
     return Origins(*(table[name].astype(np.int64) for name in Origins._fields))
 
 
@@ -152,7 +164,7 @@ class _Half:
         return self._first + bisect_left(self._ends, self._count)
 
 
-def merge(task: MergeTask, count: Count) -> Merged:
+def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged:
     """Make one capture of two halves.
 
     Raises:
@@ -162,18 +174,16 @@ def merge(task: MergeTask, count: Count) -> Merged:
     halves = (_Half(one, 0), _Half(other, len(one)))
     totals = [Totals() for _ in (*one, *other)]
     readers = (IpReader(), IpReader())
-    origins = task.target.with_suffix(".origins")
+    origins = f"{task.name}.origins"
     rows: list[tuple[int, int, int]] = []
-    with ExitStack() as stack:
-        capture = stack.enter_context(stack.enter_context(whole(task.target)).open("wb"))
-        table = stack.enter_context(stack.enter_context(whole(origins)).open("wb"))
+    with _written(task.store, task.name) as capture, _written(task.store, origins) as table:
         writer: PcapngWriter | None = None
         for half, frame in interleaved([half.frames() for half in halves]):
             writer = writer or PcapngWriter(capture, interface=frame.interface)
             writer.write(frame._replace(comment="", options=()))
-            file = halves[half].file_of_next()
-            _add(totals[file], frame, readers[half])
-            rows.append((file, frame.number, frame.offset))
+            source = halves[half].file_of_next()
+            _add(totals[source], frame, readers[half])
+            rows.append((source, frame.number, frame.offset))
             if len(rows) == ROWS:
                 table.write(np.array(rows, ORIGIN).tobytes())
                 rows.clear()
@@ -181,11 +191,24 @@ def merge(task: MergeTask, count: Count) -> Merged:
     for each in (*one, *other):
         count(0, each.size_bytes)
     return Merged(
-        look_at(str(task.target)),
-        origins,
+        look_at(task.store.path(task.name)),
+        task.store.path(origins),
         {each.path: found for each, found in zip((*one, *other), totals, strict=True)},
         {path: damage for half in halves for path, damage in half.damage.items()},
     )
+
+
+@contextmanager
+def _written(store: Store, name: str) -> Iterator[BinaryIO]:
+    """A file to write in the block, of any size."""
+    target = store.path(name)
+    if store.folder is None:
+        place = place_of(target)
+        with place.system.open_output_stream(place.path, buffer_size=BUFFER_BYTES) as remote:
+            yield cast(BinaryIO, remote)
+        return
+    with whole(Path(target)) as path, path.open("wb") as file:
+        yield file
 
 
 def _add(totals: Totals, frame: Frame, ip: IpReader) -> None:

@@ -16,6 +16,9 @@ from typing import Final, TypeVar
 
 from captures.decode.names import Names
 from captures.files.frame import CaptureError
+from captures.pipeline import writing
+from captures.pipeline.addresses import FRAGMENTS, SUMMARIES
+from captures.pipeline.engine import Count, Engine, Function, Inbox, Outbox
 from captures.pipeline.files import RANGE_BYTES, Range, Series, inventory, ranges
 from captures.pipeline.fragments import join_fragments
 from captures.pipeline.halves import merge
@@ -23,16 +26,16 @@ from captures.pipeline.inputs import CAPTURES
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judged import FOLDER, Judged, horizon, judged
 from captures.pipeline.known import Known, ToRead, reads
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.pairing import all_to_read
 from captures.pipeline.parts import Part
 from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
 from captures.pipeline.rows import PACKETS
-from captures.pipeline.runner import Count, LocalRunner, Runner
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
 from captures.pipeline.strangers import apart
 from captures.pipeline.streams import STREAMS
-from captures.pipeline.tables import Run, Tables, TablesError
+from captures.pipeline.tables import WORK, Run, Tables, TablesError
 from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
 from captures.pipeline.work import SeriesResult, Work
@@ -50,6 +53,10 @@ files were refused, by their paths, and how far packets are judged."""
 
 TABLES: Final = {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}
 """All tables. Every one is there, though it may have no rows."""
+
+
+READING: Final = "reading packets"
+"""The stage whose tasks may be done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ class Result:
 def analyse(
     paths: Sequence[str],
     tables: Tables,
-    runner: Runner,
+    engine: Engine,
     *,
     names: Names | None = None,
     range_bytes: int = RANGE_BYTES,
@@ -106,7 +113,7 @@ def analyse(
         OSError: the folder cannot be written to.
     """
     found = inventory(paths)
-    with tables.run() as run:
+    with tables.run() as run, _emptied(engine, run):
         state = tables.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
         texts = state.get(TEXTS, False) if known else body_texts
@@ -123,7 +130,7 @@ def analyse(
             else:
                 new.append(series)
         works = [Work(run, each, texts=texts) for each in all_to_read(new, known, is_read, run.store)]
-        _Job(works, run, runner, range_bytes).carry_out()
+        _Job(works, run, engine, range_bytes).carry_out()
         works, strangers = apart(works, known, run.store)
 
         before = judged(state.get(JUDGED))
@@ -140,7 +147,7 @@ def analyse(
         written = {part.name for work in works for part in work.parts}
         verdicts = judge(
             run,
-            runner,
+            engine,
             [
                 part
                 for name, each in sorted(known.items())
@@ -174,7 +181,7 @@ def analyse(
             replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
         kept = [part for part in before_run if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
-        tidied = _tidied(run, runner, kept, [*verdicts.judged.arrivals, *lists])
+        tidied = _tidied(run, engine, kept, [*verdicts.judged.arrivals, *lists])
         parts += tidied
         gone = {name for names in tidied.values() for name in names}
         run.commit(
@@ -213,11 +220,22 @@ def packets_of(
     """
     with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
         work = Work(run, ToRead(series, None, None), texts=body_texts)
-        _Job([work], run, LocalRunner(), range_bytes).carry_out()
+        with LocalEngine() as engine:
+            _Job([work], run, engine, range_bytes).carry_out()
         yield (
             [run.store.path(part.name) for part in work.parts if part.table == "packets"],
             work.result().damage,
         )
+
+
+@contextmanager
+def _emptied(engine: Engine, run: Run) -> Iterator[None]:
+    """Have nothing stay behind the block of what tasks had for one another."""
+    try:
+        yield
+    finally:
+        engine.clear()
+        run.store.remove([file.name for file in run.store.files(f"{WORK}/{run.name}")])
 
 
 def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:
@@ -233,7 +251,7 @@ def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> 
 
 
 def _tidied(
-    run: Run, runner: Runner, parts: Iterable[Part], lists: Sequence[list[str]]
+    run: Run, engine: Engine, parts: Iterable[Part], lists: Sequence[list[str]]
 ) -> dict[Part, list[str]]:
     """Make small parts of earlier runs one; each new part with those that it takes the place of.
 
@@ -256,7 +274,7 @@ def _tidied(
         )
         for number, some in enumerate(together)
     ]
-    made = runner("tidying tables", tidy, tasks) if tasks else []
+    made = engine.carry_out("tidying tables", tidy, dict(enumerate(tasks)))
     found = {part: [each.name for each in some] for part, some in zip(made, together, strict=True)}
     for part, gone in found.items():
         if gone[0] in places:
@@ -268,16 +286,17 @@ def _tidied(
 class _Job:
     """The stages, one after the other."""
 
-    def __init__(self, works: Sequence[Work], run: Run, runner: Runner, range_bytes: int) -> None:
+    def __init__(self, works: Sequence[Work], run: Run, engine: Engine, range_bytes: int) -> None:
         self._works = works
         self._run = run
-        self._runner = runner
+        self._engine = engine
         self._range_bytes = range_bytes
 
     def carry_out(self) -> None:
         """Everything from files to parts."""
-        self._of_all("merging halves", merge, Work.merge_tasks, Work.take_merged)
+        self._merge()
         self._scan()
+        self._address()
         self._read()
         self._join()
         self._write()
@@ -285,15 +304,27 @@ class _Job:
     def _of_all(
         self,
         stage: str,
-        function: Callable[[T, Count], R],
-        tasks_of: Callable[[Work], Iterable[T]],
+        function: Function[T, R],
+        tasks_of: Callable[[Work], Iterable[tuple[int, T]]],
         take: Callable[[Work, R], object],
+        reads: Sequence[str] = (),
+        *,
+        again: str | None = None,
     ) -> None:
-        """One job for all series: their tasks, and who takes the results."""
-        tasks = [(work, task) for work in self._works for task in tasks_of(work)]
-        results = self._runner(stage, function, [task for _, task in tasks]) if tasks else []
-        for (work, _), result in zip(tasks, results, strict=True):
+        """One stage for all series: their tasks by bucket, and who takes the results."""
+        tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
+        results = self._engine.carry_out(
+            stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again
+        )
+        for (work, _, _), result in zip(tasks, results, strict=True):
             take(work, result)
+
+    def _merge(self) -> None:
+        found = [(work, task) for work in self._works for task in work.merge_tasks()]
+        tasks = {number: task for number, (_, task) in enumerate(found)}
+        results = self._engine.carry_out("merging halves", merge, tasks)
+        for (work, _), merged in zip(found, results, strict=True):
+            work.take_merged(merged)
 
     def _scan(self) -> None:
         """Find where the records stand, until all is proved."""
@@ -303,9 +334,10 @@ class _Job:
         ]
         again: defaultdict[str, list[Scanned]]
         while parts:
-            tasks = [ScanTask(part, self._range_bytes) for part in parts]
+            tasks = {number: ScanTask(part, self._range_bytes) for number, part in enumerate(parts)}
             again = defaultdict(list)
-            for part, found in zip(parts, self._runner("looking for frames", scan_range, tasks), strict=True):
+            results = self._engine.carry_out("looking for frames", scan_range, tasks)
+            for part, found in zip(parts, results, strict=True):
                 again[part.file.path] += found
             for path, found in again.items():
                 scans[path] = replaced(scans[path], found) if scans[path] else found
@@ -313,24 +345,44 @@ class _Job:
         for work in self._works:
             work.place(scans)
 
+    def _address(self) -> None:
+        """Say where the rows of each series go: all ranges have buckets of their own, and all pairs of ends."""
+        streams = sum(len(work.places) + 1 for work in self._works)
+        ranges = pairs = 0
+        for number, work in enumerate(self._works):
+            work.address(number, ranges, pairs, streams + pairs)
+            ranges += len(work.places) + 1
+            pairs += work.buckets
+
     def _read(self) -> None:
         """Read every range; and once more, if fragments that it has belong to packets that began before it."""
-        self._of_all("reading packets", read_ranges, _read_tasks, Work.take_reads)
-        self._of_all("joining fragments", join_fragments, Work.fragment_tasks, Work.take_fragments)
+        self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
+        self._of_all(
+            "joining fragments",
+            join_fragments,
+            lambda work: ((work.addresses.series, task) for task in work.fragment_tasks()),
+            Work.take_fragments,
+            (FRAGMENTS,),
+        )
         self._of_all(
             "reading fragments",
             read_ranges,
-            lambda work: (ReadTask(work.folder, (place,)) for place in work.wanting),
+            lambda work: (
+                (work.addresses.range(place.number), work.read_task([place])) for place in work.wanting
+            ),
             Work.take_reads,
+            again=READING,
         )
+        self._engine.drop(FRAGMENTS)
 
     def _join(self) -> None:
-        def tasks(work: Work) -> Iterable[JoinTask]:
-            buckets = range(work.folder.buckets if work.end else 0)
-            return (JoinTask(work.series.name, bucket) for bucket in buckets)
+        def tasks(work: Work) -> Iterable[tuple[int, JoinTask]]:
+            buckets = range(work.buckets if work.end else 0)
+            return ((work.addresses.pairs + bucket, JoinTask(work.series.name, bucket)) for bucket in buckets)
 
         read = {work.series.name: work.read_series() for work in self._works}
-        self._of_all("joining connections", partial(join_ranges, read), tasks, Work.take_joined)
+        self._of_all("joining connections", partial(join_ranges, read), tasks, Work.take_joined, (SUMMARIES,))
+        self._engine.drop(SUMMARIES)
 
     def _write(self) -> None:
         files = {work.series.name: work.series_files() for work in self._works}
@@ -339,28 +391,29 @@ class _Job:
             partial(write, files),
             lambda work: (*work.write_tasks(), *work.stream_tasks()),
             lambda work, parts: work.parts.extend(parts),
+            writing.READ,
         )
+        self._engine.drop(*writing.READ)
         for work in self._works:
-            work.folder.found.drop()
             name = f"captures/{work.key}-{self._run.name}.parquet"
             work.parts.append(self._run.store.write_part(name, work.captures_table()))
 
 
-def scan_range(task: ScanTask, done: Count) -> list[Scanned]:
+def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Scanned]:
     """Where the records of a range stand."""
     found = scan(task.part, task.range_bytes)
     for scanned in found:
-        done(0, scanned.following - (scanned.first or scanned.part.low))
+        count(0, scanned.following - (scanned.first or scanned.part.low))
     return found
 
 
-def _read_tasks(work: Work) -> Iterable[ReadTask]:
+def _read_tasks(work: Work) -> Iterable[tuple[int, ReadTask]]:
     """The ranges of a packed file one after the other, as it is unpacked only once; all others by themselves."""
     packed: defaultdict[str, list[Place]] = defaultdict(list)
     for place in work.places:
         if place.reading.file.packing:
             packed[place.reading.file.path].append(place)
         else:
-            yield ReadTask(work.folder, (place,))
+            yield work.addresses.range(place.number), work.read_task([place])
     for places in packed.values():
-        yield ReadTask(work.folder, tuple(places))
+        yield work.addresses.range(places[0].number), work.read_task(places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,26 +17,34 @@ import pyarrow as pa
 from captures.framing import StreamCount
 from captures.net.streams import Ends
 from captures.packets import Totals
+from captures.pipeline.addresses import (
+    CLOSED_STREAMS,
+    CORRECTIONS,
+    JOINED_ROWS,
+    OPEN_STREAMS,
+    SUMMARIES,
+    Addresses,
+    hash_of,
+)
 from captures.pipeline.cutting import Packets, collected
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.files import is_changed, mapped
-from captures.pipeline.folders import SeriesFolder, hash_of
-from captures.pipeline.fragments import waiting_before
+from captures.pipeline.fragments import waiting_packets
 from captures.pipeline.growth import FOLDER, saved_pairs
 from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import CountedPair, Place
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
-from captures.pipeline.runner import Count
 from captures.pipeline.saving import pickled, save
 from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
 from captures.pipeline.stages.rows import batch_of
-from captures.pipeline.streams import CLOSED, closed_rows
+from captures.pipeline.streams import closed_rows
 
 KEPT_RANGES: Final = 2
 """How many ranges that were read again are kept, as several pairs may need them."""
 
-CORRECTIONS: Final = pa.schema(
+CORRECTED: Final = pa.schema(
     [
         ("stream", pa.int32()),
         ("stands", pa.bool_()),
@@ -60,15 +68,19 @@ class ReadSeries:
     end: a number behind all of them, for what only the end of the series lets be read.
     silent: the number of a range; pairs that do not occur behind it are taken to be over.
     open_pairs: files with what was open before the first.
+    waiting: what waits for fragments before ranges, by their numbers.
+    texts: whether packets are found with what their bodies say.
     saved: how the name begins of the parts that this run saves of it, in `store`.
     """
 
-    folder: SeriesFolder
+    addresses: Addresses
     places: tuple[Place, ...]
     first: int
     end: int
     silent: int
     open_pairs: tuple[str, ...]
+    waiting: Mapping[int, bytes]
+    texts: bool
     store: Store
     saved: str
 
@@ -106,17 +118,17 @@ class Joined:
     saved: Part | None = None
 
 
-def join_ranges(all_series: Mapping[str, ReadSeries], task: JoinTask, count: Count) -> Joined:
-    """Join the pairs of a bucket, and leave what ranges have to know of it in the folder of the series."""
+def join_ranges(
+    all_series: Mapping[str, ReadSeries], task: JoinTask, inbox: Inbox, outbox: Outbox, count: Count
+) -> Joined:
+    """Join the pairs of a bucket, and hand on what ranges have to know of it."""
     series = all_series[task.series]
     with ExitStack() as stack:
         joiner = _Joiner(series, task.bucket, stack)
-        for place in series.places:
-            if place.number >= series.first:
-                for batch in series.folder.summaries.take(task.bucket, [place.number]):
-                    for summary in batch.column("summary"):
-                        joiner.take(place.number, pickle.loads(summary.as_buffer()))
-        return joiner.finish()
+        for rows in inbox.take(SUMMARIES):
+            for place, summary in zip(rows["place"].to_pylist(), rows["summary"], strict=True):
+                joiner.take(place, pickle.loads(summary.as_buffer()))
+        return joiner.finish(outbox)
 
 
 class _Joiner:
@@ -135,7 +147,7 @@ class _Joiner:
         self._connections: set[int] = set()
         self._stitchers: dict[Ends, Stitcher] = {}
         self._gone = _Gone(series)
-        for pair in saved_pairs(series.open_pairs, bucket, series.folder.buckets):
+        for pair in saved_pairs(series.open_pairs, bucket, series.addresses.count):
             self._stitchers[pair.ends] = Stitcher(pair, self._segments, self._gone)
 
     def take(self, place: int, pair: CountedPair) -> None:
@@ -152,10 +164,10 @@ class _Joiner:
             ]
         self._add(place, seam, self._joined.totals, self._closed)
 
-    def finish(self) -> Joined:
+    def finish(self, outbox: Outbox) -> Joined:
         """The series is over for now: what is open is saved, and what only the end lets be read stands behind it."""
         series, joined = self._series, self._joined
-        folder, bucket = series.folder, self._bucket
+        addresses, bucket = series.addresses, self._bucket
         for ends, stitcher in list(self._stitchers.items()):
             if stitcher.pair.last_place <= series.silent:
                 self._add(series.end - 1, stitcher.finish(), joined.totals, self._closed)
@@ -168,18 +180,13 @@ class _Joiner:
         )
         for stitcher in self._stitchers.values():
             self._add(series.end, stitcher.finish(), joined.open_totals, self._open)
-        for exchange, seen in ((folder.closed, self._closed), (folder.open, self._open)):
-            exchange.put_all(bucket, CLOSED, [closed_rows(seen)])
-        folder.corrections.put(
-            bucket, {place: batch_of(CORRECTIONS, some) for place, some in self._corrections.items() if some}
-        )
-        folder.joined.put(
-            bucket,
-            {
-                place: pa.concat_batches(packet_rows(collected(some), NO_STREAM, texts=folder.texts))
-                for place, some in self._packets.items()
-            },
-        )
+        for exchange, seen in ((CLOSED_STREAMS, self._closed), (OPEN_STREAMS, self._open)):
+            outbox.put(exchange, addresses.streams + bucket, closed_rows(seen))
+        for place, some in sorted(self._corrections.items()):
+            outbox.put(CORRECTIONS, addresses.range(place), batch_of(CORRECTED, some))
+        for place, packets in sorted(self._packets.items()):
+            for rows in packet_rows(collected(packets), NO_STREAM, texts=series.texts):
+                outbox.put(JOINED_ROWS, addresses.range(place), rows)
         joined.connections = np.array(sorted(self._connections), dtype=np.int64)
         return joined
 
@@ -206,7 +213,7 @@ class _Joiner:
             place = self._series.place(number)
             reading = place.reading
             source = self._stack.enter_context(mapped(reading.file, reading.start, reading.end))
-            found = segments(reading, source.data, waiting_before(self._series.folder, number))
+            found = segments(reading, source.data, waiting_packets(self._series.waiting.get(number)))
             found.join_halves(place.halves)
             self._again[number] = RangeSegments(
                 found, source.data, place.first_number, apart=bool(place.halves)
@@ -224,8 +231,3 @@ class _Gone(Container[int]):
     def __contains__(self, number: object) -> bool:
         place = self._places.get(number) if isinstance(number, int) else None
         return place is None or self._changed(place.reading.file)
-
-
-def corrections_of(folder: SeriesFolder, place: int) -> Iterator[pa.RecordBatch]:
-    """What all buckets say of a range's streams."""
-    return folder.corrections.take(place, range(folder.buckets))

@@ -7,10 +7,8 @@ takes what is new, and is saved as it stands then; what it says further is open.
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -21,11 +19,11 @@ from captures.decode.ways import Ways
 from captures.net.direction import Ending
 from captures.pipeline import messages, placing
 from captures.pipeline.buckets import BATCH_ROWS, by_connection, by_text, read, split, whole
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.judged import FOLDER
 from captures.pipeline.messages import MessageRows
 from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.records import Integers
-from captures.pipeline.runner import Count
 from captures.pipeline.saving import pickled, save, saved
 from captures.pipeline.stages import (
     clocks,
@@ -46,8 +44,6 @@ from captures.pipeline.workbench import OPEN, Bench, Done, Out, Route, Task, ope
 
 T = TypeVar("T")
 
-COLLECTED_OBJECTS: Final = 1_000_000
-"""How many objects the tasks here make before Python looks for garbage among them, in the place of 700."""
 OF_SESSIONS: Final = "sessions"
 OF_SEQUENCES: Final = "sequences"
 OF_JOURNEYS: Final = "journeys"
@@ -61,32 +57,22 @@ FACTS, ENDED, RELATED = "facts", "endings", "relations"
 SEQUENCE_ROWS: Final = "sequence-rows"
 """Rows on their way: what connections need, and how they ended; what packets are to them; what sequences need."""
 
-Stage = Callable[[Bench, Task, Count], Done]
+SESSIONS_READ: Final = (FACTS, ENDED, opened(FACTS), opened(ENDED))
+RELATED_READ: Final = (RELATED, opened(RELATED))
+SEQUENCES_READ: Final = (SEQUENCE_ROWS, opened(SEQUENCE_ROWS))
+
+Stage = Callable[[Bench, Task, Inbox, Outbox, Count], Done]
 
 
-def _collecting_seldom(function: Stage) -> Stage:
-    """A task that makes many rows, which are no garbage: looking for cycles in them took a fifth of its time."""
-
-    @wraps(function)
-    def carry_out(bench: Bench, task: Task, count: Count) -> Done:
-        thresholds = gc.get_threshold()
-        gc.set_threshold(COLLECTED_OBJECTS, *thresholds[1:])
-        try:
-            return function(bench, task, count)
-        finally:
-            gc.set_threshold(*thresholds)
-
-    return carry_out
-
-
-def share(bench: Bench, task: Task, count: Count) -> Done:
+def share(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """Packets of a part to their connections; behind all parts, how the streams of connections ended."""
     if task.number == len(bench.parts):
-        _share_endings(bench)
+        _share_endings(bench, outbox)
         return Done()
     part = bench.parts[task.number]
     done = Done()
-    found = done.open if task.number in bench.ends else done.settled
+    is_end = task.number in bench.ends
+    found = done.open if is_end else done.settled
     facts: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     for packets in read(part, (*sessions.COLUMNS, *OF_ORIGINS)):
         found.first_hops |= directory.first_hops(packets)
@@ -98,14 +84,12 @@ def share(bench: Bench, task: Task, count: Count) -> Done:
         found.handshakes.append(batch.filter(asked).select(directory.HANDSHAKE_COLUMNS))
         found.places |= {(part.series, number) for number in batch.column("interface").unique().to_pylist()}
         count(batch.num_rows, 0)
-    bench.exchange(FACTS).put(
-        task.number, {number: pa.concat_batches(batches) for number, batches in facts.items()}
-    )
+    outbox.put_all(opened(FACTS) if is_end else FACTS, facts)
     return done
 
 
-def _share_endings(bench: Bench) -> None:
-    for number, is_open in enumerate((False, True)):
+def _share_endings(bench: Bench, outbox: Outbox) -> None:
+    for is_open, exchange in ((False, ENDED), (True, opened(ENDED))):
         buckets: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         for part in bench.streams:
             if part.is_open == is_open and (is_open or part.is_new or bench.before is None):
@@ -114,18 +98,17 @@ def _share_endings(bench: Bench) -> None:
                     bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
                     for place, some in split(batch, bucket).items():
                         buckets[place].append(some)
-        bench.exchange(ENDED).put(number, {place: pa.concat_batches(some) for place, some in buckets.items()})
+        outbox.put_all(exchange, buckets)
 
 
-@_collecting_seldom
-def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
+def judge_sessions(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """The connections of a bucket."""
     done = Done()
     routes = {
         "relations": (RELATED, bench.index.of_rows),
         "findings": (placing.OF_SESSIONS, bench.index.of_numbers),
     }
-    settled, left = _outs(bench, task, done, OF_SESSIONS, routes)
+    settled, left = _outs(bench, task, done, OF_SESSIONS, routes, outbox)
 
     def add(out: Out, found: Batches) -> None:
         if (rows := found.get("sessions")) is not None:
@@ -137,32 +120,28 @@ def judge_sessions(bench: Bench, task: Task, count: Count) -> Done:
                 ways.add(talk, lossless=bench.lossless(series))
         out.add(found)
 
-    def take(out: Out, parts: Iterable[int]) -> None:
-        for rows in _pieces(bench.exchange(FACTS).take(task.number, parts)):
+    def take(out: Out, facts: str, ended: str) -> None:
+        for rows in _pieces(inbox.take(facts)):
             add(out, stage.take(rows))
             count(rows.num_rows, 0)
-
-    def end(*, is_open: bool) -> None:
-        for rows in bench.exchange(ENDED).take(task.number, [int(is_open)]):
+        for rows in inbox.take(ended):
             stage.end(rows)
 
     stage = _resumed(bench, task, OF_SESSIONS, sessions.SessionStage) or sessions.SessionStage(bench.names)
     stage.know(bench.directory)
-    take(settled, bench.new)
-    end(is_open=False)
+    take(settled, FACTS, ENDED)
     add(settled, stage.part(bench.parted_ns))
     stage.know(directory.Directory({}))
     done.saved = _saved(bench, task, OF_SESSIONS, stage)
     stage.know(bench.directory)
-    take(left, bench.ends)
-    end(is_open=True)
+    take(left, opened(FACTS), opened(ENDED))
     add(left, stage.finish())
     settled.finish()
     left.finish()
     return done
 
 
-def relate(bench: Bench, task: Task, count: Count) -> Done:
+def relate(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """Packets of a part, and what they are to their sessions, to their sequences and their messages.
 
     Of a part that an earlier run has judged come those packets of which a session says more by now.
@@ -174,8 +153,7 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
         (RELATED, "packets", done.settled),
         (opened(RELATED), f"{OPEN}-packets", done.open),
     ):
-        batches = bench.exchange(name).take(task.number, task.files[name])
-        relations = pa.Table.from_batches(batches, RELATIONS).sort_by("row_id")
+        relations = pa.Table.from_batches(inbox.take(name), RELATIONS).sort_by("row_id")
         if relations.num_rows:
             found.parts.append(bench.part("relations", stage, task.number, relations))
         every.append(relations)
@@ -207,17 +185,15 @@ def relate(bench: Bench, task: Task, count: Count) -> Done:
         for number, some in split(rows, by_text(rows.column("subject"), bench.buckets.messages)).items():
             of_messages[number].append(some)
         count(batch.num_rows, 0)
-    exchange = messages.ROWS if is_new or is_end else messages.AGAIN
-    for name, buckets in ((SEQUENCE_ROWS, of_sequences), (exchange, of_messages)):
-        bench.exchange(name).put(
-            task.number, {bucket: pa.concat_batches(some) for bucket, some in buckets.items()}
-        )
-    done.files[exchange] = {bucket: [task.number] for bucket in of_messages}
+    outbox.put_all(opened(SEQUENCE_ROWS) if is_end else SEQUENCE_ROWS, of_sequences)
+    if is_end:
+        outbox.put_all(opened(messages.ROWS), of_messages)
+    else:
+        outbox.put_all(messages.ROWS if is_new else messages.AGAIN, of_messages)
     return done
 
 
-@_collecting_seldom
-def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
+def judge_sequences(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """The sequences of a bucket."""
     done = Done()
 
@@ -228,55 +204,52 @@ def judge_sequences(bench: Bench, task: Task, count: Count) -> Done:
         "confirmations": (messages.CONFIRMED, to_messages),
         "findings": (placing.OF_SEQUENCES, bench.index.of_numbers),
     }
-    settled, left = _outs(bench, task, done, OF_SEQUENCES, routes)
+    settled, left = _outs(bench, task, done, OF_SEQUENCES, routes, outbox)
 
-    def take(out: Out, parts: Iterable[int]) -> None:
-        for rows in _pieces(bench.exchange(SEQUENCE_ROWS).take(task.number, parts)):
+    def take(out: Out, exchange: str) -> None:
+        for rows in _pieces(inbox.take(exchange)):
             out.add(stage.take(rows))
             count(rows.num_rows, 0)
 
     stage = _resumed(bench, task, OF_SEQUENCES, sequences.SequenceStage) or sequences.SequenceStage()
     stage.know(bench.losses)
-    take(settled, bench.new)
+    take(settled, SEQUENCE_ROWS)
     stage.know({})
     done.saved = _saved(bench, task, OF_SEQUENCES, stage)
     stage.know(bench.losses)
-    take(left, bench.ends)
+    take(left, opened(SEQUENCE_ROWS))
     left.add(stage.finish(bench.ways))
     settled.finish()
     left.finish()
     return done
 
 
-@_collecting_seldom
-def judge_journeys(bench: Bench, task: Task, count: Count) -> Done:
+def judge_journeys(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """The messages of a bucket, from hop to hop, where capture points have clocks of their own."""
     done = Done()
-    kept = MessageRows(bench, task)
-    for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept):
+    kept = MessageRows(bench, task, inbox)
+    for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept, outbox):
         clock = clocks.ClockStage(bench.lossless)
         _tell(grouping.MessageStages(journeys.JourneyStage(bench.ways), clock), rows, out, count)
         out.found.clock_pairs.append(clock.pairs())
     return done
 
 
-@_collecting_seldom
-def tell_histories(bench: Bench, task: Task, count: Count) -> Done:
+def tell_histories(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """The messages of a bucket, each as a whole, by one clock."""
     done = Done()
-    kept = MessageRows(bench, task)
-    for out, rows in _message_outs(bench, task, done, OF_HISTORIES, kept):
+    kept = MessageRows(bench, task, inbox)
+    for out, rows in _message_outs(bench, task, done, OF_HISTORIES, kept, outbox):
         _tell(grouping.MessageStages(*_tellers(bench)), rows, out, count)
     done.saved = kept.save()
     return done
 
 
-@_collecting_seldom
-def judge_journeys_and_tell(bench: Bench, task: Task, count: Count) -> Done:
+def judge_journeys_and_tell(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """The same both at once, where there is one capture point."""
     done = Done()
-    kept = MessageRows(bench, task)
-    for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept):
+    kept = MessageRows(bench, task, inbox)
+    for out, rows in _message_outs(bench, task, done, OF_JOURNEYS, kept, outbox):
         journey = journeys.JourneyStage(bench.ways)
         _tell(grouping.MessageStages(journey, *_tellers(bench)), rows, out, count)
     done.saved = kept.save()
@@ -292,20 +265,21 @@ def _tellers(bench: Bench) -> tuple[grouping.OfMessages, ...]:
 
 
 def _message_outs(
-    bench: Bench, task: Task, done: Done, stage: str, rows: MessageRows
+    bench: Bench, task: Task, done: Done, stage: str, rows: MessageRows, outbox: Outbox
 ) -> tuple[tuple[Out, pa.Table | None], ...]:
     """What is settled, and what is open, and where what comes of it goes."""
     routes = {"findings": (placing.OF_JOURNEYS, bench.index.of_numbers)}
-    return tuple(zip(_outs(bench, task, done, stage, routes), (rows.settled, rows.open), strict=True))
+    outs = _outs(bench, task, done, stage, routes, outbox)
+    return tuple(zip(outs, (rows.settled, rows.open), strict=True))
 
 
 def _outs(
-    bench: Bench, task: Task, done: Done, stage: str, routes: Mapping[str, tuple[str, Route]]
+    bench: Bench, task: Task, done: Done, stage: str, routes: Mapping[str, tuple[str, Route]], outbox: Outbox
 ) -> tuple[Out, Out]:
     """For what is settled, and for what is open."""
     return (
-        Out(bench, task, done, stage, routes, is_open=False),
-        Out(bench, task, done, stage, routes, is_open=True),
+        Out(bench, task, done, stage, routes, outbox, is_open=False),
+        Out(bench, task, done, stage, routes, outbox, is_open=True),
     )
 
 

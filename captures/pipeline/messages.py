@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.pipeline.buckets import whole
+from captures.pipeline.engine import Inbox
 from captures.pipeline.judged import FOLDER
 from captures.pipeline.parts import Part, parquet_rows, parquet_table
 from captures.pipeline.stages import duplicates, grouping, settling
@@ -19,6 +20,8 @@ ROWS, CONFIRMED = "message-rows", "confirmations"
 AGAIN: Final = f"{ROWS} again"
 """Rows on their way: of packets, and of what OrderAcks say of messages. AGAIN has those of packets of earlier runs of
 which more is known now."""
+READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
+"""What MessageRows takes."""
 
 
 class MessageRows:
@@ -28,13 +31,14 @@ class MessageRows:
         settled, open: by whether more is expected of the message; None if there are none.
     """
 
-    def __init__(self, bench: Bench, task: Task) -> None:
+    def __init__(self, bench: Bench, task: Task, inbox: Inbox) -> None:
         self._bench = bench
         self._number = task.number
+        self._inbox = inbox
         self._kept: pa.Table | None = None
         self.settled: pa.Table | None = None
-        last = self._rows(bench.ends, opened(CONFIRMED), task)
-        rows = self._every(task, last)
+        last = self._rows(opened(ROWS), opened(CONFIRMED))
+        rows = self._every(last)
         if rows is not None:
             others = pa.array([], pa.string()) if last is None else last["subject"].unique()
             [batch] = rows.combine_chunks().to_batches()
@@ -47,10 +51,10 @@ class MessageRows:
         rows = pa.table({}) if self._kept is None else self._kept
         return self._bench.part(FOLDER, "messages", self._number, rows)
 
-    def _every(self, task: Task, last: pa.Table | None) -> pa.Table | None:
+    def _every(self, last: pa.Table | None) -> pa.Table | None:
         """All but those."""
-        kept, new = self._earlier(), self._rows(self._bench.new, CONFIRMED, task)
-        again = _table(self._bench.exchange(AGAIN).take(task.number, task.files[AGAIN]))
+        kept, new = self._earlier(), self._rows(ROWS, CONFIRMED)
+        again = _table(self._inbox.take(AGAIN))
         if kept is None:
             again = None  # Their messages are over.
         elif again is not None:
@@ -66,10 +70,9 @@ class MessageRows:
         rows = parquet_table(self._bench.store.path(before.messages[self._number]))
         return rows if rows.num_rows else None
 
-    def _rows(self, parts: Iterable[int], confirmed: str, task: Task) -> pa.Table | None:
-        rows = _table(self._bench.exchange(ROWS).take(self._number, parts))
-        acks = self._bench.exchange(confirmed).take(self._number, task.files[confirmed])
-        return _together(rows, pa.Table.from_batches(acks, CONFIRMATIONS))
+    def _rows(self, name: str, confirmed: str) -> pa.Table | None:
+        rows = _table(self._inbox.take(name))
+        return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
 
     def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
         """What earlier runs have settled of messages of which there is more."""

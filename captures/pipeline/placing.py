@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from captures.decode.findings import Severity
 from captures.pipeline.buckets import PacketPart, read
-from captures.pipeline.runner import Count
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.stages import findings
 from captures.pipeline.stages.schema import FINDINGS, INTEGER, TEXT
 from captures.pipeline.workbench import OPEN, Bench, Done, Task, opened
@@ -26,10 +26,10 @@ PLACED_FINDINGS: Final = pa.schema([*FINDINGS, ("file", TEXT), ("frame", INTEGER
 """Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""
 
 
-def place_findings(bench: Bench, task: Task, count: Count) -> Done:
+def place_findings(bench: Bench, task: Task, inbox: Inbox, outbox: Outbox, count: Count) -> Done:
     """All that was found about the packets of a part, with their places."""
     done = Done()
-    settled, left = _findings(bench, task, FINDERS), _findings(bench, task, OPEN_FINDERS)
+    settled, left = _findings(inbox, FINDERS), _findings(inbox, OPEN_FINDERS)
     if task.number in bench.new or task.number in bench.ends:
         own = left if task.number in bench.ends else settled
         own += map(findings.packet_findings, read(bench.parts[task.number], findings.COLUMNS))
@@ -48,8 +48,8 @@ def place_findings(bench: Bench, task: Task, count: Count) -> Done:
     return done
 
 
-def _findings(bench: Bench, task: Task, names: Iterable[str]) -> list[pa.RecordBatch]:
-    return [batch for name in names for batch in bench.exchange(name).take(task.number, task.files[name])]
+def _findings(inbox: Inbox, names: Iterable[str]) -> list[pa.RecordBatch]:
+    return [batch for name in names for batch in inbox.take(name)]
 
 
 def _placed(rows: pa.Table, places: dict[tuple[int, bool], tuple[Any, ...]]) -> pa.Table:

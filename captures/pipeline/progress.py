@@ -1,20 +1,9 @@
-"""How far a job is: workers count, the driver asks now and then, and a listener is told.
-
-The listener draws it; nothing here writes to a terminal.
-"""
+"""How far a job is: a listener is told now and then. The listener draws it; nothing here writes to a terminal."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-from pyspark import Accumulator, AccumulatorParam
-from pyspark.sql import SparkSession
-
-INTERVAL_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,65 +28,3 @@ Listener = Callable[[Progress], None]
 
 def nobody(progress: Progress) -> None:
     """The listener that does not care."""
-
-
-class Counts(NamedTuple):
-    """What workers count."""
-
-    ranges: int = 0
-    packets: int = 0
-    size_bytes: int = 0
-
-
-class AddCounts(AccumulatorParam[Counts]):
-    """How Spark adds up the counts of its tasks."""
-
-    def zero(self, value: Counts) -> Counts:
-        return Counts()
-
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802
-        return Counts(*map(sum, zip(value1, value2, strict=True)))
-
-
-class Tally:
-    """Counts for one stage. It goes to the workers with the function that uses it, and what they add comes back.
-
-    It comes when a task ends. Of a task that ran twice, as after the loss of an executor, both runs may count.
-    """
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._counts: Accumulator[Counts] = spark.sparkContext.accumulator(Counts(), AddCounts())
-
-    def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
-        """In a worker: more has been done."""
-        self._counts.add(Counts(ranges, packets, size_bytes))
-
-    @property
-    def counts(self) -> Counts:
-        """In the driver: what has been done by now."""
-        return self._counts.value
-
-
-@contextmanager
-def reported(spark: SparkSession, stage: str, total: int, listener: Listener = nobody) -> Iterator[Tally]:
-    """Tell the listener how far the stage in the block is: at its begin, its end, and a few times a second."""
-    tally = Tally(spark)
-    ended = threading.Event()
-
-    def report() -> None:
-        counts = tally.counts
-        listener(Progress(stage, min(counts.ranges, total), total, counts.packets, counts.size_bytes))
-
-    def report_often() -> None:
-        while not ended.wait(INTERVAL_S):
-            report()
-
-    report()
-    reporter = threading.Thread(target=report_often, name="progress", daemon=True)
-    reporter.start()
-    try:
-        yield tally
-    finally:
-        ended.set()
-        reporter.join()
-    report()

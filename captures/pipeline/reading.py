@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -14,17 +15,18 @@ import pyarrow as pa
 from captures.files.frame import CaptureError
 from captures.net.taps import Half
 from captures.packets import Totals
+from captures.pipeline.addresses import FOUND_ROWS, FRAGMENTS, SUMMARIES, Addresses
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.files import mapped
 from captures.pipeline.flows import Flows, PairSummary, read_flows
-from captures.pipeline.folders import SeriesFolder
-from captures.pipeline.fragments import FragmentLog, waiting_before
+from captures.pipeline.fragments import FragmentLog, fragment_rows, waiting_packets
 from captures.pipeline.records import Data
-from captures.pipeline.rows import FOUND, packet_rows, ping_rows
-from captures.pipeline.runner import Count
+from captures.pipeline.rows import packet_rows, ping_rows
 from captures.pipeline.scan import Reading
 from captures.pipeline.segments import segments
 
-SUMMARY: Final = pa.schema([("summary", pa.large_binary())])
+SUMMARY: Final = pa.schema([("place", pa.int64()), ("summary", pa.large_binary())])
+"""What a range says of a pair of ends: a CountedPair, pickled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Ranges of one file, several only if it is packed."""
+    """Ranges of one file, several only if it is packed.
 
-    folder: SeriesFolder
+    waiting: what waits for fragments before some of them, by their numbers.
+    texts: whether packets are found with what their bodies say.
+    """
+
+    addresses: Addresses
     places: tuple[Place, ...]
+    waiting: Mapping[int, bytes]
+    texts: bool
 
     def __str__(self) -> str:
         return str(self.places[0])
@@ -87,8 +95,8 @@ class RangeRead:
     damage: CaptureError | None
 
 
-def read_ranges(task: ReadTask, count: Count) -> list[RangeRead]:
-    """Read ranges, and leave what was found in the folder of the series.
+def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[RangeRead]:
+    """Read ranges, and hand on what was found.
 
     Raises:
         CaptureError, OSError: as `captures.pipeline.files.mapped`.
@@ -97,26 +105,30 @@ def read_ranges(task: ReadTask, count: Count) -> list[RangeRead]:
     first, last = task.places[0].reading, task.places[-1].reading
     with mapped(first.file, first.start, last.end) as source:
         for place in task.places:
-            result = _read(task, place, source.data)
+            result = _read(task, place, source.data, outbox)
             results.append(result)
             count(result.framed, place.reading.end - place.reading.start)
     return results
 
 
-def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
-    folder = task.folder
-    ip = FragmentLog(waiting_before(folder, place.number))
+def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead:
+    addresses = task.addresses
+    address = addresses.range(place.number)
+    ip = FragmentLog(waiting_packets(task.waiting.get(place.number)))
     given_up_before = ip.given_up_count
     found = segments(place.reading, data, ip)
-    ip.save(folder.fragments(place.number))
+    if ip.fragments:
+        outbox.put(FRAGMENTS, addresses.series, fragment_rows(place.number, ip.fragments), source=address)
     found.join_halves(place.halves)
     flows = read_flows(found, data, place.first_number, apart=bool(place.halves))
     packets = flows.packets
-    rows = packet_rows(packets, texts=folder.texts)
+    rows = packet_rows(packets, texts=task.texts)
     if found.pings:
         rows = chain(rows, [ping_rows(found.pings, place.frames_before)])
-    folder.found.put_all(place.number, FOUND, rows)
-    folder.summaries.put(place.number, _by_bucket(folder, flows))
+    for batch in rows:
+        outbox.put(FOUND_ROWS, address, batch, source=address)
+    for bucket, summaries in _by_bucket(addresses, place, flows).items():
+        outbox.put(SUMMARIES, bucket, summaries, source=address)
     totals = Totals(
         frames=found.frame_count,
         segment_frames=len(found),
@@ -138,7 +150,7 @@ def _read(task: ReadTask, place: Place, data: Data) -> RangeRead:
     )
 
 
-def _by_bucket(folder: SeriesFolder, flows: Flows) -> dict[int, pa.RecordBatch]:
+def _by_bucket(addresses: Addresses, place: Place, flows: Flows) -> dict[int, pa.RecordBatch]:
     packets = flows.packets
     rows = np.bincount(packets.stream, minlength=len(packets.streams))
     framed = np.bincount(packets.stream[packets.framed], minlength=len(packets.streams))
@@ -146,8 +158,8 @@ def _by_bucket(folder: SeriesFolder, flows: Flows) -> dict[int, pa.RecordBatch]:
     for summary in flows.summaries:
         counted = CountedPair(summary, int(rows[summary.places].sum()), int(framed[summary.places].sum()))
         pickled = pickle.dumps(counted, pickle.HIGHEST_PROTOCOL)
-        buckets[folder.bucket_of(summary.ends)].append(pickled)
+        buckets[addresses.pair(summary.ends)].append(pickled)
     return {
-        bucket: pa.record_batch([pa.array(some, pa.large_binary())], schema=SUMMARY)
+        bucket: pa.record_batch([[place.number] * len(some), some], schema=SUMMARY)
         for bucket, some in buckets.items()
     }

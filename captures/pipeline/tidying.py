@@ -9,8 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.parts import Part, Store, parquet_table
-from captures.pipeline.runner import Count
 
 PARTS: Final = 32
 """How many small parts of a table are made one."""
@@ -53,7 +53,7 @@ def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
             yield from (group for group in together if len(group) > 1)
 
 
-def tidy(task: TidyTask, done: Count) -> Part:
+def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox, done: Count) -> Part:
     """Make parts one."""
     rows = pa.concat_tables(parquet_table(task.store.path(name)) for name in task.names)
     done(rows.num_rows, 0)

@@ -6,7 +6,7 @@ some columns of the table, not the captures.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from captures.decode.names import Names
 from captures.decode.ways import joined
 from captures.pipeline import judging, messages, placing
 from captures.pipeline.buckets import PacketPart, StreamPart
+from captures.pipeline.engine import Engine
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
 from captures.pipeline.parts import Part
-from captures.pipeline.runner import Runner
 from captures.pipeline.saving import pickled, save, saved
 from captures.pipeline.stages import clocks, duplicates
 from captures.pipeline.stages.directory import origins_of
@@ -31,7 +31,7 @@ from captures.pipeline.stages.schema import ENDINGS, RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
 from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.tables import Run
-from captures.pipeline.workbench import Bench, Done, Task, opened
+from captures.pipeline.workbench import Bench, Done, Task
 
 SCHEMAS: Final = {
     "relations": RELATIONS,
@@ -72,7 +72,7 @@ class Verdicts:
 
 def judge(
     run: Run,
-    runner: Runner,
+    engine: Engine,
     parts: Sequence[PacketPart],
     streams: Sequence[StreamPart],
     before: Judged | None,
@@ -104,7 +104,6 @@ def judge(
     bench = Bench(
         store=run.store,
         run=run.name,
-        run_folder=run.folder,
         parts=tuple(parts),
         streams=tuple(streams),
         new=tuple(number for number, part in numbered if not part.is_end and (part.is_new or before is None)),
@@ -116,29 +115,26 @@ def judge(
         horizon=horizon(newest_ns),
         parted_ns=newest_ns - PARTED_NS,
     )
-    return _Judge(bench, runner, newest_ns).judge()
+    return _Judge(bench, engine, newest_ns).judge()
 
 
 def _wanted(rows: int) -> Buckets:
     return Buckets(min(BUCKETS, 1 + rows // CONNECTION_ROWS), 1 + rows // MESSAGE_ROWS)
 
 
-RELATIONS_READ: Final = (judging.RELATED, opened(judging.RELATED))
-MESSAGES_READ: Final = (messages.CONFIRMED, opened(messages.CONFIRMED), messages.AGAIN)
 FINDINGS_READ: Final = (*placing.FINDERS, *placing.OPEN_FINDERS)
 
 
 class _Judge:
     """The stages, one after the other."""
 
-    def __init__(self, bench: Bench, runner: Runner, newest_ns: int) -> None:
+    def __init__(self, bench: Bench, engine: Engine, newest_ns: int) -> None:
         self._bench = bench
-        self._runner = runner
+        self._engine = engine
         self._newest_ns = newest_ns
         self._parts: list[Part] = []
         self._open: list[Part] = []
         self._saved: list[Part] = []
-        self._files: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         before = bench.before
         self._past = Past() if before is None else saved(bench.store.path(before.past), Past)
 
@@ -160,8 +156,10 @@ class _Judge:
         origins = origins_of(past.first_hops.union(*(done.open.first_hops for done in shared)), directory)
         self._bench = replace(bench, directory=directory, origins=origins)
 
-        of_sessions = self._carry_out("judging sessions", judging.judge_sessions, by_connection)
-        self._drop(judging.FACTS, judging.ENDED)
+        of_sessions = self._carry_out(
+            "judging sessions", judging.judge_sessions, by_connection, judging.SESSIONS_READ
+        )
+        self._engine.drop(*judging.SESSIONS_READ)
         for done in of_sessions:
             past.lose(done.settled.losses)
         losses = dict(past.losses)
@@ -171,18 +169,20 @@ class _Judge:
         ways = joined(past.ways, *(done.open.ways for done in of_sessions))
         self._bench = replace(self._bench, losses=losses, known_ways=ways)
 
-        touched = self._of_parts(RELATIONS_READ)
-        self._carry_out("relating packets", judging.relate, touched, RELATIONS_READ)
-        self._drop(*RELATIONS_READ)
-        of_sequences = self._carry_out("judging sequences", judging.judge_sequences, by_connection)
-        self._drop(judging.SEQUENCE_ROWS)
+        touched = self._of_parts(judging.RELATED_READ)
+        self._carry_out("relating packets", judging.relate, touched, judging.RELATED_READ)
+        self._engine.drop(*judging.RELATED_READ)
+        of_sequences = self._carry_out(
+            "judging sequences", judging.judge_sequences, by_connection, judging.SEQUENCES_READ
+        )
+        self._engine.drop(*judging.SEQUENCES_READ)
         if len(places) > 1:
             self._compare_clocks(by_message)
-            told = self._carry_out("telling histories", judging.tell_histories, by_message, MESSAGES_READ)
+            told = self._carry_out("telling histories", judging.tell_histories, by_message, messages.READ)
         else:
             follow = judging.judge_journeys_and_tell
-            told = self._carry_out("following messages", follow, by_message, MESSAGES_READ)
-        self._drop(messages.ROWS, *MESSAGES_READ)
+            told = self._carry_out("following messages", follow, by_message, messages.READ)
+        self._engine.drop(*messages.READ)
 
         # Behind the parts comes what is about no packet.
         about = [*self._of_parts(FINDINGS_READ), len(bench.parts)]
@@ -228,18 +228,13 @@ class _Judge:
     def _of_parts(self, names: Iterable[str]) -> list[int]:
         """The parts that are new, and those of which there is something in these exchanges."""
         bench = self._bench
-        about = set().union(*(self._files[name] for name in names)) - {len(bench.parts)}
+        about = set().union(*map(self._engine.buckets, names)) - {len(bench.parts)}
         return sorted(about.union(bench.new, bench.ends))
-
-    def _drop(self, *names: str) -> None:
-        """Delete exchanges that no later stage takes from."""
-        for name in names:
-            self._bench.exchange(name).drop()
 
     def _compare_clocks(self, by_message: range) -> None:
         """Follow messages first, as they tell how far the clocks of capture points are apart."""
         bench, past = self._bench, self._past
-        journeys = self._carry_out("following messages", judging.judge_journeys, by_message, MESSAGES_READ)
+        journeys = self._carry_out("following messages", judging.judge_journeys, by_message, messages.READ)
         settled = [pairs for done in journeys for pairs in done.settled.clock_pairs]
         past.clock_pairs = clocks.merged([batch_of(clocks.CLOCK_PAIRS, past.clock_pairs), *settled])
         opened = [pairs for done in journeys for pairs in done.open.clock_pairs]
@@ -250,17 +245,12 @@ class _Judge:
     def _carry_out(
         self, stage: str, function: judging.Stage, numbers: Iterable[int], reads: Sequence[str] = ()
     ) -> list[Done]:
-        """One task for each number; it is told which files of the exchanges that it reads are for it."""
-        tasks = [
-            Task(number, {name: tuple(self._files[name][number]) for name in reads}) for number in numbers
-        ]
-        results = self._runner(stage, partial(function, self._bench), tasks)
+        """One task for each number, which is that of its bucket, too."""
+        tasks = {number: Task(number) for number in numbers}
+        results = self._engine.carry_out(stage, partial(function, self._bench), tasks, reads)
         for done in results:
             self._parts += done.settled.parts
             self._open += done.open.parts
             if done.saved is not None:
                 self._saved.append(done.saved)
-            for name, files in done.files.items():
-                for bucket, some in files.items():
-                    self._files[name][bucket] += some
         return results

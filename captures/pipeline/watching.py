@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from captures.decode.names import Names
 from captures.pipeline.arrivals import SETTLE_S
+from captures.pipeline.engine import Engine
 from captures.pipeline.files import RANGE_BYTES
 from captures.pipeline.job import Result, analyse
 from captures.pipeline.parts import HIDDEN
-from captures.pipeline.runner import Runner
 from captures.pipeline.tables import Tables
 from mqproto.base.errors import UsageError
 
@@ -40,7 +40,7 @@ def watch(
     spark: SparkSession,
     folders: Sequence[str],
     tables: Tables,
-    runner: Runner,
+    engine: Engine,
     told: Callable[[Result], None],
     *,
     names: Names | None = None,
@@ -75,7 +75,7 @@ def watch(
     def add(batch: DataFrame, _number: int) -> None:
         paths = [row.file for row in batch.collect()]
         try:
-            told(analyse(paths, tables, runner, names=names, range_bytes=range_bytes, body_texts=body_texts))
+            told(analyse(paths, tables, engine, names=names, range_bytes=range_bytes, body_texts=body_texts))
         except Exception as error:
             failed.append(error)  # What comes back from Java is a text.
             raise

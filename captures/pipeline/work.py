@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from captures.files.frame import CaptureError
 from captures.packets import Totals
+from captures.pipeline.addresses import Addresses
 from captures.pipeline.files import RANGE_BYTES, CaptureFile, series_name
-from captures.pipeline.folders import SeriesFolder
 from captures.pipeline.fragments import FragmentsJoined, FragmentTask
 from captures.pipeline.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from captures.pipeline.halves import Merged, MergeTask
@@ -26,11 +26,10 @@ from captures.pipeline.joining import Joined, ReadSeries
 from captures.pipeline.known import Known, ToRead, halves_of
 from captures.pipeline.lookback import LIMIT_COUNT
 from captures.pipeline.parts import Part, parquet_table
-from captures.pipeline.reading import Place, RangeRead
+from captures.pipeline.reading import Place, RangeRead, ReadTask
 from captures.pipeline.saving import pickled, save
 from captures.pipeline.scan import Scanned, readings
-from captures.pipeline.tables import Run
-from captures.pipeline.whole import whole
+from captures.pipeline.tables import WORK, Run
 from captures.pipeline.writing import SeriesFiles, StreamsTask, WriteTask
 
 BUCKETS: Final = 16
@@ -60,6 +59,9 @@ class Work:
 
     Attributes:
         sources: what is read: its new files, or what was made of them.
+        texts: whether packets are found with what their bodies say.
+        buckets: into how many parts its pairs of ends are put.
+        addresses: where its rows go, once it is known how many ranges there are.
         replaces: the series that it takes the place of.
         places: its new ranges, once it is known where they are.
         wanting: those that were read without what waits for fragments before them.
@@ -75,9 +77,9 @@ class Work:
         self.sources = self.files
         self.replaces = to_read.replaces
         self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
-        size_bytes = sum(file.size_bytes for file in self.files)
-        buckets = min(BUCKETS, 1 + size_bytes // RANGE_BYTES)
-        self.folder = SeriesFolder(run.folder / "_stages" / self.key, buckets, texts)
+        self.texts = texts
+        self.buckets = min(BUCKETS, 1 + sum(file.size_bytes for file in self.files) // RANGE_BYTES)
+        self.addresses = Addresses(0, 0, 0, 0, self.buckets)
         self.places: tuple[Place, ...] = ()
         self.wanting: list[Place] = []
         self.joined: list[Joined] = []
@@ -89,15 +91,13 @@ class Work:
         self._store = run.store
         self._frames_before = list(self.growth.frames_before)
         self._reads: dict[int, RangeRead] = {}
+        self._waiting = dict(self.growth.waiting)
         self._waiting_count = 0
-        for number, content in self.growth.waiting.items():
-            with whole(self.folder.waiting(number)) as path:
-                path.write_bytes(content)
 
     def merge_tasks(self) -> Iterator[MergeTask]:
         """One, if it is made of two halves."""
         if self._halves is not None:
-            yield MergeTask(self._halves, self.folder.path / "merged.pcapng")
+            yield MergeTask(self._halves, self._store, f"{WORK}/{self._run.name}/{self.key}.pcapng")
 
     def take_merged(self, merged: Merged) -> None:
         """Its files are one by now."""
@@ -122,6 +122,17 @@ class Work:
                 frames += reading.frame_count
         self.places = tuple(places)
 
+    def address(self, series: int, ranges: int, pairs: int, streams: int) -> None:
+        """It is known where its rows go: its first new range, its pairs of ends, the streams of these."""
+        self.addresses = Addresses(series, ranges - self.growth.range_count, pairs, streams, self.buckets)
+
+    def read_task(self, places: Iterable[Place]) -> ReadTask:
+        """Ranges to be read in one go, with what is known by now to wait for fragments before them."""
+        some = tuple(places)
+        numbers = [place.number for place in some]
+        waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
+        return ReadTask(self.addresses, some, waiting, self.texts)
+
     @property
     def reads(self) -> list[RangeRead]:
         """What became of each new range."""
@@ -133,26 +144,29 @@ class Work:
 
     def fragment_tasks(self) -> Iterator[FragmentTask]:
         """One, if there are fragments anywhere, or something waits for some."""
-        ranges = tuple(read.place for read in self.reads if read.has_fragments)
         first = self.growth.range_count
-        if ranges or first in self.growth.waiting:
-            yield FragmentTask(self.folder, first, ranges, self.end)
+        before = self._waiting.get(first)
+        if before is not None or any(read.has_fragments for read in self.reads):
+            yield FragmentTask(self.series.name, first, before, self.end)
 
     def take_fragments(self, joined: FragmentsJoined) -> None:
         """It is known what waits for fragments where."""
+        self._waiting |= joined.waiting
         self._waiting_count = joined.waiting_count
-        self.wanting = [self.places[number - self.growth.range_count] for number in joined.again]
+        self.wanting = [place for place in self.places if place.number in joined.waiting]
 
     def read_series(self) -> ReadSeries:
         """What the tasks that join have to know."""
         known = self.known
         return ReadSeries(
-            self.folder,
+            self.addresses,
             (*self.growth.places, *self.places),
             self.growth.range_count,
             self.end,
             self._silent(),
             tuple(map(self._store.path, known.open_pairs)) if known else (),
+            self._waiting,
+            self.texts,
             self._store,
             f"{self.key}-{self._run.name}",
         )
@@ -183,16 +197,12 @@ class Work:
             self.parts.append(joined.saved)
 
     def series_files(self) -> SeriesFiles:
-        """What the tasks that write have to know; the connections are left for them."""
-        path = self.folder.path / "connections.npy"
-        with whole(path) as file, file.open("wb") as target:
-            np.save(target, self._connections)
+        """What the tasks that write have to know."""
         return SeriesFiles(
             self.series.name,
             tuple(file.path for file in self.series.files),
             tuple(self._frames_before),
-            self.folder,
-            path,
+            self._connections,
             None if self._merged is None else self._merged.origins,
         )
 
@@ -223,8 +233,8 @@ class Work:
             found.append(saved["first_frame"].to_numpy())
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
-    def write_tasks(self) -> Iterator[WriteTask]:
-        """A part for each range, and one for what only the end lets be read, if there is anything."""
+    def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
+        """A part for each range, and one for what only the end lets be read, if there is anything; by bucket."""
         rows, framed = self._rows_before(), self._framed_before()
         ranges: list[tuple[int, Place | None, str]] = []
         ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)
@@ -232,14 +242,16 @@ class Work:
             ranges.append((self.end, None, "end"))
         for index, (number, place, label) in enumerate(ranges):
             name = f"packets/{self.key}-{self._run.name}-{label}.parquet"
-            yield WriteTask(self._store, self.series.name, number, place, name, rows[index], framed[index])
+            task = WriteTask(self._store, self.series.name, place, name, rows[index], framed[index])
+            yield self.addresses.range(number), task
 
-    def stream_tasks(self) -> Iterator[StreamsTask]:
-        """One for each bucket of pairs."""
+    def stream_tasks(self) -> Iterator[tuple[int, StreamsTask]]:
+        """One for each bucket of pairs, by its bucket."""
         prefix = f"streams/{self.key}-{self._run.name}"
-        for bucket in range(self.folder.buckets if self.end else 0):
+        for bucket in range(self.buckets if self.end else 0):
             closed, opened = f"{prefix}-{bucket:02d}.parquet", f"{prefix}-open-{bucket:02d}.parquet"
-            yield StreamsTask(self._store, self.series.name, bucket, closed, opened)
+            task = StreamsTask(self._store, self.series.name, closed, opened)
+            yield self.addresses.streams + bucket, task
 
     def _rows_before(self) -> list[int]:
         """How many rows stand before each range, before what only the end lets be read, and in all."""
@@ -272,7 +284,7 @@ class Work:
         framed = np.diff(self._framed_before()).tolist()
         packets = [(part.name, part.rows, count) for part, count in zip(parts, framed, strict=False)]
         streams = [part.name for part in self.parts if part.table == "streams"]
-        opened = {task.open for task in self.stream_tasks()}
+        opened = {task.open for _, task in self.stream_tasks()}
         known = self.known
         earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
         return Known(
@@ -308,9 +320,7 @@ class Work:
         before = self.growth
         places = (*before.places, *self.places)[-2 * LIMIT_COUNT :]
         last_ns = tuple(last_ns for _, last_ns in self._last_ns())[-2 * LIMIT_COUNT :]
-        waiting = {
-            number: self.folder.waiting(number) for number in (*(place.number for place in places), self.end)
-        }
+        kept = (*(place.number for place in places), self.end)
         return Growth(
             files=self.series.files,
             frames_before=tuple(self._frames_before),
@@ -321,7 +331,7 @@ class Work:
             rows=self._rows_before()[-2],
             framed=self._framed_before()[-2],
             totals=self._totals(),
-            waiting={number: path.read_bytes() for number, path in waiting.items() if path.exists()},
+            waiting={number: self._waiting[number] for number in kept if number in self._waiting},
         )
 
     def _totals(self) -> Totals:

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -14,8 +13,8 @@ import pyarrow as pa
 from captures.decode.names import Names
 from captures.decode.sessions.connections import Origins
 from captures.decode.ways import Ways
-from captures.pipeline.buckets import Outbox, PacketPart, PartIndex, StreamPart
-from captures.pipeline.exchange import Exchange
+from captures.pipeline.buckets import Gathering, PacketPart, PartIndex, StreamPart
+from captures.pipeline.engine import Outbox
 from captures.pipeline.judged import Buckets, Judged
 from captures.pipeline.parts import Part, Store
 from captures.pipeline.records import Integers
@@ -41,7 +40,7 @@ def opened(exchange: str) -> str:
 class Bench:
     """All that the tasks of one stage share.
 
-    store: of the tables. run: the run's name. run_folder: for rows on their way.
+    store: of the tables. run: the run's name.
     parts: of the table of packets, all of them. streams: of that of streams.
     new: those that no run has judged. ends: those that the next run of their series replaces; both by their numbers.
     lossy: the series that the captures lack some of.
@@ -53,7 +52,6 @@ class Bench:
 
     store: Store
     run: str
-    run_folder: Path
     parts: tuple[PacketPart, ...]
     streams: tuple[StreamPart, ...]
     new: tuple[int, ...]
@@ -69,10 +67,6 @@ class Bench:
     losses: Losses = field(default_factory=dict)
     known_ways: Mapping[str, Ways] = field(default_factory=dict)
     ahead: Mapping[tuple[str, int], Ahead] = field(default_factory=dict)
-
-    def exchange(self, name: str) -> Exchange:
-        """Rows on their way."""
-        return Exchange(self.run_folder / "_stages" / "judging", name)
 
     @property
     def kept_rows(self) -> int:
@@ -103,14 +97,9 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one task is given.
-
-    number: of the part, or of the bucket.
-    files: of the exchanges that it reads, by name, where these were written by several tasks.
-    """
+    """What one task is given: the number of the part, or of the bucket."""
 
     number: int
-    files: Mapping[str, tuple[int, ...]]
 
     def __str__(self) -> str:
         return f"part {self.number} of the packets"
@@ -137,13 +126,11 @@ class Found:
 class Done:
     """What one task says.
 
-    files: by the exchange's name and the bucket, the files of that task.
     saved: the part with what the next run goes on from.
     """
 
     settled: Found = field(default_factory=Found)
     open: Found = field(default_factory=Found)
-    files: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     saved: Part | None = None
 
 
@@ -158,6 +145,7 @@ class Out:
         stage: that finds it.
         routes: the tables of which the rows go on to other tasks, with the exchanges for them. All other rows are
             written.
+        outbox: by which they go.
     """
 
     def __init__(
@@ -167,27 +155,26 @@ class Out:
         done: Done,
         stage: str,
         routes: Mapping[str, tuple[str, Route]],
+        outbox: Outbox,
         *,
         is_open: bool,
     ) -> None:
         self.found = done.open if is_open else done.settled
         self._bench = bench
         self._number = task.number
-        self._done = done
         self._stage = f"{OPEN}-{stage}" if is_open else stage
-        names = {table: (opened(name) if is_open else name, route) for table, (name, route) in routes.items()}
-        self._boxes = {
-            table: (name, route, Outbox(bench.exchange(name), task.number))
-            for table, (name, route) in names.items()
+        self._sent = {
+            table: (route, Gathering(opened(name) if is_open else name, outbox))
+            for table, (name, route) in routes.items()
         }
         self._tables: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
 
     def add(self, rows: Batches) -> None:
         """Rows of tables."""
         for table, batch in rows.items():
-            if table in self._boxes:
-                _, route, box = self._boxes[table]
-                box.add(batch, route(batch))
+            if table in self._sent:
+                route, gathering = self._sent[table]
+                gathering.add(batch, route(batch))
             else:
                 self._tables[table].append(batch)
 
@@ -196,6 +183,5 @@ class Out:
         for table, batches in self._tables.items():
             rows = pa.Table.from_batches(batches)
             self.found.parts.append(self._bench.part(table, self._stage, self._number, rows))
-        for name, _, box in self._boxes.values():
-            box.flush()
-            self._done.files[name] = dict(box.written)
+        for _, gathering in self._sent.values():
+            gathering.send()

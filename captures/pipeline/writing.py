@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from captures.pipeline.folders import SeriesFolder
+from captures.pipeline.addresses import CLOSED_STREAMS, CORRECTIONS, FOUND_ROWS, JOINED_ROWS, OPEN_STREAMS
+from captures.pipeline.engine import Count, Inbox, Outbox
 from captures.pipeline.halves import Origins, origins_at
-from captures.pipeline.joining import corrections_of
 from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import Place
 from captures.pipeline.records import Integers
 from captures.pipeline.rows import FOUND, NO_STREAM, PACKETS
-from captures.pipeline.runner import Count
 from captures.pipeline.streams import CLOSED, STREAMS
 
 LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
@@ -30,16 +28,15 @@ class SeriesFiles:
     """The files of a series, in its order.
 
     frames_before: of each, in the files before it.
-    connections: the file with the numbers of all frames with which connections begin.
+    connections: the numbers of all frames with which connections begin.
     origins: if it was read as one capture that was made of its files, where each frame of that is from.
     """
 
     name: str
     paths: tuple[str, ...]
     frames_before: tuple[int, ...]
-    folder: SeriesFolder
-    connections: Path
-    origins: Path | None = None
+    connections: Integers
+    origins: str | None = None
 
     def origins_of(self, numbers: Integers, offsets: Integers | None = None) -> Origins:
         """Where frames are from, by their numbers over the whole series.
@@ -58,15 +55,13 @@ class SeriesFiles:
 class WriteTask:
     """A range whose packets are known.
 
-    number: of the range; or one behind all, for what only the end of the series lets be read.
-    place: None of what is behind all.
+    place: None of what only the end of the series lets be read.
     name: of the part.
     rows_before, framed_before: in the ranges before it.
     """
 
     store: Store
     series: str
-    number: int
     place: Place | None
     name: str
     rows_before: int
@@ -85,7 +80,6 @@ class StreamsTask:
 
     store: Store
     series: str
-    bucket: int
     closed: str
     open: str
 
@@ -93,23 +87,32 @@ class StreamsTask:
         return f"streams of {self.series}"
 
 
-def write(all_series: Mapping[str, SeriesFiles], task: WriteTask | StreamsTask, count: Count) -> list[Part]:
+READ: Final = (JOINED_ROWS, CORRECTIONS, FOUND_ROWS, CLOSED_STREAMS, OPEN_STREAMS)
+"""What `write` takes."""
+
+
+def write(
+    all_series: Mapping[str, SeriesFiles],
+    task: WriteTask | StreamsTask,
+    inbox: Inbox,
+    outbox: Outbox,
+    count: Count,
+) -> list[Part]:
     """Write the parts of a range, or of a bucket."""
     if isinstance(task, StreamsTask):
-        return write_streams(all_series[task.series], task)
-    return [write_packets(all_series[task.series], task, count)]
+        return write_streams(all_series[task.series], task, inbox)
+    return [write_packets(all_series[task.series], task, inbox, count)]
 
 
-def write_streams(series: SeriesFiles, task: StreamsTask) -> list[Part]:
+def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[Part]:
     """Write the streams of a bucket, if there are any."""
     parts = []
-    connections = np.load(series.connections, mmap_mode="r")
-    for name, exchange in ((task.closed, series.folder.closed), (task.open, series.folder.open)):
-        rows = pa.Table.from_batches(exchange.everything(task.bucket), CLOSED)
+    for name, exchange in ((task.closed, CLOSED_STREAMS), (task.open, OPEN_STREAMS)):
+        rows = pa.Table.from_batches(inbox.take(exchange), CLOSED)
         if rows.num_rows:
             began = _numbers(rows, "connection")
             origins = series.origins_of(began)
-            rows = _with(rows, "connection", pa.array(np.searchsorted(connections, began)))
+            rows = _with(rows, "connection", pa.array(np.searchsorted(series.connections, began)))
             rows = rows.append_column("series", pa.repeat(pa.scalar(series.name), rows.num_rows))
             rows = rows.append_column(
                 "file", pa.array(series.paths, pa.string()).take(pa.array(origins.file))
@@ -119,22 +122,22 @@ def write_streams(series: SeriesFiles, task: StreamsTask) -> list[Part]:
     return parts
 
 
-def write_packets(series: SeriesFiles, task: WriteTask, count: Count) -> Part:
+def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Count) -> Part:
     """Write the part of a range."""
-    table = _sorted(_found(series.folder, task))
+    table = _sorted(_found(task, inbox))
     part = task.store.write_part(task.name, _numbered(series, task, table))
     count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
     return part
 
 
-def _found(folder: SeriesFolder, task: WriteTask) -> list[pa.Table]:
+def _found(task: WriteTask, inbox: Inbox) -> list[pa.Table]:
     """The rows that count: what the range shows by itself, put right, and what only others made whole."""
-    number = task.number
-    others = pa.Table.from_batches(folder.joined.take(number, range(folder.buckets)), schema=FOUND)
+    others = pa.Table.from_batches(inbox.take(JOINED_ROWS), schema=FOUND)
     if task.place is None:
         return [others]
-    own = pa.Table.from_batches(folder.found.everything(number), schema=FOUND)
-    return [_corrected(own, list(corrections_of(folder, number))), others]
+    corrections = list(inbox.take(CORRECTIONS))
+    own = pa.Table.from_batches(inbox.take(FOUND_ROWS), schema=FOUND)
+    return [_corrected(own, corrections), others]
 
 
 def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Table:
@@ -187,7 +190,6 @@ def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table
     first = series.origins_of(_numbers(table, "first_frame"), _numbers(table, "file_offset"))
     last = series.origins_of(_numbers(table, "frame"))
     paths = pa.array(series.paths, pa.string())
-    connections = np.load(series.connections, mmap_mode="r")
     is_ping = table["connection"].is_null()
     began = pc.fill_null(table["connection"], 0).to_numpy()
     time_ns = table["time_ns"]
@@ -204,7 +206,9 @@ def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table
             pa.array(first.file == last.file), pa.scalar(None, pa.string()), paths.take(pa.array(last.file))
         ),
         "time": pc.divide(time_ns, 1_000).cast(pa.timestamp("us", "UTC")),
-        "connection": pc.if_else(is_ping, pa.scalar(None, pa.int64()), np.searchsorted(connections, began)),
+        "connection": pc.if_else(
+            is_ping, pa.scalar(None, pa.int64()), np.searchsorted(series.connections, began)
+        ),
     }
     arrays = []
     for field in PACKETS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from captures.decode.names import Names
+    from captures.pipeline.engine import Engine
     from captures.pipeline.job import Result
-    from captures.pipeline.runner import Runner
     from captures.pipeline.tables import Tables
 
 LOG: Final = Path("_log") / "spark.log"
+SMALL_BYTES: Final = 64 << 20
+"""Of less than that most of the time is Spark's start."""
 
 
 def analyse(
@@ -81,37 +84,71 @@ def analyse(
     mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
     mqproto analyse /var/captures --out tables --watch
     """
-    from captures.decode.names import Names
     from captures.pipeline.job import analyse
-    from captures.pipeline.runner import SparkRunner
     from captures.pipeline.session import spark_session
+    from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
-    names = Names()
-    if topology is not None:
-        from simulator.command.captured import names_of
-        from simulator.topology import load
-
-        names = names_of(load(topology))
+    names = _names(topology)
     tables = Tables(out)
     line = ProgressLine()
     with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
-        runner = SparkRunner(spark, line)
+        engine = SparkEngine(spark, line)
         range_bytes = range_mib << 20
         if watch:
             return _watch(
                 spark,
                 captures,
                 tables,
-                runner,
+                engine,
                 names,
                 range_bytes,
                 settle_s,
                 body_text=body_text,
                 as_json=as_json,
             )
-        result = analyse(captures, tables, runner, names=names, range_bytes=range_bytes, body_texts=body_text)
+        result = analyse(captures, tables, engine, names=names, range_bytes=range_bytes, body_texts=body_text)
+    status = _tell(result, tables, out, as_json=as_json)
+    size_bytes = sum(file.size_bytes for series in result.series for file in series.files)
+    if master is None and size_bytes < SMALL_BYTES and not as_json:
+        print()
+        print(
+            f"so little is done in a few seconds by mqproto decode CAPTURES --tables {out}, which starts no Spark"
+        )
+    return status
+
+
+def make_tables(
+    captures: list[str], out: Path, topology: str | None, *, body_text: bool, as_json: bool
+) -> int:
+    """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
+    from captures.pipeline.job import analyse
+    from captures.pipeline.localengine import LocalEngine
+    from captures.pipeline.tables import Tables
+    from simulator.command.analysing import ProgressLine
+
+    tables = Tables(out)
+    line = ProgressLine()
+    with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
+        result = analyse(captures, tables, engine, names=_names(topology), body_texts=body_text)
+    return _tell(result, tables, out, as_json=as_json)
+
+
+def _names(topology: str | None) -> Names:
+    """What queue managers and queues are called."""
+    from captures.decode.names import Names
+
+    if topology is None:
+        return Names()
+    from simulator.command.captured import names_of
+    from simulator.topology import load
+
+    return names_of(load(topology))
+
+
+def _tell(result: Result, tables: Tables, out: Path, *, as_json: bool) -> int:
+    """What a run has come to."""
     counts = {name: tables.rows(name) for name in tables.names}
     if as_json:
         print_json(_as_json(result, counts))
@@ -125,7 +162,7 @@ def _watch(
     spark: SparkSession,
     folders: list[str],
     tables: Tables,
-    runner: Runner,
+    engine: Engine,
     names: Names,
     range_bytes: int,
     settle_s: int,
@@ -150,7 +187,7 @@ def _watch(
         spark,
         folders,
         tables,
-        runner,
+        engine,
         told,
         names=names,
         range_bytes=range_bytes,

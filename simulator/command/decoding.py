@@ -63,6 +63,15 @@ def decode(
     ] = None,
     before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many packets at most.")] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            "--tables", help="The tables of mqproto analyse in this folder, made here and without Spark."
+        ),
+    ] = None,
+    body_text: Annotated[
+        bool, typer.Option("--body-text", help="With --tables: what bodies say, as far as it is text.")
+    ] = False,
 ) -> int:
     """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.
 
@@ -75,12 +84,11 @@ def decode(
     mqproto decode east.pcapng west.pcapng           both halves of a TAP
     mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
     mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
+    mqproto decode captures/ --tables tables         what mqproto analyse makes, sooner where it is little
     xxd packet.bin | mqproto decode -                every field; so for hexdump, od, Wireshark's copies, Base64
     """
     from simulator.command import captured
 
-    source, *others = sources
-    opened = captured.open_capture(source)
     options = captured.Options(
         topology=topology,
         verbose=verbose,
@@ -99,6 +107,18 @@ def decode(
         before=before,
         limit=limit,
     )
+    if tables is not None:
+        if options != captured.Options(topology=topology, as_json=as_json):
+            raise UsageError(
+                "--tables makes tables of all packets: beside it are --topology, --body-text and --json"
+            )
+        from simulator.command.analysis import make_tables
+
+        return make_tables(sources, tables, topology, body_text=body_text, as_json=as_json)
+    if body_text:
+        raise UsageError("--body-text is for the tables of --tables; --json has what bodies say by itself")
+    source, *others = sources
+    opened = captured.open_capture(source)
     if isinstance(opened, captured.Opened):
         return captured.run([opened, *(captured.open_other(other) for other in others)], options)
     if options != captured.Options(topology=topology, verbose=verbose, as_json=as_json, limit=limit):

@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,8 @@ from simulator.bench.measures.tshark import Tshark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from captures.pipeline.engine import Engine, Function
     from captures.pipeline.progress import Listener
-    from captures.pipeline.runner import Count, Runner
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -241,16 +241,25 @@ class _Round(NamedTuple):
 
 
 class _Stopwatch:
-    """A runner that notes how long each stage takes, and when it has ended."""
+    """An engine that notes how long each stage takes, and when it has ended."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.buckets, self.drop, self.clear = engine.buckets, engine.drop, engine.clear
         self.took_s: defaultdict[str, float] = defaultdict(float)
         self.ended_s: dict[str, float] = {}
 
-    def __call__(self, stage: str, function: Callable[[T, Count], R], tasks: Sequence[T]) -> list[R]:
+    def carry_out(
+        self,
+        stage: str,
+        function: Function[T, R],
+        tasks: Mapping[int, T],
+        reads: Sequence[str] = (),
+        *,
+        again: str | None = None,
+    ) -> list[R]:
         began_s = time.monotonic()
-        results = self._runner(stage, function, tasks)
+        results = self._engine.carry_out(stage, function, tasks, reads, again=again)
         self.ended_s[stage] = time.monotonic()
         self.took_s[stage] += self.ended_s[stage] - began_s
         return results
@@ -260,10 +269,10 @@ class _Bench:
     """Spark, and a folder for captures and tables."""
 
     def __init__(self, spark: SparkSession, folder: Path, connections: int, listener: Listener) -> None:
-        from captures.pipeline.runner import SparkRunner
+        from captures.pipeline.sparkengine import SparkEngine
 
         self._spark = spark
-        self._runner = SparkRunner(spark, listener)
+        self._engine = SparkEngine(spark, listener)
         self._folder = folder
         self._connections = connections
         self._listener = listener
@@ -306,7 +315,7 @@ class _Bench:
         from captures.pipeline.tables import Tables
 
         out = self._folder / "tables"
-        stopwatch = _Stopwatch(self._runner)
+        stopwatch = _Stopwatch(self._engine)
         began_s = time.monotonic()
         with Watch() as watch:
             result = analyse([str(capture.path)], Tables(out), stopwatch, range_bytes=range_bytes)

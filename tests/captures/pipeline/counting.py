@@ -1,19 +1,21 @@
-"""A runner that counts."""
+"""An engine that counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 
 
-class CountingRunner(LocalRunner):
+class CountingEngine(LocalEngine):
     """Counts the tasks of each stage."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.counts: Counter[str] = Counter()
 
-    def __call__(self, stage: str, function: Any, tasks: Any) -> Any:
-        self.counts[stage] += len(tasks)
-        return super().__call__(stage, function, tasks)
+    def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
+        if tasks:
+            self.counts[stage] += len(tasks)
+        return super().carry_out(stage, function, tasks, reads, **how)

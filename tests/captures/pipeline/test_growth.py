@@ -26,15 +26,15 @@ from captures.net.streams import Connection
 from captures.net.tcp import Endpoint, Segment
 from captures.packets import Totals
 from captures.pipeline import known, work
+from captures.pipeline.addresses import hash_of
 from captures.pipeline.files import CaptureFile
-from captures.pipeline.folders import SeriesFolder, hash_of
-from captures.pipeline.fragments import waiting_before
+from captures.pipeline.fragments import waiting_packets
 from captures.pipeline.growth import FORM, Growth, saved_pairs
 from captures.pipeline.job import analyse
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.lookback import LookBack
 from captures.pipeline.parts import Store
 from captures.pipeline.reading import Place
-from captures.pipeline.runner import LocalRunner
 from captures.pipeline.saving import loads, pickled, save, saved
 from captures.pipeline.scan import Reading
 from captures.pipeline.seams import OpenPair, PairState
@@ -128,12 +128,9 @@ def test_every_python_writes_the_same() -> None:
     )
 
 
-def test_the_fragments_that_wait_within_a_growth_are_no_way_in(tmp_path: Path) -> None:
-    folder = SeriesFolder(tmp_path, buckets=1)
-    folder.waiting(3).parent.mkdir()
-    folder.waiting(3).write_bytes(pickle.dumps(Command()))
+def test_the_fragments_that_wait_within_a_growth_are_no_way_in() -> None:
     with pytest.raises(pickle.UnpicklingError, match="is nothing that is saved here"):
-        waiting_before(folder, 3)
+        waiting_packets(pickle.dumps(Command()))
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
@@ -172,10 +169,10 @@ def test_tables_of_another_form_are_read_again_as_a_whole(
     first.write_bytes((SAMPLES / "resent.pcapng").read_bytes())
     second.write_bytes(whole)
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
-    analyse([str(first)], tables, LocalRunner())
+    analyse([str(first)], tables, LocalEngine())
     monkeypatch.setattr(known, "FORM", FORM + 1)
     monkeypatch.setattr(work, "FORM", FORM + 1)
-    (series,) = analyse([str(second)], tables, LocalRunner()).series
+    (series,) = analyse([str(second)], tables, LocalEngine()).series
     assert (len(series.files), series.new) == (2, 2)
-    analyse([str(first), str(second)], at_once, LocalRunner())
+    analyse([str(first), str(second)], at_once, LocalEngine())
     assert tables.read("packets").sort_by("row_id") == at_once.read("packets").sort_by("row_id")

@@ -12,7 +12,7 @@ from captures import spoil
 from captures.files.frame import NANOSECONDS, Frame
 from captures.files.pcap import read_capture
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.tables import Tables
 from captures.spoil.points import WAYS
 from tests.captures.pipeline.contents import rows_of
@@ -47,7 +47,7 @@ def analysed(folder: Path, *runs: Sequence[Path]) -> Tables:
     """The tables of some runs."""
     tables = Tables(folder)
     for paths in runs:
-        analyse([str(path) for path in paths], tables, LocalRunner(), range_bytes=1 << 12)
+        analyse([str(path) for path in paths], tables, LocalEngine(), range_bytes=1 << 12)
     return tables
 
 
@@ -103,7 +103,7 @@ def test_halves_that_come_run_by_run_make_the_tables_of_one_run(tmp_path: Path) 
     assert rows_of(analysed(tmp_path / "one by one", [west], [east], [more_west], [more_east])) == at_once
     tables = analysed(tmp_path / "in turn", [east, more_east], [west, more_west])
     assert rows_of(tables) == at_once
-    again = analyse([str(tmp_path / "two")], tables, LocalRunner())
+    again = analyse([str(tmp_path / "two")], tables, LocalEngine())
     assert (again.series, len(again.known)) == ([], 4)
     assert rows_of(tables) == at_once
 
@@ -112,7 +112,7 @@ def test_halves_may_be_objects(objects: ObjectStore, tmp_path: Path) -> None:
     paths = [path for (path,) in in_files(tmp_path / "two", halves_of("three-hop", 2))]
     uris = [objects.put(f"tap/{path.name}", path.read_bytes()) for path in paths]
     tables = Tables(tmp_path / "tables")
-    [series] = analyse(uris, tables, LocalRunner()).series
+    [series] = analyse(uris, tables, LocalEngine()).series
     assert len(series.halves) == 2
     assert outcomes(tables) == outcomes(analysed(tmp_path / "of files", paths))
 

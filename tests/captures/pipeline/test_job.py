@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -25,20 +25,17 @@ from captures.files.pcapng import PcapngWriter
 from captures.framing import StreamCount
 from captures.packets import PacketReader, Totals
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import Count, LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.streams import closed_rows
 from captures.pipeline.tables import Tables, TablesError
 from captures.pipeline.work import SeriesResult
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.contents import rows_of
-from tests.captures.pipeline.counting import CountingRunner
+from tests.captures.pipeline.counting import CountingEngine
 from tests.captures.pipeline.rotation import in_files
 from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT, elsewhere
 from tests.captures.pipeline.worlds import worlds
 from tests.memory import memory_folder
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 FINDING_KEYS = ("severity", "code", "packet", "text", "section")
 Rows = list[dict[str, Any]]
@@ -98,7 +95,7 @@ def test_tables_say_of_each_packet_what_decode_says(name: str, range_bytes: int,
     reader = PacketReader(read_capture(path))
     wanted = expected(reader)
     tables = Tables(tmp_path / "out")
-    result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
+    result = analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
     assert_same(tables, reader, wanted)
     (series,) = result.series
     assert series.totals == reader.totals
@@ -116,7 +113,7 @@ def test_halves_of_a_tap_are_read_as_one(range_bytes: int, tmp_path: Path) -> No
     assert Counter(row["kind"] for row in wanted[0]) == Counter(row["kind"] for row in expected(whole)[0])
     assert not any(row["ahead"] for row in wanted[0])
     tables = Tables(tmp_path / "out")
-    analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
+    analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
     assert_same(tables, reader, wanted)
     assert set(tables.read("histories")["outcome"].to_pylist()) == {"confirmed"}
 
@@ -144,15 +141,15 @@ def tapped(sample: Path) -> list[Frame]:
 def test_tables_have_what_bodies_say_from_the_first_run_on_or_never(tmp_path: Path) -> None:
     first, second = str(SAMPLES / "three-hop.pcapng"), str(elsewhere("gap-held", tmp_path))
     without, having = Tables(tmp_path / "without"), Tables(tmp_path / "having")
-    analyse([first], without, LocalRunner())
+    analyse([first], without, LocalEngine())
     assert without.read("packets")["body_text"].null_count == without.rows("packets")
     with pytest.raises(
         TablesError, match="without what bodies say: analyse all captures into another folder"
     ):
-        analyse([second], without, LocalRunner(), body_texts=True)
-    analyse([first], having, LocalRunner(), body_texts=True)
+        analyse([second], without, LocalEngine(), body_texts=True)
+    analyse([first], having, LocalEngine(), body_texts=True)
     one = pc.count(having.read("packets")["body_text"]).as_py()
-    analyse([second], having, LocalRunner())
+    analyse([second], having, LocalEngine())
     assert pc.count(having.read("packets")["body_text"]).as_py() > one > 0
 
 
@@ -181,7 +178,7 @@ def assert_read_as_one(
         tables = Tables(folder / "out")
         series: list[SeriesResult] = []
         for path in paths if run_by_run else [folder]:
-            result = analyse([str(path)], tables, LocalRunner(), range_bytes=range_bytes, body_texts=True)
+            result = analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes, body_texts=True)
             series = result.series or series  # Files without a frame may be the same.
 
         rows, last = found(tables)
@@ -298,57 +295,59 @@ def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
 
 def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:
     [path] = in_files(tmp_path, in_fragments(FRAMES["gap-held"]), [])
-    runner = CountingRunner()
+    runner = CountingEngine()
     (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, range_bytes=100).series
     assert series.totals.segment_frames == len(FRAMES["gap-held"])
     assert 20 < runner.counts["reading fragments"] < runner.counts["reading packets"]
     assert runner.counts["joining fragments"] == 1
 
 
-class FailingRunner(LocalRunner):
+class FailingEngine(LocalEngine):
     """One stage fails, as when an executor's disk is full."""
 
     def __init__(self, stage: str) -> None:
+        super().__init__()
         self.stage = stage
         self.stages: list[str] = []
 
-    def __call__(self, stage: str, function: Any, tasks: Any) -> Any:
-        self.stages.append(stage)
+    def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
+        if tasks:
+            self.stages.append(stage)
+        results = super().carry_out(stage, function, tasks, reads, **how)
         if stage == self.stage:
-            super().__call__(stage, function, tasks)
             raise OSError(28, "No space left on device")
-        return super().__call__(stage, function, tasks)
+        return results
 
 
 def test_a_run_that_fails_in_any_stage_leaves_the_tables_as_they_were(tmp_path: Path) -> None:
     first, second = str(SAMPLES / "three-hop.pcapng"), str(elsewhere("resent", tmp_path))
-    watched = FailingRunner("")
+    watched = FailingEngine("")
     analyse([first, second], Tables(tmp_path / "whole"), watched)
     tables = Tables(tmp_path / "out")
-    analyse([first], tables, LocalRunner())
+    analyse([first], tables, LocalEngine())
     before = rows_of(tables)
     for stage in dict.fromkeys(watched.stages):
         with pytest.raises(OSError, match="No space left"):
-            analyse([second], tables, FailingRunner(stage))
+            analyse([second], tables, FailingEngine(stage))
         assert rows_of(Tables(tmp_path / "out")) == before
-    analyse([second], tables, LocalRunner())
+    analyse([second], tables, LocalEngine())
     assert rows_of(tables) == rows_of(Tables(tmp_path / "whole"))
 
 
-class Looking(LocalRunner):
-    """Sees which exchanges there are when a stage begins."""
+class Looking(LocalEngine):
+    """Sees which exchanges have rows when a stage begins."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
+        super().__init__()
         self.there: dict[str, set[str]] = {}
 
-    def __call__(self, stage: str, function: Callable[[T, Count], R], tasks: Sequence[T]) -> list[R]:
-        self.there[stage] = {path.parent.name for path in self._folder.rglob("_stages/*/*/*.arrow")}
-        return super().__call__(stage, function, tasks)
+    def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
+        self.there[stage] = {exchange for output in self._outputs for exchange in output.buckets}
+        return super().carry_out(stage, function, tasks, reads, **how)
 
 
 def test_what_no_later_stage_takes_is_gone_when_the_next_one_begins(tmp_path: Path) -> None:
-    looking = Looking(tmp_path)
+    looking = Looking()
     analyse([str(SAMPLES / "three-hop.pcapng")], Tables(tmp_path), looking)
     large = {"found", "facts", "relations", "sequence-rows", "message-rows", "confirmations"}
     there = {stage: names & large for stage, names in looking.there.items()}
@@ -369,7 +368,7 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a capture, and not called one")
     tables = Tables(tmp_path / "out")
 
-    result = analyse([str(tmp_path)], tables, LocalRunner(), range_bytes=10_000)
+    result = analyse([str(tmp_path)], tables, LocalEngine(), range_bytes=10_000)
 
     assert {Path(error.where).name for error in result.refused} == {"foreign.pcapng", "empty.pcapng"}
     assert [Path(path).name for path in result.passed_over] == ["notes.txt"]
@@ -392,7 +391,7 @@ def test_bad_files_are_findings_and_the_rest_is_read(tmp_path: Path) -> None:
             for _ in reader:
                 pass
         assert series.totals == reader.totals
-    again = analyse([str(SAMPLES / "loss-and-reordering.pcapng")], tables, LocalRunner())
+    again = analyse([str(SAMPLES / "loss-and-reordering.pcapng")], tables, LocalEngine())
     assert again.codes["note", "damaged-capture"] == 3
 
 
@@ -402,9 +401,9 @@ def test_captures_of_two_systems_are_not_mixed(tmp_path: Path) -> None:
         str(SAMPLES / f"{name}.pcapng") for name in ("window", "loss-and-reordering", "three-hop")
     )
     tables, alone = Tables(tmp_path / "out"), Tables(tmp_path / "alone")
-    analyse([window, both], alone, LocalRunner())
-    analyse([window], tables, LocalRunner())
-    result = analyse([both, other], tables, LocalRunner())
+    analyse([window, both], alone, LocalEngine())
+    analyse([window], tables, LocalEngine())
+    result = analyse([both, other], tables, LocalEngine())
     assert [str(error) for error in result.refused] == [
         f"{other}: byte 0: not of one system with {window}: of 10 messages that both have by their identifiers, 10 "
         "have other contents; analyse it into another folder"

@@ -28,8 +28,8 @@ from captures.net.tcp import SYN, Endpoint
 from captures.pipeline import judged, tidying, verdicts
 from captures.pipeline.job import analyse
 from captures.pipeline.judged import FOLDER, FORM, Past
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.parts import Part, parquet_table
-from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.directory import Introduction, Learners, Remembered
 from captures.pipeline.stages.sequence_counts import HopCount, OrderRow, SequenceCount, Unconfirmed
 from captures.pipeline.stages.sequences import SequenceStage
@@ -38,7 +38,7 @@ from captures.pipeline.tables import Tables
 from mqproto.wire import guid_text
 from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
 from tests.captures.pipeline.contents import rows_of
-from tests.captures.pipeline.counting import CountingRunner
+from tests.captures.pipeline.counting import CountingEngine
 from tests.captures.pipeline.forms import attributes
 from tests.captures.pipeline.rotation import in_files, rotation
 from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT
@@ -77,9 +77,9 @@ def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: l
         paths = in_files(folder, frames, cuts)
         at_once, tables = Tables(folder / "at once"), Tables(folder / "out")
         patch.setattr(judged, "QUIET_NS", (frames[-1].time_ns - frames[0].time_ns) // share)
-        codes = analyse([str(folder)], at_once, LocalRunner()).codes
+        codes = analyse([str(folder)], at_once, LocalEngine()).codes
         for path in paths:
-            result = analyse([str(path)], tables, LocalRunner())
+            result = analyse([str(path)], tables, LocalEngine())
         assert rows_of(tables) == rows_of(at_once)
         assert result.codes == codes
 
@@ -93,7 +93,7 @@ def test_what_is_judged_and_over_is_not_looked_at_again(
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     kept, tasks = [], []
     for path in paths:
-        runner = CountingRunner()
+        runner = CountingEngine()
         result = analyse([str(path)], tables, runner)
         tasks.append(runner.counts["sharing out packets"] - 1)
         kept.append(
@@ -105,7 +105,7 @@ def test_what_is_judged_and_over_is_not_looked_at_again(
         )
     assert set(tasks[4:]) <= {1, 2}, tasks  # The file, and what only the end of the series lets be read.
     assert 0 < max(kept[5:]) < 1.5 * max(kept[:5]), kept
-    codes = analyse([str(tmp_path / "captures")], at_once, LocalRunner()).codes
+    codes = analyse([str(tmp_path / "captures")], at_once, LocalEngine()).codes
     assert rows_of(tables) == rows_of(at_once)
     assert result.codes == codes
 
@@ -117,7 +117,7 @@ def test_small_parts_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     paths = rotation(tmp_path / "captures", 8)
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     for path in paths:
-        analyse([str(path)], tables, LocalRunner())
+        analyse([str(path)], tables, LocalEngine())
     counts = Counter(part.table for part in tables.every_part())
     assert counts.pop("packets") >= 8
     # Those of the last run may be both settled and open, and findings come from three stages.
@@ -126,7 +126,7 @@ def test_small_parts_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [arrivals] = tables.state["judged"]["arrivals"]
     assert set(arrivals) <= {part.name for part in tables.parts("arrivals")}
     assert len(arrivals) < 6
-    analyse([str(tmp_path / "captures")], at_once, LocalRunner())
+    analyse([str(tmp_path / "captures")], at_once, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)
 
 
@@ -179,7 +179,7 @@ def a_message_and_its_copy(message: bytes, tmp_path: Path, later_ns: int = HOUR_
     ]
     tables = Tables(tmp_path / "out")
     for path in in_files(tmp_path, frames, cuts):
-        analyse([str(path)], tables, LocalRunner())
+        analyse([str(path)], tables, LocalEngine())
     return tables
 
 
@@ -244,9 +244,9 @@ def shared_out(
     tables: Tables, paths: list[Path], between: Callable[[], None] = nothing, known: Names | None = None
 ) -> int:
     """Of how many parts packets are shared out when a second file is added."""
-    analyse([str(paths[0])], tables, LocalRunner())
+    analyse([str(paths[0])], tables, LocalEngine())
     between()
-    runner = CountingRunner()
+    runner = CountingEngine()
     analyse([str(paths[1])], tables, runner, names=known)
     return runner.counts["sharing out packets"] - 1  # One is for how streams ended.
 
@@ -261,7 +261,7 @@ def assert_anew(
     """All is judged that was judged before, and comes out as of one run."""
     tables, at_once = Tables(folder / "out"), Tables(folder / "at once")
     assert shared_out(tables, paths, between, known) > 1
-    analyse(list(map(str, paths)), at_once, LocalRunner(), names=known)
+    analyse(list(map(str, paths)), at_once, LocalEngine(), names=known)
     assert rows_of(tables) == rows_of(at_once)
     return tables
 
@@ -316,10 +316,10 @@ def test_a_session_is_closed_two_days_after_its_last_packet(tmp_path: Path) -> N
     paths = in_files(tmp_path, frames, [len(frames) // 2])
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     for path in paths:
-        analyse([str(path)], tables, LocalRunner())
+        analyse([str(path)], tables, LocalEngine())
     opened = [part for part in tables.parts("sessions") if "-open-" in part.name]
     assert sum(part.rows for part in opened) == 1
-    analyse(list(map(str, paths)), at_once, LocalRunner())
+    analyse(list(map(str, paths)), at_once, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)
 
 
@@ -337,7 +337,7 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
     paths = in_files(tmp_path, frames, [len(frames) // 2, len(frames) - 2])
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     for path in paths:
-        analyse([str(path)], tables, LocalRunner())
+        analyse([str(path)], tables, LocalEngine())
     rows = sorted(tables.read("sessions").to_pylist(), key=lambda row: row["connection"])
     endings = [(row["client_ending"], row["server_ending"]) for row in rows]
     assert endings == [("open", "open"), ("finished", "open"), ("finished", "reset")]
@@ -347,5 +347,5 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
         [first] = [frame for frame in read_capture(row["file"]) if frame.number == row["frame"]]
         ports, flags = struct.unpack("!HH", first.data[34:38]), first.data[47]
         assert (set(ports), flags) == ({row["source_port"], row["destination_port"]}, SYN)
-    analyse(list(map(str, paths)), at_once, LocalRunner())
+    analyse(list(map(str, paths)), at_once, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)

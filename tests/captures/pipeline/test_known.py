@@ -18,9 +18,9 @@ from captures.pipeline import joining, known, work
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.growth import FOLDER
 from captures.pipeline.job import analyse
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.lookback import LookBack
 from captures.pipeline.parts import parquet_table
-from captures.pipeline.runner import LocalRunner
 from captures.pipeline.seams import OpenPair, Stitcher
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.contents import rows_of
@@ -33,17 +33,17 @@ def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Pat
     path, moved = tmp_path / "run.pcapng", tmp_path / "elsewhere" / "run.pcapng"
     path.write_bytes((SAMPLES / "resent.pcapng").read_bytes())
     tables = Tables(tmp_path / "out")
-    analyse([str(path)], tables, LocalRunner())
+    analyse([str(path)], tables, LocalEngine())
     before = rows_of(tables)
 
-    again = analyse([str(path)], tables, LocalRunner())
+    again = analyse([str(path)], tables, LocalEngine())
 
     assert again.series == []
     assert again.known == [str(path)]
     assert rows_of(Tables(tmp_path / "out")) == before
     moved.parent.mkdir()
     moved.write_bytes(path.read_bytes())
-    both = analyse([str(path), str(moved)], tables, LocalRunner())
+    both = analyse([str(path), str(moved)], tables, LocalEngine())
     assert both.repeated == [(str(moved), str(path))]
     assert rows_of(tables) == before
 
@@ -55,9 +55,9 @@ def test_files_that_are_added_run_by_run_make_the_tables_of_one_run(name: str, t
     folder.mkdir()
     paths = in_files(folder, frames, [20, 21, 60])
     at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
-    analyse([str(folder)], at_once, LocalRunner())
+    analyse([str(folder)], at_once, LocalEngine())
     for path in paths:
-        result = analyse([str(path)], run_by_run, LocalRunner())
+        result = analyse([str(path)], run_by_run, LocalEngine())
         assert len(result.series) == 1
     assert rows_of(run_by_run) == rows_of(at_once)
 
@@ -73,9 +73,9 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
         frames += [Frame(1_000_000 * number + 1_000 * at, frame) for at, frame in enumerate(line, 1)]
     paths = in_files(tmp_path, frames, range(5, len(frames), 5))
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
-    analyse([str(path) for path in paths], at_once, LocalRunner())
+    analyse([str(path) for path in paths], at_once, LocalEngine())
     for path in paths:
-        analyse([str(path)], tables, LocalRunner())
+        analyse([str(path)], tables, LocalEngine())
         saved = [name for name in tables.kept.files if name.startswith(FOLDER) and "-open-" in name]
         assert 1 <= sum(parquet_table(tables.store.path(name)).num_rows for name in saved) <= 2
     assert len(tables.read("sessions")) == 12
@@ -89,9 +89,9 @@ def test_files_whose_earlier_ones_are_gone_go_on_from_them_all_the_same(tmp_path
     folder.mkdir()
     paths = in_files(folder, frames, [60, 100])
     at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
-    analyse([str(folder)], at_once, LocalRunner())
+    analyse([str(folder)], at_once, LocalEngine())
     for path in paths:
-        analyse([str(path)], run_by_run, LocalRunner())
+        analyse([str(path)], run_by_run, LocalEngine())
         path.unlink()
     assert rows_of(run_by_run) == rows_of(at_once)
 
@@ -110,8 +110,8 @@ def test_earlier_files_are_looked_at_only_if_something_reaches_back_to_them(
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
     paths = in_files(tmp_path, frames, [40, 70, 100])
     for path in paths:
-        analyse([str(path)], tables, LocalRunner())
-    analyse(list(map(str, paths)), at_once, LocalRunner())
+        analyse([str(path)], tables, LocalEngine())
+    analyse(list(map(str, paths)), at_once, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)
 
 
@@ -121,9 +121,9 @@ def test_a_file_that_comes_before_those_that_were_read_has_all_read_again(tmp_pa
     folder.mkdir()
     first, second, third = in_files(folder, frames, [60, 100])
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
-    analyse([str(folder)], at_once, LocalRunner())
+    analyse([str(folder)], at_once, LocalEngine())
     for path in (first, third, second):
-        (series,) = analyse([str(path)], tables, LocalRunner()).series
+        (series,) = analyse([str(path)], tables, LocalEngine()).series
     assert (len(series.files), series.new) == (3, 3)
     assert rows_of(tables) == rows_of(at_once)
 
@@ -132,17 +132,17 @@ def test_if_those_are_gone_it_is_a_series_of_its_own(tmp_path: Path) -> None:
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
     first, second, third = in_files(tmp_path, frames, [60, 100])
     tables = Tables(tmp_path / "out")
-    analyse([str(second)], tables, LocalRunner())
+    analyse([str(second)], tables, LocalEngine())
     packets = tables.rows("packets")
     second.unlink()
 
-    result = analyse([str(first)], tables, LocalRunner())
+    result = analyse([str(first)], tables, LocalEngine())
 
     name = str(tmp_path / "run.pcapng")
     assert [series.name for series in result.series] == [f"{name} (2)"]
     assert tables.rows("packets") == packets + result.series[0].totals.packets
-    assert analyse([str(first)], tables, LocalRunner()).series == []
-    (grown,) = analyse([str(third)], tables, LocalRunner()).series
+    assert analyse([str(first)], tables, LocalEngine()).series == []
+    (grown,) = analyse([str(third)], tables, LocalEngine()).series
     assert grown.name == f"{name} (2)"
     assert [file.path for file in grown.files] == [str(first), str(third)]
     assert tables.rows("packets") == packets + grown.totals.packets
@@ -155,11 +155,11 @@ def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) 
     _, second = in_files(folder, frames, [60])
     whole = second.read_bytes()
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
-    analyse([str(folder)], at_once, LocalRunner())
+    analyse([str(folder)], at_once, LocalEngine())
     second.write_bytes(whole[: len(whole) // 2])
-    assert analyse([str(folder)], tables, LocalRunner()).series[0].damage
+    assert analyse([str(folder)], tables, LocalEngine()).series[0].damage
     second.write_bytes(whole)
-    analyse([str(folder)], tables, LocalRunner())
+    analyse([str(folder)], tables, LocalEngine())
     assert rows_of(tables) == rows_of(at_once)
 
 
@@ -178,15 +178,15 @@ def test_a_file_that_is_packed_when_it_has_been_read_counts_once(packing: str, t
     folder.mkdir()
     paths = in_files(folder, frames, [60, 100])
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
-    analyse([str(folder)], at_once, LocalRunner())
+    analyse([str(folder)], at_once, LocalEngine())
     third = tmp_path / "third"
     paths[2].rename(third)
-    analyse([str(folder)], tables, LocalRunner())
+    analyse([str(folder)], tables, LocalEngine())
     for path in paths[:2]:
         pack(path, packing)
         path.unlink()
     third.rename(paths[2])
-    result = analyse([str(folder)], tables, LocalRunner())
+    result = analyse([str(folder)], tables, LocalEngine())
     assert [(each.new, len(each.files)) for each in result.series] == [(1, 3)]
     assert rows_of(tables) == rows_of(at_once)
 
@@ -196,7 +196,7 @@ def test_of_a_file_and_what_it_was_packed_to_one_is_read(packing: str, tmp_path:
     path = tmp_path / "window.pcapng"
     path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
     packed = pack(path, packing)
-    result = analyse([str(tmp_path)], Tables(tmp_path / "out"), LocalRunner())
+    result = analyse([str(tmp_path)], Tables(tmp_path / "out"), LocalEngine())
     assert result.repeated == [(str(packed), str(path))]
     assert [file.path for series in result.series for file in series.files] == [str(path)]
 
@@ -206,11 +206,11 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
     path = tmp_path / "window.pcapng"
     path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
     tables = Tables(tmp_path / "out")
-    analyse([str(path)], tables, LocalRunner())
+    analyse([str(path)], tables, LocalEngine())
     path.write_bytes((SAMPLES / "pings.pcapng").read_bytes())
     packed = pack(path, "gzip")
     path.unlink()
-    result = analyse([str(packed)], tables, LocalRunner())
+    result = analyse([str(packed)], tables, LocalEngine())
     assert [file.path for series in result.series for file in series.files][-1] == str(packed)
     assert tables.rows("captures") == 2
 
@@ -218,9 +218,9 @@ def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path
 def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:
     paths = [str(SAMPLES / "gap-held.pcapng"), str(elsewhere("final-acks", tmp_path))]
     at_once, one_by_one = Tables(tmp_path / "at once"), Tables(tmp_path / "one by one")
-    analyse(paths, at_once, LocalRunner())
+    analyse(paths, at_once, LocalEngine())
     for path in paths:
-        analyse([path], one_by_one, LocalRunner())
+        analyse([path], one_by_one, LocalEngine())
     assert rows_of(one_by_one) == rows_of(at_once)
 
 
@@ -249,7 +249,7 @@ def test_what_reaches_back_into_files_that_are_gone_is_read_as_if_nobody_had_the
             monkeypatch.setattr(Stitcher, "__init__", early)
         tables = Tables(tmp_path / out)
         for path in in_files(tmp_path, frames, range(5, len(frames), 5)):
-            analyse([str(path)], tables, LocalRunner())
+            analyse([str(path)], tables, LocalEngine())
             path.unlink()
         found.append(rows_of(tables))
     assert missed

@@ -16,8 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from captures.pipeline.failures import JobError, naming
-from captures.pipeline.progress import Progress, reported
+from captures.pipeline.progress import Progress
 from captures.pipeline.session import spark_session
+from captures.pipeline.tally import reported
 from mqproto.base.errors import UsageError
 from tests.captures.pipeline import processes
 from tests.conformance import ROOT
@@ -52,6 +53,7 @@ def test_all_that_listens_listens_on_this_machine_alone(spark: SparkSession) -> 
 def test_a_listener_hears_of_the_begin_and_of_all_that_workers_counted(spark: SparkSession) -> None:
     heard: list[Progress] = []
     with reported(spark, "reading", 4, heard.append) as tally:
+        assert tally is not None
 
         def count(batches: Batches) -> Batches:
             for batch in batches:

@@ -12,7 +12,7 @@ import pytest
 from captures import spoil
 from captures.files.frame import NANOSECONDS, Frame
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.stages.clocks import ahead
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.samples import FRAMES
@@ -74,7 +74,7 @@ def test_clocks_are_as_far_apart_as_is_said(name: str, seed: int, tmp_path: Path
     frames = FRAMES[name]
     caught, skews = at_hosts(frames, seed)
     tables = Tables(tmp_path / "out")
-    analyse([str(written(tmp_path / "hosts.pcapng", caught))], tables, LocalRunner())
+    analyse([str(written(tmp_path / "hosts.pcapng", caught))], tables, LocalEngine())
     rows = tables.read("clocks").to_pylist()
     assert len(rows) == len(skews) > 1
     assert all(row["uncertainty_ns"] is not None for row in rows)

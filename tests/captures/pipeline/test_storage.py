@@ -14,7 +14,7 @@ from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import PcapWriter
 from captures.pipeline.files import CaptureFile, inventory, look_at, mapped
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.scan import Reading, frames, read_plan
 from captures.pipeline.storage import Found, absolute, files_at
 from captures.pipeline.tables import Tables
@@ -162,7 +162,7 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
     both = []
     for number, source in enumerate((uri, str(path))):
         tables = Tables(tmp_path / str(number))
-        analyse([source], tables, LocalRunner(), range_bytes=20_000)
+        analyse([source], tables, LocalEngine(), range_bytes=20_000)
         texts = {}
         for name in tables.names:
             rows = [str(row).replace(source, "the capture") for row in tables.read(name).to_pylist()]

@@ -17,7 +17,7 @@ import pytest
 
 from captures.decode import Kind, Names
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables
 from mqproto.wire import NULL_GUID, MessageClass, guid_text
@@ -104,7 +104,7 @@ def test_what_tables_say_of_worlds_is_what_these_know_of_themselves(tmp_path: Pa
         world = json.loads(capture.with_suffix(".json").read_text("utf-8"))
         names = Names(managers={guid_of(name): name for name in world["scenario"]["nodes"]})
         tables = Tables(tmp_path / capture.stem)
-        result = analyse([str(capture)], tables, LocalRunner(), names=names, range_bytes=1 << 16)
+        result = analyse([str(capture)], tables, LocalEngine(), names=names, range_bytes=1 << 16)
 
         assert [series.totals.unexplained_bytes for series in result.series] == [0]
         found = {row["message"]: row for row in tables.read("histories").to_pylist()}

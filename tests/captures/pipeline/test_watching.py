@@ -21,7 +21,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from captures.pipeline.job import Result, analyse
-from captures.pipeline.runner import LocalRunner, SparkRunner
+from captures.pipeline.localengine import LocalEngine
+from captures.pipeline.sparkengine import SparkEngine
 from captures.pipeline.tables import Tables
 from captures.pipeline.watching import watch
 from mqproto.base.errors import MqprotoError, UsageError
@@ -39,7 +40,7 @@ TIMEOUT_S = 300
 
 def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
     tables = Tables(out)
-    analyse([str(folder)], tables, LocalRunner())
+    analyse([str(folder)], tables, LocalEngine())
     return rows_of(tables)
 
 
@@ -69,11 +70,11 @@ def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, t
     folder.mkdir()
     tables, results = Tables(tmp_path / "out"), list[Result]()
 
-    class FailingRunner(SparkRunner):
-        def __call__(self, stage: str, function: Any, tasks: Any) -> Any:
+    class FailingEngine(SparkEngine):
+        def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
             if stage == "judging sessions" and captures_in(tables.folder) == 0:
                 raise UnluckyError(stage)
-            return super().__call__(stage, function, tasks)
+            return super().carry_out(stage, function, tasks, reads, **how)
 
     def told(result: Result) -> None:
         results.append(result)
@@ -84,17 +85,17 @@ def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, t
         else:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def watching(runner: SparkRunner) -> None:
-        watch(spark, [str(folder)], tables, runner, told, settle_s=1, interval_s=1)
+    def watching(engine: SparkEngine) -> None:
+        watch(spark, [str(folder)], tables, engine, told, settle_s=1, interval_s=1)
 
     shutil.move(later.pop(0), folder)
     with pytest.raises(UnluckyError, match="judging sessions"):
-        watching(FailingRunner(spark))
+        watching(FailingEngine(spark))
     assert captures_in(tables.folder) == 0
     with pytest.raises(UnluckyError, match="what it came to"):
-        watching(SparkRunner(spark))
+        watching(SparkEngine(spark))
     assert captures_in(tables.folder) == 1
-    watching(SparkRunner(spark))
+    watching(SparkEngine(spark))
     assert [sum(series.new for series in result.series) for result in results] == [1, 0, 1]
     assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
 
@@ -129,7 +130,7 @@ def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run
         if captures_in(out) == FILES:
             os.kill(os.getpid(), signal.SIGINT)
 
-    watch(spark, [str(folder)], tables, SparkRunner(spark), told, settle_s=1, interval_s=1)
+    watch(spark, [str(folder)], tables, SparkEngine(spark), told, settle_s=1, interval_s=1)
     assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
 
 
@@ -152,4 +153,4 @@ def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path)
 
 def test_only_folders_can_be_watched(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no folder"):
-        watch(spark, [str(tmp_path / "missing")], Tables(tmp_path / "out"), SparkRunner(spark), print)
+        watch(spark, [str(tmp_path / "missing")], Tables(tmp_path / "out"), SparkEngine(spark), print)

@@ -1,7 +1,7 @@
 """`mqproto analyse` as a program that has witnesses: `witnessed.py FOLDER [--kill] analyse ...`.
 
 Each task writes into FOLDER which executor carried it out and where that had our code from. With --kill, one executor
-dies when it has just done a task of the second job, and before it can say so: the task is done again.
+dies when it has just written packets, and before it can say so: that is done again, and what the executor had read.
 """
 
 from __future__ import annotations
@@ -9,73 +9,73 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-import captures.pipeline.runner
-from captures.pipeline.runner import Count, SparkRunner
+import captures.pipeline.sparkengine
+from captures.pipeline.engine import Count, Inbox, Outbox
+from captures.pipeline.sparkengine import SparkEngine
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-KILLED_JOB = 2
+KILLED_STAGE = "writing packets"
+KILLED = "killed"
+"""The file that says that an executor was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
     """What a task has seen.
 
+    task: the stage, and what it was about.
     executor: its process.
-    attempt: how often the task had been begun before.
     code, needs: where it had our code from, and construct.
     """
 
+    task: str
     executor: int
-    attempt: int
     code: str
     needs: str
 
 
 def witnesses(folder: Path) -> list[Witness]:
     """What all tasks have seen."""
-    told = (path.read_text().splitlines() for path in folder.iterdir())
-    return [Witness(int(executor), int(attempt), code, needs) for executor, attempt, code, needs in told]
+    told = (path.read_text().splitlines() for path in folder.iterdir() if path.name != KILLED)
+    return [Witness(task, int(executor), code, needs) for task, executor, code, needs in told]
 
 
-def runner_with(folder: str, kill: bool) -> type[SparkRunner]:
-    """What takes the place of SparkRunner."""
-    jobs: list[str] = []
+def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
+    """What takes the place of SparkEngine."""
+    killed = Path(folder) / KILLED
 
-    class WitnessedRunner(SparkRunner):
-        """Has tasks done as SparkRunner does, and witnessed."""
+    class WitnessedEngine(SparkEngine):
+        """Has tasks done as SparkEngine does, and witnessed."""
 
-        def __call__(self, stage: str, function: Callable[[T, Count], R], tasks: Sequence[T]) -> list[R]:
-            jobs.append(stage)
-            deadly = kill and len(jobs) == KILLED_JOB
+        def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
+            deadly = kill and stage == KILLED_STAGE
 
-            def witnessed(task: T, count: Count) -> R:
+            def witnessed(task: Any, inbox: Inbox, outbox: Outbox, count: Count) -> Any:
                 import construct
                 from pyspark import TaskContext
 
                 import captures
 
-                result = function(task, count)
+                result = function(task, inbox, outbox, count)
                 context = TaskContext.get()
                 assert context is not None
                 # A worker is a fork of a daemon, and the executor has started that.
                 executor = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
-                told = [executor, context.attemptNumber(), captures.__file__, construct.__file__]
-                seen = Path(folder) / f"{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}"
-                seen.write_text("\n".join(map(str, told)))
-                if deadly and context.partitionId() == 0 and context.attemptNumber() == 0:
+                done = f"{stage}, {task}"
+                told = [done, executor, captures.__file__, construct.__file__]
+                (Path(folder) / uuid.uuid4().hex).write_text("\n".join(map(str, told)))
+                if deadly and context.partitionId() == 0 and not killed.exists():
+                    killed.touch()
                     os.kill(executor, signal.SIGKILL)
                 return result
 
-            return super().__call__(stage, witnessed, tasks)
+            return super().carry_out(stage, witnessed, tasks, reads, **how)
 
-    return WitnessedRunner
+    return WitnessedEngine
 
 
 if __name__ == "__main__":
@@ -84,5 +84,5 @@ if __name__ == "__main__":
     folder, *arguments = sys.argv[1:]
     kill = arguments[0] == "--kill"
     sys.argv[1:] = arguments[kill:]
-    captures.pipeline.runner.SparkRunner = runner_with(folder, kill)  # type: ignore[misc]
+    captures.pipeline.sparkengine.SparkEngine = engine_with(folder, kill)  # type: ignore[misc]
     main()

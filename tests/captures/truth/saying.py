@@ -14,9 +14,9 @@ from captures.files.pcapng import PcapngWriter
 from captures.net.merging import merged
 from captures.packets import PacketReader, Totals
 from captures.pipeline.job import analyse
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.report.gather import told
 from captures.pipeline.report.summary import story_as_json
-from captures.pipeline.runner import LocalRunner
 from captures.pipeline.tables import Tables
 
 RANGE_BYTES = 1 << 16
@@ -117,10 +117,10 @@ def tabled(
             for number, each in enumerate(captures)
         ]
         for path in paths:
-            analyse([str(path)], tables, LocalRunner(), range_bytes=RANGE_BYTES)
+            analyse([str(path)], tables, LocalEngine(), range_bytes=RANGE_BYTES)
     else:
         paths = [written(folder / f"{number}.pcapng", each) for number, each in enumerate(captures)]
-        analyse([str(path) for path in paths], tables, LocalRunner(), range_bytes=RANGE_BYTES)
+        analyse([str(path) for path in paths], tables, LocalEngine(), range_bytes=RANGE_BYTES)
     histories = tables.read("histories").to_pylist()
     findings = Counter(
         (row["severity"], row["code"], None if runs > 1 else row["frame"], row["text"])

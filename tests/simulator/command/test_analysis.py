@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.tables import Tables
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
+from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import rotation
 from tests.conformance import ROOT
 
@@ -21,6 +22,13 @@ SAMPLES = ROOT / "captures" / "samples"
 
 def analysed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     status = run_command(["analyse", *arguments])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+def decoded(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The same without Spark."""
+    status = run_command(["decode", *arguments])
     told = capsys.readouterr()
     return status, told.out, told.err
 
@@ -45,6 +53,18 @@ def test_bad_files_are_named_and_the_rest_is_in_the_tables(
     assert lines[2:] == ["mqproto: 2 of 3 captures could not be read, or not to the end"]
     assert "0 unexplained" in told
     assert "damaged-capture                 2  " in told
+    told, _, hint = told.rpartition("\n\n")
+    assert hint == (
+        f"so little is done in a few seconds by mqproto decode CAPTURES --tables {out}, which starts no Spark\n"
+    )
+
+    alone = tmp_path / "tables by decode"
+    by_decode = decoded(capsys, str(folder), "--tables", str(alone))
+    assert by_decode[:1] + by_decode[2:] == (status, complaints)
+    assert [line.split()[-2:] for line in by_decode[1].splitlines()] == [
+        line.split()[-2:] for line in told.splitlines()
+    ]
+    assert rows_of(Tables(alone)) == rows_of(Tables(out))
 
     status, told, complaints = analysed(
         capsys, str(folder / "loss-and-reordering.pcapng"), "--out", str(out), "--json"
@@ -56,29 +76,36 @@ def test_bad_files_are_named_and_the_rest_is_in_the_tables(
     assert {each["code"]: each["count"] for each in found["findings"]}["damaged-capture"] == 2
 
 
-@pytest.mark.usefixtures("spark")
-def test_a_run_goes_on_from_an_earlier_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Tables are the same whoever makes them (tests/captures/pipeline/test_distribution.py), and Spark takes longer.
-    monkeypatch.setattr("captures.pipeline.runner.SparkRunner", lambda *_: LocalRunner())
+def test_a_run_goes_on_from_an_earlier_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     earlier, later = rotation(tmp_path / "captures", 2)
     grown, at_once = tmp_path / "grown", tmp_path / "at once"
-    _, told, _ = analysed(capsys, str(earlier), "--out", str(grown), "--json")
+    _, told, _ = decoded(capsys, str(earlier), "--tables", str(grown), "--json")
     [series] = json.loads(told)["series"]
     before = series["packets"]
 
-    status, told, complaints = analysed(capsys, str(later), "--out", str(grown), "--json")
+    status, told, complaints = decoded(capsys, str(later), "--tables", str(grown), "--json")
     [series] = json.loads(told)["series"]
     assert series["files"] == [str(earlier), str(later)]
     assert series["packets"] > before
     assert json.loads(told)["known"] == []
 
-    assert analysed(capsys, str(tmp_path / "captures"), "--out", str(at_once), "--json") == (
+    assert decoded(capsys, str(tmp_path / "captures"), "--tables", str(at_once), "--json") == (
         status,
         told,
         complaints,
     )
+
+
+def test_tables_are_of_all_packets_and_what_bodies_say_is_for_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capture = str(SAMPLES / "three-hop.pcapng")
+    status, told, complaints = decoded(capsys, capture, "--tables", "out", "--kind", "Ping")
+    assert (status, told) == (MISUSE, "")
+    assert complaints.startswith("mqproto: --tables makes tables of all packets: beside it are --topology, ")
+    status, told, complaints = decoded(capsys, capture, "--body-text")
+    assert (status, told) == (MISUSE, "")
+    assert complaints.startswith("mqproto: --body-text is for the tables of --tables; ")
 
 
 def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from captures.pipeline.job import analyse
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables
 from mqproto.base.errors import UsageError
@@ -83,7 +83,7 @@ async def test_every_file_arrives_once_and_in_order_though_nodes_are_killed_and_
 def assert_tables_say_the_same(report: DemoReport, folder: Path) -> None:
     """What `mqproto analyse` makes of the capture is what the demo's own proof has seen in it."""
     tables = Tables(folder)
-    result = analyse([report.capture], tables, LocalRunner(), names=names_of(short()))
+    result = analyse([report.capture], tables, LocalEngine(), names=names_of(short()))
     assert {severity for severity, _ in result.codes} <= {"note"}
     assert result.series[0].totals.packets == report.wire.packets
     histories = tables.read("histories").to_pylist()

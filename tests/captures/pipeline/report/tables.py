@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from captures.pipeline.inputs import CAPTURES
 from captures.pipeline.job import analyse
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.placing import PLACED_FINDINGS
 from captures.pipeline.rows import PACKETS
-from captures.pipeline.runner import LocalRunner
 from captures.pipeline.stages.clocks import CLOCKS
 from captures.pipeline.stages.duplicates import DUPLICATES
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
@@ -47,7 +47,7 @@ Rows = Sequence[dict[str, Any]]
 def sample(name: str, folder: Path) -> Tables:
     """What the pipeline makes of a sample."""
     tables = Tables(folder / name)
-    analyse([str(SAMPLES / f"{name}.pcapng")], tables, LocalRunner())
+    analyse([str(SAMPLES / f"{name}.pcapng")], tables, LocalEngine())
     return tables
 
 

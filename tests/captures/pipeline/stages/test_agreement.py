@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from captures.decode import Names
 from captures.packets import SeenPacket
 from captures.pipeline import job
-from captures.pipeline.runner import LocalRunner
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.tables import Tables
 from tests.captures.decode.lossy import lacking
 from tests.captures.decode.scene import Scene, names
@@ -81,7 +81,7 @@ def test_every_sample_is_judged_as_decode_judges_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hostile", "gap-held", "loss-and-reordering"])
 def test_the_table_of_packets_that_a_job_writes_is_judged_as_well(name: str, tmp_path: Path) -> None:
-    job.analyse([str(FOLDER / f"{name}.pcapng")], Tables(tmp_path / "tables"), LocalRunner())
+    job.analyse([str(FOLDER / f"{name}.pcapng")], Tables(tmp_path / "tables"), LocalEngine())
     seen, lossless = sample(name)
     packets = Tables(tmp_path / "tables").read("packets")
     agree(seen, None, Cluster(parts=2, batch_rows=64), lossless=lossless, packets=packets)
