@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from glob import has_magic
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -352,6 +353,14 @@ class Run:
             {name: version for name, (version, _) in done.items()},
             {name: count for name, (_, count) in done.items()},
         )
+
+
+def is_there(place: str) -> bool:
+    """Whether tables lie in a folder, or at a URI."""
+    store = Store.at(place)
+    if store.folder is not None:
+        return (store.folder / runs.TABLE / delta.LOG).is_dir()
+    return not has_magic(place) and delta.newest(store, runs.TABLE) is not None
 
 
 @contextmanager

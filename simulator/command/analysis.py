@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +35,13 @@ def analyse(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The folder of the tables; what is in it already is added to.")
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder of the tables, or its URI; what is in it already is added to.",
+        ),
     ],
     master: Annotated[
         str | None,
@@ -70,7 +77,7 @@ def analyse(
     ] = 60,
     as_json: JsonOption = False,
 ) -> int:
-    """Captures of any size into tables that Spark, pandas, DuckDB and others read: Parquet in --out.
+    """Captures of any size into tables of Delta Lake that Spark, pandas, DuckDB and others read.
 
     Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
     again. Status 1 if somebody broke the protocol, or if a file could not be read, or not to its end.
@@ -82,18 +89,25 @@ def analyse(
     mqproto analyse run.pcapng --out tables
     mqproto analyse /var/captures --out tables
     mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
+    mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """
+    from captures.pipeline.idle import nothing_new
     from captures.pipeline.job import analyse
-    from captures.pipeline.session import spark_session
-    from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
     names = _names(topology)
     tables = Tables(out)
+    idle = None if watch else nothing_new(captures, tables, names=names, body_texts=body_text)
+    if idle is not None:
+        return _tell(idle, tables, out, as_json=as_json)
+    # These take as long to import as all that was done so far.
+    from captures.pipeline.session import spark_session
+    from captures.pipeline.sparkengine import SparkEngine
+
     line = ProgressLine()
-    with line.shown(), spark_session(master, log=out / LOG, listener=line) as spark:
+    with line.shown(), spark_session(master, log=_log_of(tables), listener=line) as spark:
         engine = SparkEngine(spark, line)
         range_bytes = range_mib << 20
         if watch:
@@ -120,19 +134,28 @@ def analyse(
 
 
 def make_tables(
-    captures: list[str], out: Path, topology: str | None, *, body_text: bool, as_json: bool
+    captures: list[str], out: str, topology: str | None, *, body_text: bool, as_json: bool
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
+    from captures.pipeline.idle import nothing_new
     from captures.pipeline.job import analyse
     from captures.pipeline.localengine import LocalEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
-    tables = Tables(out)
-    line = ProgressLine()
-    with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
-        result = analyse(captures, tables, engine, names=_names(topology), body_texts=body_text)
+    tables, names = Tables(out), _names(topology)
+    result = nothing_new(captures, tables, names=names, body_texts=body_text)
+    if result is None:
+        line = ProgressLine()
+        with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
+            result = analyse(captures, tables, engine, names=names, body_texts=body_text)
     return _tell(result, tables, out, as_json=as_json)
+
+
+def _log_of(tables: Tables) -> Path:
+    """Where Spark's log goes: beside the tables, or to this machine's temporary files where they lie elsewhere."""
+    folder = tables.store.folder
+    return Path(tempfile.gettempdir()) / "mqproto" / LOG.name if folder is None else folder / LOG
 
 
 def _names(topology: str | None) -> Names:
@@ -147,7 +170,7 @@ def _names(topology: str | None) -> Names:
     return names_of(load(topology))
 
 
-def _tell(result: Result, tables: Tables, out: Path, *, as_json: bool) -> int:
+def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
     """What a run has come to."""
     counts = {name: tables.rows(name) for name in tables.names}
     if as_json:
@@ -225,7 +248,7 @@ def _status(result: Result) -> int:
     return FINDING if wrong or faults else DONE
 
 
-def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
+def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from captures.decode.findings import CODES
     from captures.decode.summary import accounts
     from captures.decode.views.words import counted
@@ -258,9 +281,10 @@ def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
     if not result.codes:
         yield "nothing was found to be wrong"
     yield ""
+    place = out.rstrip("/") or "/"
     wide = max(map(len, counts), default=0)
     for name, count in counts.items():
-        yield f"{out / name!s:<{len(str(out)) + wide + 1}} {count:>12,} rows"
+        yield f"{f'{place}/{name}':<{len(place) + wide + 1}} {count:>12,} rows"
 
 
 def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
