@@ -1,15 +1,19 @@
-"""Captures as a data source of Spark: a row for each MSMQ packet, each TCP segment, or each file.
+"""Captures as a data source of Spark: a row for each MSMQ packet, each TCP segment, or each file; and the tables of
+`mqproto analyse`, as one run left them.
 
     spark.read.format("mqproto").load("captures/")
     spark.read.format("mqproto").option("rows", "segments").load("s3://bucket/day-*/*.pcapng")
     spark.readStream.format("mqproto").option("rows", "segments").load("captures/")
+    spark.read.format("mqproto").option("rows", "histories").load("tables")
 
 Spark finds the format by itself, through the package pyspark_mqproto. Paths are files, folders, patterns with *, ? and
 [], and URIs; captures.pipeline.storage says of what.
 
 Options:
     rows: "packets", the default, as in the table of packets of `mqproto analyse`, captures.pipeline.rows; "segments",
-        wherever MSMQ is or is not, by SEGMENTS; "files", by FILES.
+        wherever MSMQ is or is not, by SEGMENTS; "files", by FILES. Where tables lie, the name of one of these, as
+        captures.pipeline.schemas has them.
+    run: of tables: the number of an earlier run; by default the last one.
     columns: which, with commas between them. Spark does not tell a Python source which ones a query uses. By default
         all come but those that cost most: what bodies say, and the bytes of segments.
     mode: "FAILFAST", the default, fails where a file is damaged or none of ours; "PERMISSIVE" reads what there is.
@@ -67,8 +71,10 @@ from captures.pipeline.parts import parquet
 from captures.pipeline.records import Data
 from captures.pipeline.rows import PACKETS
 from captures.pipeline.scan import Reading, read_plan
+from captures.pipeline.schemas.tables import TABLES
 from captures.pipeline.segments import Segments, segments
 from captures.pipeline.storage import absolute, is_remote
+from captures.pipeline.tables import Tables, is_there
 from mqproto.base.errors import UsageError
 
 BATCH_ROWS: Final = 32_768
@@ -153,10 +159,14 @@ class CaptureSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = _Options(self.options)
-        return READERS[options.rows](options)
+        return _reader_of(options)(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return _StreamReader(_Options(self.options))
+
+
+MESSAGES: Final = "messages"
+"""What somebody may ask for who does not know what the table is called."""
 
 
 class _Options:
@@ -168,14 +178,11 @@ class _Options:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.rows = options.get("rows", "packets").lower()
-        if self.rows in ("messages", "findings"):
-            raise UsageError(
-                f"rows={self.rows} come of packets in many places, and a source reads one place: "
-                "mqproto analyse brings them together; read its tables"
-            )
-        if self.rows not in KINDS:
-            raise UsageError(f"rows {self.rows!r}: {', '.join(KINDS)}")
-        kind = KINDS[self.rows]
+        if self.rows == MESSAGES:
+            raise UsageError("rows=messages are rows=histories, of tables that mqproto analyse makes")
+        if self.rows not in KINDS and self.rows not in TABLES:
+            raise UsageError(f"rows {self.rows!r}: {', '.join(KINDS)}, or of tables {', '.join(TABLES)}")
+        kind = KINDS[self.rows] if self.rows in KINDS else Kind(TABLES[self.rows].schema)
         names = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
         for name in names:
             if name not in kind.schema.names:
@@ -188,6 +195,7 @@ class _Options:
         self.fails = mode == "FAILFAST"
         self.range_bytes = _number(options, "rangeBytes", RANGE_BYTES, "bytes")
         self.settle_ns = _number(options, "settleSeconds", SETTLE_S, "seconds") * NANOSECONDS
+        self.run = _number(options, "run", 0, "runs") or None
         self.max_files = _number(options, "maxFilesPerTrigger", 0, "files") or None
         # Spark hands on several paths as JSON.
         several = [str(path) for path in json.loads(options["paths"])] if "paths" in options else []
@@ -348,6 +356,28 @@ def _file_row(file: CaptureFile) -> dict[str, Any]:
     return {"file": file.path, "series": series_name(file.path), **own}
 
 
+class _TableReader(_Reader):
+    """Each part is a file of a table, as a run left it."""
+
+    def parts(self, paths: Sequence[str]) -> list[InputPartition]:
+        options = self._options
+        if len(paths) > 1:
+            raise UsageError(f"rows={options.rows} are of one folder of tables, and not of {len(paths)}")
+        return [_Part(path) for path in Tables(paths[0], options.run).paths(options.rows)]
+
+    def _batches(self, value: str) -> Iterator[pa.RecordBatch]:
+        with parquet(value) as file:
+            yield from file.iter_batches(BATCH_ROWS, columns=self._options.schema.names)
+
+
+def _reader_of(options: _Options) -> Callable[[_Options], _Reader]:
+    """Captures have packets, and so have tables: where these are, theirs are meant."""
+    rows = options.rows
+    if rows in KINDS and not (rows in TABLES and len(options.paths) == 1 and is_there(options.paths[0])):
+        return READERS[rows]
+    return _TableReader
+
+
 READERS: Final[Mapping[str, Callable[[_Options], _Reader]]] = {
     "packets": _PacketReader,
     "segments": _SegmentReader,
@@ -363,7 +393,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: _Options) -> None:
-        if options.rows == "packets":
+        if options.rows not in ("segments", "files"):
             raise UsageError(
                 "a stream has rows=segments or rows=files, as packets go on from file to file: "
                 "mqproto analyse --watch joins them"

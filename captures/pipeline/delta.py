@@ -84,9 +84,16 @@ def create(store: Store, table: str, schema: pa.Schema) -> DeltaTable:
 
 def parts(found: DeltaTable, table: str) -> list[Part]:
     """The files of a table, by their names, which is by the runs that wrote them."""
-    actions = pa.table(found.get_add_actions(flatten=True)).select(["path", "num_records", "size_bytes"])
-    rows = zip(*(column.to_pylist() for column in actions.columns), strict=True)
+    known = files(found)
+    columns = [known[name].to_pylist() for name in ("path", "num_records", "size_bytes")]
+    rows = zip(*columns, strict=True)
     return sorted(Part(f"{table}/{path}", count, size_bytes) for path, count, size_bytes in rows)
+
+
+def files(found: DeltaTable) -> pa.Table:
+    """What the log has of the files of a table: path, rows, size, and the least and the most of columns."""
+    # pyarrow.table would import pandas first, to see whether this is of pandas.
+    return pa.RecordBatchReader.from_stream(found.get_add_actions(flatten=True)).read_all()
 
 
 def commit(
@@ -154,6 +161,7 @@ __all__ = [
     "at_once",
     "commit",
     "create",
+    "files",
     "location",
     "newest",
     "opened",

@@ -12,37 +12,9 @@ from captures.files.frame import CaptureError
 from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
 from captures.pipeline.reading import RangeRead
+from captures.pipeline.schemas import sessions
 
-CAPTURES: Final = pa.schema(
-    [
-        ("series", pa.string()),
-        ("file", pa.string()),
-        ("fingerprint", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("form", pa.string()),
-        ("packing", pa.string()),
-        ("ranges", pa.int32()),
-        ("frames", pa.int64()),
-        ("segment_frames", pa.int64()),
-        ("ping_frames", pa.int64()),
-        ("other_frames", pa.int64()),
-        ("other_reasons", pa.map_(pa.string(), pa.int64())),
-        ("cut_frames", pa.int64()),
-        ("untimed_frames", pa.int64()),
-        ("first_ns", pa.int64()),
-        ("last_ns", pa.int64()),
-        ("damage", pa.string()),
-        ("damage_offset", pa.int64()),
-    ]
-)
-"""One file a row; frames = segment_frames + ping_frames + other_frames.
-
-fingerprint: by which it is known again, wherever it lies: of its size and of bytes all over it.
-form, packing: pcap or pcapng; nothing, gzip or zstd.
-other_reasons: what the other frames hold, with their numbers.
-cut_frames, untimed_frames: as in captures.packets.Totals.
-damage, damage_offset: what is wrong with it, and where; what came before was read. A packed file is counted unpacked.
-"""
+CAPTURES: Final = sessions.CAPTURES.schema
 
 
 @dataclass(slots=True)

@@ -22,7 +22,6 @@ from captures.pipeline.engine import Count, Engine, Function, Inbox, Outbox
 from captures.pipeline.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
 from captures.pipeline.fragments import join_fragments
 from captures.pipeline.halves import merge
-from captures.pipeline.inputs import CAPTURES
 from captures.pipeline.joining import JoinTask, join_ranges
 from captures.pipeline.judged import FOLDER, Judged, digest, horizon, judged
 from captures.pipeline.known import Known, ToRead, reads
@@ -31,10 +30,9 @@ from captures.pipeline.pairing import all_to_read
 from captures.pipeline.parts import Part
 from captures.pipeline.placing import damage_rows
 from captures.pipeline.reading import Place, ReadTask, read_ranges
-from captures.pipeline.rows import PACKETS
 from captures.pipeline.scan import Scanned, replaced, scan, unproved
+from captures.pipeline.schemas.tables import COMMENTED
 from captures.pipeline.strangers import apart
-from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import WORK, Run, Tables, TablesError
 from captures.pipeline.tidying import TidyTask, groups, tidy
 from captures.pipeline.verdicts import SCHEMAS, judge
@@ -47,16 +45,14 @@ R = TypeVar("R")
 SERIES: Final = "series"
 TEXTS: Final = "body_texts"
 REFUSED: Final = "refused"
-CODES: Final = "codes"
 JUDGED: Final = "judged"
+CODES: Final = "codes"
 """In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
-files were refused, by their paths, how often each severity and code was found, and how far packets are judged."""
+files were refused, by their paths, how far packets are judged, and how often each severity and code was found."""
+
 
 READING: Final = "reading packets"
 """The stage whose tasks may be done again."""
-
-TABLES: Final = {"packets": PACKETS, "streams": STREAMS, "captures": CAPTURES, **SCHEMAS}
-"""All tables. Every one is there, though it may have no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +148,9 @@ def analyse(
                 new.append(series)
         works = [Work(run, each, texts=texts) for each in all_to_read(new, known, is_read, run.store)]
         _Job(works, run, engine, range_bytes).carry_out()
+        read_works = works
         works, strangers = apart(works, known, run.store)
+        run.store.remove(part.name for work in read_works if work not in works for part in work.parts)
 
         before = judged(state.get(JUDGED))
         if before is not None and any(_is_out_of_order(work, known, before) for work in works):
@@ -205,7 +203,7 @@ def analyse(
         gone = {name for names in tidied.values() for name in names}
         run.commit(
             added=parts,
-            schemas=TABLES,
+            schemas=COMMENTED,
             dropped=replaced | gone,
             tidied=gone.union(part.name for part in tidied),
             state={

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import dataset, fs
+from pyarrow import fs
 
 from captures.pipeline.storage import absolute, is_remote, place_of
 from captures.pipeline.whole import whole
@@ -159,6 +159,8 @@ def parquet_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
 
 def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
     """The rows of some parts for which something holds."""
+    from pyarrow import dataset  # It takes a while to import, and few need it.
+
     found = dataset.dataset([*map(_path, paths)], format="parquet", filesystem=_system(paths[0]))
     return found.to_table(filter=where)
 

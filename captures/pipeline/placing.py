@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from captures.decode.findings import Severity
 from captures.pipeline.buckets import PacketPart, read
 from captures.pipeline.engine import Count, Inbox, Outbox
+from captures.pipeline.schemas import packets
 from captures.pipeline.stages import findings
-from captures.pipeline.stages.schema import FINDINGS, INTEGER, TEXT
+from captures.pipeline.stages.schema import FINDINGS
 from captures.pipeline.workbench import OPEN, Bench, Done, Task, opened
 
 OF_SESSIONS: Final = "findings of sessions"
@@ -22,7 +23,7 @@ FINDERS: Final = (OF_SESSIONS, OF_SEQUENCES, OF_JOURNEYS)
 OPEN_FINDERS: Final = tuple(map(opened, FINDERS))
 """Findings on their way to the packets that they are about, by the stage that found them."""
 PLACED: Final = ("file", "frame", "file_offset")
-PLACED_FINDINGS: Final = pa.schema([*FINDINGS, ("file", TEXT), ("frame", INTEGER), ("file_offset", INTEGER)])
+PLACED_FINDINGS: Final = packets.FINDINGS.schema
 """Findings, and the place of the packet that each is about: its file, the frame that ended it, and where it began."""
 
 

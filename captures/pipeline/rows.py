@@ -10,39 +10,24 @@ import pyarrow as pa
 
 from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
-from captures.pipeline.columns import PACKET_SCHEMA, packet_columns, ping_columns
+from captures.pipeline.columns import packet_columns, ping_columns
 from captures.pipeline.cutting import Packets
+from captures.pipeline.schemas import packets
 
 ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1
 """The stream of rows that nothing in their range has to be corrected for."""
 
-_PLACE: Final = (("frame", pa.int64()), ("first_frame", pa.int64()), ("file_offset", pa.int64()))
-_SEEN: Final = (
-    ("time_ns", pa.int64()),
-    ("began_ns", pa.int64()),
-    ("interface", pa.int32()),
-    ("connection", pa.int64()),
-    ("position", pa.int64()),
-    ("missing_bytes", pa.int64()),
-    ("skipped_bytes", pa.int64()),
-    ("snapped_bytes", pa.int64()),
-    ("cut_bytes", pa.int64()),
-    ("ahead", pa.bool_()),
-    ("source_address", pa.string()),
-    ("source_port", pa.int32()),
-    ("destination_address", pa.string()),
-    ("destination_port", pa.int32()),
-    *PACKET_SCHEMA,
-)
+PACKETS: Final = packets.PACKETS.schema
+"""The table of packets."""
 FOUND: Final = pa.schema(
     [
         ("stream", pa.int32()),
         ("readable", pa.int64()),
         ("order", pa.int64()),
         ("framed", pa.bool_()),
-        *_PLACE,
-        *_SEEN,
+        *(PACKETS.field(name) for name in ("frame", "first_frame", "file_offset")),
+        *(PACKETS.field(column.name) for column in (*packets.SEEN, *packets.SAID)),
     ]
 )
 """A packet as a range shows it, before it is known what came before the range.
@@ -53,31 +38,6 @@ frame, first_frame: counted from 1 over the series.
 connection: the number of the frame with which it began, where that is known already; null for a Ping.
 
 The others are those of PACKETS.
-"""
-
-PACKETS: Final = pa.schema(
-    [
-        ("series", pa.string()),
-        ("row_id", pa.int64()),
-        ("number", pa.int64()),
-        ("framed", pa.bool_()),
-        ("file", pa.string()),
-        *_PLACE,
-        ("frame_file", pa.string()),
-        ("time", pa.timestamp("us", "UTC")),
-        *_SEEN,
-    ]
-)
-"""One packet a row: where it is and what it says by itself. As captures.decode.row.PacketRow has it, and
-
-    series: the capture that the file belongs to; packets and connections are counted over a series.
-    row_id: counted from 1 over the series, bytes that begin no packet too.
-    number: of such bytes, that of the packet before them; 0 if there is none.
-    framed: whether it is a packet, valid or not; else bytes that begin none.
-    file: where it began; `first_frame` and `file_offset` are places there.
-    frame_file: where it ended, and `frame` counts, if that is another file; else null.
-    began_ns: when its first byte crossed the wire.
-    interface: where it was seen, counted from 0 over its file.
 """
 
 

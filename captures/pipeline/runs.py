@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from captures.pipeline import delta
 from captures.pipeline.parts import HIDDEN, Part, Store, TablesError, parquet_table
+from captures.pipeline.schemas.tables import RUNS
 
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"
@@ -28,19 +29,6 @@ VERSION: Final = 6
 """Raised whenever a table changes."""
 PARTS: Final = 64
 """How many files of the table are made one."""
-COUNTS: Final = pa.map_(pa.string(), pa.int64())
-RUNS: Final = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("name", pa.string()),
-        ("time", pa.timestamp("us", "UTC")),
-        ("program", pa.string()),
-        ("form", pa.int32()),
-        ("versions", COUNTS),
-        ("rows", COUNTS),
-        ("state", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +99,7 @@ class Runs:
         Raises:
             TablesError: it is of another version of this program.
         """
-        found = [] if self.table is None else pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
+        found = [] if self.table is None else delta.files(self.table).to_pylist()
         if not found:
             return None
         newest = max(found, key=lambda each: (each["max.run"], each["path"]))
@@ -128,7 +116,7 @@ class Runs:
         Raises:
             DeltaError: another run was quicker.
         """
-        table = self.table if self.table is not None else delta.create(self._store, TABLE, RUNS)
+        table = self.table if self.table is not None else delta.create(self._store, TABLE, RUNS.commented)
         before = delta.parts(table, TABLE)
         added, gone = [self._write(f"{row.name}", [row])], []
         if len(before) >= PARTS:
@@ -145,14 +133,22 @@ class Runs:
         plain = [
             asdict(row) | {"versions": [*row.versions.items()], "rows": [*row.rows.items()]} for row in rows
         ]
-        return self._store.write_part(f"{TABLE}/{name}.parquet", pa.Table.from_pylist(plain, schema=RUNS))
+        return self._store.write_part(
+            f"{TABLE}/{name}.parquet", pa.Table.from_pylist(plain, schema=RUNS.schema)
+        )
 
     def _rows(self, names: Sequence[str]) -> list[Row]:
-        found = pa.concat_tables(parquet_table(self._store.path(name), RUNS.names) for name in names)
+        found = pa.concat_tables(parquet_table(self._store.path(name), RUNS.schema.names) for name in names)
         form = pc.max(found["form"]).as_py()
         if form != VERSION:
             raise TablesError(other_version(self._store, form))
-        rows = [Row(**each) for each in found.to_pylist(maps_as_pydicts="strict")]
+        # A time that pyarrow turns into one of Python's takes pandas, and 0.2 s to import that.
+        times_us = found["time"].cast(pa.int64()).to_pylist()
+        told = found.drop_columns(["time"]).to_pylist(maps_as_pydicts="strict")
+        rows = [
+            Row(time=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us), **each)
+            for each, time_us in zip(told, times_us, strict=True)
+        ]
         return sorted(rows, key=lambda row: row.run)
 
 

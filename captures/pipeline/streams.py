@@ -10,32 +10,12 @@ import pyarrow as pa
 
 from captures.framing import StreamCount
 from captures.net.direction import STREAM_COUNTS
+from captures.pipeline.schemas import sessions
 from captures.pipeline.stages.rows import batch_of
 
 COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
-STREAMS: Final = pa.schema(
-    [
-        ("series", pa.string()),
-        ("file", pa.string()),
-        ("frame", pa.int64()),
-        ("connection", pa.int64()),
-        ("interface", pa.int32()),
-        ("source_address", pa.string()),
-        ("source_port", pa.int32()),
-        ("destination_address", pa.string()),
-        ("destination_port", pa.int32()),
-        ("from_start", pa.bool_()),
-        ("ending", pa.string()),
-        ("data_bytes", pa.int64()),
-        *((name, pa.int64()) for name in (*STREAM_COUNTS, *COUNTS)),
-    ]
-)
-"""A row for each stream, MSMQ's and others'; its columns are as in captures.net.direction.Stream and
-captures.framing.StreamCount.
-
-file, frame: with which the connection began. connection: as that of packets.
-ending: finished (FIN), reset (RST), or open: the captures show no end of it.
-"""
+STREAMS: Final = sessions.STREAMS.schema
+"""A row for each stream, MSMQ's and others'."""
 CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
 """The same under way; `connection` is the number of the frame with which the connection began."""
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-import tempfile
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from glob import has_magic
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -139,8 +139,9 @@ class Tables:
             self._load(None)
             delta.at_once(self._restore, self.names)
             self._remove_leftovers()
-            with _work_folder(self.store) as folder:
-                yield Run(self, folder)
+            run = Run(self)
+            with _work_folder(self.store, run.name):
+                yield run
 
     def vacuum(self, keep_s: float = 0) -> int:
         """Delete all files that only runs name which were over before that time; how many.
@@ -245,16 +246,15 @@ class Run:
     """One change of the tables, under way.
 
     Attributes:
-        store: where tasks write parts. folder: for what else they write; gone after the run.
+        store: where tasks write parts; and into `_work` and the name of the run what nobody needs after it.
         name: unique among all runs, for names of parts; later ones sort behind it.
     """
 
-    def __init__(self, tables: Tables, folder: Path) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.number = 1 if tables.row is None else tables.row.run + 1
         self.name = f"{self.number:06d}-{uuid.uuid4().hex[:8]}"
         self.store = tables.store
-        self.folder = folder
 
     def commit(
         self,
@@ -355,17 +355,23 @@ class Run:
         )
 
 
+def is_there(place: str) -> bool:
+    """Whether tables lie in a folder, or at a URI."""
+    store = Store.at(place)
+    if store.folder is not None:
+        return (store.folder / runs.TABLE / delta.LOG).is_dir()
+    return not has_magic(place) and delta.newest(store, runs.TABLE) is not None
+
+
 @contextmanager
-def _work_folder(store: Store) -> Iterator[Path]:
-    """For what tasks of this machine hand to one another."""
+def _work_folder(store: Store, name: str) -> Iterator[None]:
+    """Where a run leaves what is too large to be handed on; gone after the block, if this is a disk of ours."""
     if store.folder is None:
-        with tempfile.TemporaryDirectory(prefix="mqproto-run-") as name:
-            yield Path(name)
+        yield
         return
-    folder = store.folder / WORK / uuid.uuid4().hex[:12]
-    folder.mkdir(parents=True)
+    (store.folder / WORK / name).mkdir(parents=True)
     try:
-        yield folder
+        yield
     finally:
         shutil.rmtree(store.folder / WORK, ignore_errors=True)
 

@@ -343,6 +343,7 @@ app.command()(erase)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)
 app.command()(reporting.report)
+app.command()(reporting.tables)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from captures.decode.names import Names
     from captures.pipeline.engine import Engine
     from captures.pipeline.job import Result
+    from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
-    from simulator.command.analysing import ProgressLine
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
@@ -38,7 +39,13 @@ def analyse(
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The folder of the tables; what is in it already is added to.")
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="DIR",
+            help="The folder of the tables, or its URI; what is in it already is added to.",
+        ),
     ],
     master: Annotated[
         str | None,
@@ -86,7 +93,7 @@ def analyse(
     ] = 60,
     as_json: JsonOption = False,
 ) -> int:
-    """Captures of any size into tables that Spark, pandas, DuckDB and others read: Parquet in --out.
+    """Captures of any size into tables of Delta Lake that Spark, pandas, DuckDB and others read.
 
     Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
     again. Status 1 if somebody broke the protocol, or if a file could not be read, or not to its end.
@@ -98,26 +105,23 @@ def analyse(
     mqproto analyse run.pcapng --out tables
     mqproto analyse /var/captures --out tables
     mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077 --conf spark.executor.memory=4g
+    mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """
     from captures.pipeline.files import inventory
     from captures.pipeline.job import analyse, nothing_new
-    from captures.pipeline.sparkengine import SparkEngine
     from captures.pipeline.tables import Tables
-    from simulator.command.analysing import ProgressLine
 
-    names = _names(topology)
-    tables = Tables(out)
-    line = ProgressLine()
+    names, tables = _names(topology), Tables(out)
     range_bytes = range_mib << 20
     settings = _settings(conf or (), packages)
     if watch:
-        with _spark(master, out, settings, line) as spark:
+        with _spark(master, tables, settings) as (spark, engine):
             return _watch(
                 spark,
                 captures,
                 tables,
-                SparkEngine(spark, line),
+                engine,
                 names,
                 range_bytes,
                 settle_s,
@@ -127,11 +131,11 @@ def analyse(
     found = inventory(captures)
     result = nothing_new(found, tables, names=names, body_texts=body_text)
     if result is None:
-        with _spark(master, out, settings, line) as spark:
+        with _spark(master, tables, settings) as (_, engine):
             result = analyse(
                 captures,
                 tables,
-                SparkEngine(spark, line),
+                engine,
                 names=names,
                 range_bytes=range_bytes,
                 body_texts=body_text,
@@ -149,19 +153,26 @@ def analyse(
 
 @contextmanager
 def _spark(
-    master: str | None, out: Path, settings: Mapping[str, str], line: ProgressLine
-) -> Iterator[SparkSession]:
-    """A session for the block, and where its pages are if there are any."""
+    master: str | None, tables: Tables, settings: Mapping[str, str]
+) -> Iterator[tuple[SparkSession, SparkEngine]]:
+    """A session for the block, and what has it carry out stages; where its pages are is said, if there are any."""
+    # These take as long to import as all that was done so far.
     from captures.pipeline.session import spark_session
+    from captures.pipeline.sparkengine import SparkEngine
+    from simulator.command.analysing import ProgressLine
 
-    with line.shown(), spark_session(master, log=out / LOG, settings=settings, listener=line) as spark:
+    line = ProgressLine()
+    with (
+        line.shown(),
+        spark_session(master, log=_log_of(tables), settings=settings, listener=line) as spark,
+    ):
         if (address := spark.sparkContext.uiWebUrl) is not None:
             print(f"Spark's UI is at {address}", file=sys.stderr)
-        yield spark
+        yield spark, SparkEngine(spark, line)
 
 
 def make_tables(
-    captures: list[str], out: Path, topology: str | None, *, body_text: bool, as_json: bool
+    captures: list[str], out: str, topology: str | None, *, body_text: bool, as_json: bool
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
     from captures.pipeline.files import inventory
@@ -181,6 +192,12 @@ def make_tables(
     return _tell(result, tables, out, as_json=as_json)
 
 
+def _log_of(tables: Tables) -> Path:
+    """Where Spark's log goes: beside the tables, or to this machine's temporary files where they lie elsewhere."""
+    folder = tables.store.folder
+    return Path(tempfile.gettempdir()) / "mqproto" / LOG.name if folder is None else folder / LOG
+
+
 def _names(topology: str | None) -> Names:
     """What queue managers and queues are called."""
     from captures.decode.names import Names
@@ -193,7 +210,7 @@ def _names(topology: str | None) -> Names:
     return names_of(load(topology))
 
 
-def _tell(result: Result, tables: Tables, out: Path, *, as_json: bool) -> int:
+def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
     """What a run has come to."""
     counts = {name: tables.rows(name) for name in tables.names}
     if as_json:
@@ -282,7 +299,7 @@ def _status(result: Result) -> int:
     return FINDING if wrong or faults else DONE
 
 
-def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
+def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from captures.decode.findings import CODES
     from captures.decode.summary import accounts
     from captures.decode.views.words import counted
@@ -315,9 +332,10 @@ def _lines(result: Result, counts: dict[str, int], out: Path) -> Iterator[str]:
     if not result.codes:
         yield "nothing was found to be wrong"
     yield ""
+    place = out.rstrip("/") or "/"
     wide = max(map(len, counts), default=0)
     for name, count in counts.items():
-        yield f"{out / name!s:<{len(str(out)) + wide + 1}} {count:>12,} rows"
+        yield f"{f'{place}/{name}':<{len(place) + wide + 1}} {count:>12,} rows"
 
 
 def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:

@@ -64,9 +64,11 @@ def decode(
     before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many packets at most.")] = None,
     tables: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--tables", help="The tables of mqproto analyse in this folder, made here and without Spark."
+            "--tables",
+            metavar="DIR",
+            help="The tables of mqproto analyse in this folder or at this URI, made here and without Spark.",
         ),
     ] = None,
     body_text: Annotated[

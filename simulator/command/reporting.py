@@ -1,10 +1,12 @@
-"""`mqproto report`: tables into a page for people, or the history of a message into lines."""
+"""What tables say: `mqproto report`, a page for people, or the history of a message; `mqproto tables`, all the rest."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,13 +20,26 @@ if TYPE_CHECKING:
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
 """How many messages of a name are told of."""
+ROWS_LIMIT: Final = 1_000
+"""How many rows of a query are shown to people."""
+HOUR_S: Final = 3_600
+
+
+class Form(StrEnum):
+    """What tables are exported as."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+TablesArgument = Annotated[
+    str,
+    typer.Argument(metavar="DIR", help="The folder of the tables, or its URI: --out of mqproto analyse."),
+]
 
 
 def report(
-    tables: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="The folder of the tables: what was --out of mqproto analyse."),
-    ],
+    tables: TablesArgument,
     html: Annotated[
         Path | None,
         typer.Option("--html", help="The page to write; by default report.html in DIR.", show_default=False),
@@ -80,7 +95,9 @@ def report(
     from captures.pipeline.report.summary import lines
 
     facts = gather(opened)
-    target = tables / PAGE if html is None else html
+    if html is None and opened.store.folder is None:
+        raise UsageError(f"{tables} is not on this machine: say with --html where the page is to go")
+    target = Path(tables) / PAGE if html is None else html
     with whole(target) as file:
         file.write_text(page(facts), "utf-8")
     if not facts.messages.every:
@@ -113,3 +130,146 @@ def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
     if not rows:
         print(f"no message in {tables.folder} has all of this: {asked(sought)}")
     return DONE if rows else FINDING
+
+
+def tables(
+    place: TablesArgument,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns", metavar="TABLE", help="What each column of a table means.", show_default=False
+        ),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql",
+            metavar="QUERY",
+            help="What a query says, in DuckDB's SQL; tables have the names that are listed.",
+            show_default=False,
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export",
+            metavar="FOLDER",
+            help="Write each table, or the rows of --sql, into a file there.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[Form, typer.Option("--format", help="Of --export.")] = Form.PARQUET,
+    run: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="The tables as an earlier run left them; the table runs has them all.",
+            show_default=False,
+        ),
+    ] = None,
+    vacuum: Annotated[
+        bool,
+        typer.Option(
+            "--vacuum", help="Delete the files that no run of the last --keep hours needs any more."
+        ),
+    ] = False,
+    keep_hours: Annotated[float, typer.Option("--keep", metavar="HOURS", min=0, help="Of --vacuum.")] = 1,
+    as_json: JsonOption = False,
+) -> int:
+    """What is in the tables of `mqproto analyse`: their columns, queries, and files for other programs.
+
+    All is of one moment, whatever is written meanwhile.
+
+    \b
+    mqproto tables tables
+    mqproto tables tables --columns histories
+    mqproto tables tables --sql 'SELECT queue, count(*) FROM histories GROUP BY queue'
+    mqproto tables tables --export folder --format csv
+    """
+    from captures.pipeline.tables import Tables, TablesError
+
+    if [columns is not None, sql is not None or export is not None, vacuum].count(True) > 1:
+        raise UsageError("--columns, --sql with --export, and --vacuum are different things: one at a time")
+    opened = Tables(place, run)
+    if opened.row is None:
+        raise TablesError(f"{place} has no tables: run mqproto analyse CAPTURES --out {place}")
+    if vacuum:
+        count = opened.vacuum(keep_hours * HOUR_S)
+        print_json({"deleted": count}) if as_json else print(f"{count:,} files that nobody needs deleted")
+    elif export is not None:
+        from captures.pipeline import queries
+
+        written = queries.export(opened, export, form, sql)
+        print_json([str(path) for path in written]) if as_json else print(*written, sep="\n")
+    elif sql is not None:
+        _answer(opened, sql, as_json=as_json)
+    elif columns is not None:
+        _describe(opened, columns, as_json=as_json)
+    else:
+        _list(opened, as_json=as_json)
+    return DONE
+
+
+def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
+    from captures.pipeline.queries import answer
+
+    found = answer(tables, sql, None if as_json else ROWS_LIMIT)
+    if as_json:
+        print_json([dict(zip(found.columns, map(_plain, row), strict=True)) for row in found.rows])
+        return
+    for line in _aligned([found.columns, *(list(map(_shown, row)) for row in found.rows)]):
+        print(line)
+    if not found.is_all:
+        print(f"and more than these {ROWS_LIMIT:,} rows: ask for fewer, or use --export")
+
+
+def _describe(tables: Tables, name: str, *, as_json: bool) -> None:
+    from captures.pipeline.schemas.tables import RUNS, TABLES
+
+    known = {**TABLES, "runs": RUNS}
+    if name not in known:
+        raise UsageError(f"there is no table {name!r}, but {', '.join(sorted(known))}")
+    found = known[name]
+    if as_json:
+        print_json([column._replace(type=str(column.type))._asdict() for column in found.columns])
+        return
+    print(f"{name}: {found.about}\n")
+    for line in _aligned([[each.name, str(each.type), each.unit, each.meaning] for each in found.columns]):
+        print(line)
+
+
+def _list(tables: Tables, *, as_json: bool) -> None:
+    from captures.pipeline.schemas.tables import TABLES
+
+    row = tables.row
+    assert row is not None
+    if as_json:
+        told = {name: {"rows": row.rows[name], "version": row.versions[name]} for name in tables.names}
+        print_json({"run": row.run, "time": row.time.isoformat(), "program": row.program, "tables": told})
+        return
+    print(f"run {row.run}, {row.time:%Y-%m-%d %H:%M:%S} UTC, by {row.program}\n")
+    wide = max(map(len, tables.names), default=0)
+    for name in tables.names:
+        about = TABLES[name].about if name in TABLES else ""
+        print(f"{name:<{wide}} {row.rows[name]:>12,} rows  {about}".rstrip())
+
+
+def _aligned(rows: list[list[str]]) -> Iterator[str]:
+    """Lines of which the columns begin one below the other."""
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{text:<{width}}" for text, width in zip(row, wide, strict=True)).rstrip()
+
+
+def _shown(value: Any) -> str:
+    """A value for people, on one line."""
+    return "" if value is None else str(value).replace("\n", " ")
+
+
+def _plain(value: Any) -> Any:
+    """A value for programs."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

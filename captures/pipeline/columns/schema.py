@@ -8,82 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from captures.pipeline.octets import Mask, Vector
+from captures.pipeline.schemas.packets import SAID
 
-FINDING: Final = pa.struct(
-    [("severity", pa.string()), ("code", pa.string()), ("text", pa.string()), ("section", pa.string())]
-)
-PACKET_SCHEMA: Final = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("size_bytes", pa.int32()),
-        ("valid", pa.bool_()),
-        ("fault", pa.string()),
-        ("own_findings", pa.list_(FINDING)),
-        ("digest", pa.int64()),
-        ("priority", pa.int32()),
-        ("trace", pa.bool_()),
-        ("time_to_reach_queue_s", pa.int64()),
-        ("client", pa.string()),
-        ("server", pa.string()),
-        ("refused", pa.bool_()),
-        ("cookie", pa.int64()),
-        ("recoverable_ack_timeout_ms", pa.int64()),
-        ("ack_timeout_ms", pa.int64()),
-        ("ack_number", pa.int32()),
-        ("saved_first", pa.int32()),
-        ("saved_flags", pa.int64()),
-        ("sent_count", pa.int32()),
-        ("recoverable_sent_count", pa.int32()),
-        ("window_size", pa.int32()),
-        ("message", pa.string()),
-        ("source_manager", pa.string()),
-        ("message_id", pa.int64()),
-        ("destination_manager", pa.string()),
-        ("queue", pa.string()),
-        ("admin_queue", pa.string()),
-        ("response_queue", pa.string()),
-        ("sent_time_s", pa.int64()),
-        ("time_to_be_received_s", pa.int64()),
-        ("hop_count", pa.int32()),
-        ("delivery", pa.string()),
-        ("journal_negative", pa.bool_()),
-        ("journal_positive", pa.bool_()),
-        ("message_class", pa.int32()),
-        ("class_name", pa.string()),
-        ("correlation", pa.string()),
-        ("label", pa.string()),
-        ("body_type", pa.int64()),
-        ("application_tag", pa.int64()),
-        ("body_offset", pa.int32()),
-        ("body_bytes", pa.int32()),
-        ("extension_bytes", pa.int32()),
-        ("body_text", pa.string()),
-        ("acknowledgments", pa.int32()),
-        ("authenticated", pa.bool_()),
-        ("sender_id", pa.string()),
-        ("sequence", pa.string()),
-        ("sequence_number", pa.int64()),
-        ("previous_number", pa.int64()),
-        ("first_in_transaction", pa.bool_()),
-        ("last_in_transaction", pa.bool_()),
-        ("asks_final_ack", pa.bool_()),
-        ("ack_sequence", pa.string()),
-        ("ack_sequence_number", pa.int64()),
-        ("ack_previous_number", pa.int64()),
-        ("ack_message", pa.string()),
-    ]
-)
-"""What a packet says by itself, named as in `captures.decode.row.PacketRow`; what a packet has not is null.
-
-Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a sign. Beside PacketRow's there are
-
-    own_findings: what is wrong or odd in it, whatever came before: `malformed` and `odd-field`; null for nothing.
-    digest: of a UserMessage: equal for packets that differ in the hop count and the SessionHeader only.
-    body_offset: of a UserMessage: where in the packet its body begins.
-
-Both are null where the packet is cut.
-"""
-
+PACKET_SCHEMA: Final = pa.schema([(column.name, column.type) for column in SAID])
+"""What a packet says by itself. Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a
+sign."""
 
 _Piece: TypeAlias = tuple[Vector, pa.Array, Vector | None]
 """Rows, items for them, and which each row gets, if not its own."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from captures.pipeline.schemas import sessions
 from captures.pipeline.stages.bounds import Ahead, Bounds, Lines, lines_between
 from captures.pipeline.stages.grouping import COLUMNS, KEY, ORDER, Event, Messages, events
 from captures.pipeline.stages.rows import Batches, batch_of, values
@@ -52,28 +53,7 @@ CLOCK_PAIRS: Final = pa.schema(
     packets: how many there were. Of a point with itself: from when to when it saw packets.
 """
 
-CLOCKS: Final = pa.schema(
-    [
-        ("series", TEXT),
-        ("interface", SHORT),
-        ("reference_series", TEXT),
-        ("reference_interface", SHORT),
-        ("offset_ns", INTEGER),
-        ("at_ns", INTEGER),
-        ("drift_ppb", INTEGER),
-        ("uncertainty_ns", INTEGER),
-        ("packets", INTEGER),
-    ]
-)
-"""How far the clock of a capture point is ahead of the reference, in nanoseconds.
-
-    offset_ns: when it shows `at_ns`. drift_ppb: by how many billionths of a second more in each second; null where the
-        clocks may go alike.
-    uncertainty_ns: how far from that it may be, from the first to the last packet of either point; null where packets
-        of one direction only were seen, as their way took time that nobody knows.
-    packets: how many both saw; where there are none, messages that came by one before the other.
-"""
-
+CLOCKS: Final = sessions.CLOCKS.schema
 _SPAN: Final = ("series", "interface", "time_ns_min", "time_ns_max")
 Place = tuple[str, int]
 """A capture point: series and interface."""

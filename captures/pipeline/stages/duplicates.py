@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.pipeline.schemas import messages
 from captures.pipeline.stages.bounds import Ahead
 from captures.pipeline.stages.grouping import (
     COLUMNS,
@@ -26,7 +27,7 @@ from captures.pipeline.stages.grouping import (
     rows_about,
 )
 from captures.pipeline.stages.rows import Batches, integers, joined, mapped_flags
-from captures.pipeline.stages.schema import INTEGER, PLACE, TEXT
+from captures.pipeline.stages.schema import INTEGER, TEXT
 from captures.pipeline.stages.straight import Straight, clock_offsets_ns
 from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
@@ -38,40 +39,8 @@ WINDOW_S: Final = 1_800
 """For how long a queue manager is taken to remember the identifiers of messages that are not transactional."""
 SECOND_NS: Final = 1_000_000_000
 
-DUPLICATES: Final = pa.schema(
-    [
-        ("message", TEXT),
-        ("to_key", TEXT),
-        *PLACE,
-        ("time_ns", INTEGER),
-        ("delivery_count", INTEGER),
-        ("verdict", TEXT),
-        ("reason", TEXT),
-    ]
-)
-"""An arrival of a message at a queue manager that had it before, or for the first time.
-
-    delivery_count: 1 for the first; null where the capture lacks some, so that nobody can say.
-    verdict: new, duplicate, or in doubt. reason: why it is in doubt, or not new.
-"""
-
-ARRIVALS: Final = pa.schema(
-    [
-        ("message", TEXT),
-        ("to_key", TEXT),
-        ("arrivals", INTEGER),
-        ("digest", INTEGER),
-        ("first_ns", INTEGER),
-        ("last_ns", INTEGER),
-        ("completed_ns", INTEGER),
-    ]
-)
-"""What is remembered of arrivals from run to run. If a message comes again when it was taken to be over, there is a
-further row; that with the most arrivals holds.
-
-    completed_ns: when the queue manager first answered for it.
-"""
-
+DUPLICATES: Final = messages.DUPLICATES.schema
+ARRIVALS: Final = messages.ARRIVALS.schema
 SCHEMAS: Final = {"duplicates": DUPLICATES, "arrivals": ARRIVALS}
 TOLD: Final = {
     "duplicates": ("delivery_count", "verdict", "reason"),

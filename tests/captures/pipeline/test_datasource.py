@@ -153,7 +153,14 @@ def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect
     [
         ({}, "no capture is named"),
         ({"path": "x", "rows": "frames"}, "rows 'frames': packets, segments, files"),
-        ({"path": "x", "rows": "messages"}, "rows=messages come of packets in many places.*mqproto analyse"),
+        (
+            {"path": "x", "rows": "messages"},
+            "rows=messages are rows=histories, of tables that mqproto analyse",
+        ),
+        (
+            {"path": "x", "rows": "gaps", "paths": '["x", "y"]'},
+            "rows=gaps are of one folder of tables, and not of 2",
+        ),
         ({"path": "x", "rows": "files", "columns": "file, payload"}, "columns: files have no 'payload', but"),
         ({"path": "x", "rangeBytes": "0"}, "rangeBytes '0': a number of bytes"),
         ({"path": "x", "mode": "DROPMALFORMED"}, "mode 'DROPMALFORMED': FAILFAST stops at damage"),

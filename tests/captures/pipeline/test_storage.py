@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import PcapWriter
 from captures.pipeline.files import CaptureFile, inventory, look_at, mapped
-from captures.pipeline.job import analyse
+from captures.pipeline.job import analyse, nothing_new
 from captures.pipeline.localengine import LocalEngine
+from captures.pipeline.queries import answer
 from captures.pipeline.scan import Reading, frames, read_plan
 from captures.pipeline.storage import Found, absolute, files_at
-from captures.pipeline.tables import Tables
+from captures.pipeline.tables import Tables, is_there
 from mqproto.base.errors import UsageError
 from tests.captures.pipeline.capture_files import damaged, files, packed
+from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
+from tests.captures.pipeline.rotation import rotation
 
 pytestmark = pytest.mark.xdist_group("spark")
 SAMPLES = Path(__file__).parents[3] / "captures" / "samples"
@@ -170,3 +173,27 @@ def test_tables_of_objects_are_those_of_files(objects: ObjectStore, tmp_path: Pa
         both.append(texts)
     assert both[0] == both[1]
     assert both[0]["packets"]
+
+
+def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: Path) -> None:
+    """Two runs, what the first one left of itself, a reader of it, a query, and what nobody needs deleted."""
+    paths = [str(path) for path in rotation(tmp_path / "captures", 2)]
+    objects.put("started", b"")
+    there = Tables(f"s3a://{BUCKET}/tables/out"), Tables(tmp_path / "out")
+    for path in paths:
+        for tables in there:
+            analyse([path], tables, LocalEngine())
+            assert nothing_new(inventory([path]), tables) is not None
+    remote, local = there
+    assert rows_of(remote) == rows_of(local)
+    assert {name: remote.rows(name) for name in remote.names} == {
+        name: local.rows(name) for name in local.names
+    }
+    assert is_there(remote.folder)
+    sql = "SELECT count(*), sum(body_bytes) FROM histories JOIN hops USING (message)"
+    assert answer(remote, sql).rows == answer(local, sql).rows
+    files = {file.name for file in remote.store.files()}
+    assert not any(name.startswith("_work") for name in files)
+    assert Tables(remote.folder, run=1).read("captures")["file"].to_pylist() == paths[:1]
+    assert remote.vacuum() == local.vacuum() > 10
+    assert rows_of(Tables(remote.folder)) == rows_of(local)

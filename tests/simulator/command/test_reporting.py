@@ -1,15 +1,21 @@
-"""`mqproto report`: what it writes, prints and answers, and how it refuses."""
+"""`mqproto report` and `mqproto tables`: what they write, print and answer, and how they refuse."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from captures.pipeline.job import analyse
+from captures.pipeline.localengine import LocalEngine
+from captures.pipeline.tables import Tables
 from simulator.cli.cli import run_command
 from simulator.command.options import DONE, FINDING, MISUSE
+from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.report.tables import sample
+from tests.captures.pipeline.rotation import rotation
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +87,96 @@ def test_what_cannot_be_reported_of_is_refused_in_one_line(
     assert "leave out --html" in capsys.readouterr().err
     assert run_command(["report", str(tables), "--html", str(tables / "_lock" / "x.html")]) == FINDING
     assert "exists" in capsys.readouterr().err
+
+
+def test_tables_are_listed_described_and_asked(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["tables", str(tables)]) == DONE
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("run 1, 20")
+    assert said[0].endswith(" UTC, by mqproto 0.5.0")
+    assert "histories                9 rows  What became of a message of an application." in "\n".join(said)
+    assert run_command(["tables", str(tables), "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["tables"]["packets"] == {"rows": 52, "version": 1}
+
+    assert run_command(["tables", str(tables), "--columns", "clocks"]) == DONE
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "clocks: How far the clock of a capture point is ahead of the reference."
+    assert said[6].split("  ", 1)[0] == "offset_ns"
+    assert said[6].endswith("int64   nanoseconds  how far it is ahead when it shows at_ns")
+    assert run_command(["tables", str(tables), "--columns", "runs", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)[0] == {
+        "name": "run",
+        "type": "int64",
+        "unit": "",
+        "meaning": "counted from 1",
+    }
+
+    sql = "SELECT outcome, count(*) AS messages FROM histories JOIN runs ON run = 1 GROUP BY outcome"
+    assert run_command(["tables", str(tables), "--sql", sql]) == DONE
+    assert capsys.readouterr().out == "outcome    messages\nconfirmed  9\n"
+    sql = "SELECT route, time FROM histories JOIN packets USING (series, row_id) ORDER BY time LIMIT 1"
+    assert run_command(["tables", str(tables), "--sql", sql, "--json"]) == DONE
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["route"] == ["127.0.0.1", "127.0.0.2:1801", "127.0.0.3:1801"]
+    assert row["time"].startswith("2023-11-14 22:13:20.7")
+    assert run_command(["tables", str(tables), "--sql", "FROM range(1500)"]) == DONE
+    said = capsys.readouterr().out.splitlines()
+    assert (len(said), said[-1][:31]) == (1_002, "and more than these 1,000 rows:")
+
+
+def test_tables_are_exported(tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "it's for others"
+    assert run_command(["tables", str(tables), "--export", str(target)]) == DONE
+    written = capsys.readouterr().out.splitlines()
+    assert len(written) == 16
+    found = pq.read_table(target / "histories.parquet")
+    expected = Tables(tables).read("histories")
+    assert found.schema.names == expected.schema.names
+    assert found.sort_by("row_id").to_pylist() == expected.sort_by("row_id").to_pylist()
+
+    target = tmp_path / "csv"
+    query = "SELECT label, route FROM histories ORDER BY row_id -- the first of all;"
+    options = ["--export", str(target), "--format", "csv"]
+    assert run_command(["tables", str(tables), *options, "--sql", query]) == DONE
+    rows = (target / "answer.csv").read_text().splitlines()
+    assert rows[0] == "label,route"
+    assert len(rows) == 10
+    assert run_command(["tables", str(tables), *options]) == MISUSE
+    assert capsys.readouterr().err.endswith(
+        "has something in it: choose another folder for what is exported\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "reason"),
+    [
+        (["--sql", "SELEC 1"], MISUSE, 'Parser Error: syntax error at or near "SELEC"'),
+        (["--sql", "FROM nothing"], MISUSE, "Catalog Error: Table with name nothing does not exist!"),
+        (["--columns", "nothing"], MISUSE, "there is no table 'nothing', but arrivals, captures, clocks"),
+        (["--columns", "gaps", "--vacuum"], MISUSE, "are different things: one at a time"),
+        (["--run", "7"], FINDING, "has no run 7: its table `runs` has those that there were"),
+    ],
+)
+def test_what_is_asked_wrongly_of_tables_is_said_in_one_line(
+    tables: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int, reason: str
+) -> None:
+    assert run_command(["tables", str(tables), *options]) == status
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+def test_files_that_nobody_needs_are_deleted_when_somebody_wishes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "out")
+    assert run_command(["tables", place]) == FINDING
+    assert "has no tables: run mqproto analyse CAPTURES --out" in capsys.readouterr().err
+    for path in rotation(tmp_path / "captures", 2):
+        analyse([str(path)], Tables(place), LocalEngine())
+    before = rows_of(Tables(place))
+    assert run_command(["tables", place, "--vacuum"]) == DONE
+    assert capsys.readouterr().out == "0 files that nobody needs deleted\n"
+    assert run_command(["tables", place, "--vacuum", "--keep", "0", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["deleted"] > 5
+    assert rows_of(Tables(place)) == before

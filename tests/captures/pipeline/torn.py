@@ -1,0 +1,130 @@
+"""A writer that commits run after run, and readers who say what they saw.
+
+Each run adds settled rows, takes the place of the open ones, and now and then makes parts one. What tables hold after
+each is known beforehand, so a reader that sees anything else has seen a torn read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from captures.pipeline.tables import Tables
+
+SETTLED, OPEN = 40, 25
+"""How many rows each run adds, and how many are replaced by the next."""
+TIDIED_EVERY: Final = 7
+SCHEMA: Final = pa.schema([("number", pa.int64()), ("run", pa.int64()), ("label", pa.string())])
+SCHEMAS: Final = {"histories": SCHEMA, "hops": SCHEMA}
+
+
+class Digest(NamedTuple):
+    """What a table holds: how many rows, how many different, and their numbers and runs added up."""
+
+    rows: int
+    different: int
+    numbers: int
+    runs: int
+
+
+def state(run: int) -> pa.Table:
+    """What is in each table after a run."""
+    settled = [(number, number // SETTLED + 1) for number in range(run * SETTLED)]
+    opened = [(-number - 1, run) for number in range(OPEN if run else 0)]
+    return rows([*settled, *opened])
+
+
+def rows(of: list[tuple[int, int]]) -> pa.Table:
+    """Rows by their numbers and runs."""
+    told = [{"number": number, "run": run, "label": f"order {number}"} for number, run in of]
+    return pa.Table.from_pylist(told, schema=SCHEMA)
+
+
+def digest(table: pa.Table) -> Digest:
+    """Of a table."""
+    numbers, runs = table["number"].to_pylist(), table["run"].to_pylist()
+    return Digest(len(numbers), len(set(zip(numbers, runs, strict=True))), sum(numbers), sum(runs))
+
+
+def write(folder: Path, last: int) -> None:
+    """Commit runs, up to that number."""
+    tables = Tables(folder)
+    first = 1 if tables.row is None else tables.row.run + 1
+    opened = [part.name for name in tables.names for part in tables.parts(name) if "-open" in part.name]
+    for number in range(first, last + 1):
+        with tables.run() as run:
+            added, tidied = [], []
+            after = state(number)
+            dropped = opened
+            opened = []
+            for name in SCHEMAS:
+                new = after.slice((number - 1) * SETTLED, SETTLED)
+                added.append(run.store.write_part(f"{name}/{run.name}.parquet", new))
+                added.append(
+                    run.store.write_part(f"{name}/{run.name}-open.parquet", after.slice(number * SETTLED))
+                )
+                opened.append(added[-1].name)
+                settled = [part.name for part in tables.parts(name) if part.name not in dropped]
+                if number % TIDIED_EVERY == 0:
+                    one = after.slice(0, (number - 1) * SETTLED)
+                    added.append(run.store.write_part(f"{name}/{run.name}-tidy.parquet", one))
+                    tidied += [added[-1].name, *settled]
+            gone = [
+                *dropped,
+                *(name for name in tidied if not name.endswith("-tidy.parquet") or run.name not in name),
+            ]
+            run.commit(added=added, schemas=SCHEMAS, dropped=gone, tidied=tidied, state={"number": number})
+
+
+Reader = Callable[[Path], list[Digest]]
+"""Reads tables, each as it finds it."""
+
+
+def by_duckdb(folder: Path) -> list[Digest]:
+    """Both tables in one query, as one run left them; the digest twice, once of a join."""
+    tables = Tables(folder)
+    histories, hops = tables.dataset("histories"), tables.dataset("hops")
+    query = """
+        select count(*), count(distinct (number, run)), sum(number)::bigint, sum(run)::bigint from {}
+    """
+    with duckdb.connect() as connection:
+        connection.register("histories", histories)
+        connection.register("hops", hops)
+        joined = "(select number, run, label from histories join hops using (number, run, label))"
+        return [Digest(*connection.execute(query.format(each)).fetchone() or ()) for each in ("hops", joined)]
+
+
+def by_pandas(folder: Path) -> list[Digest]:
+    """The last version of one table, by somebody who knows nothing of runs."""
+    frame: pd.DataFrame = DeltaTable(folder / "histories").to_pandas()
+    return [digest(pa.Table.from_pandas(frame, preserve_index=False))]
+
+
+def by_polars(folder: Path) -> list[Digest]:
+    """The same by polars; and both tables of one run."""
+    last = pl.scan_delta(str(folder / "hops")).collect()
+    tables = Tables(folder)
+    both: list[Any] = [pl.scan_pyarrow_dataset(tables.dataset(name)).collect() for name in SCHEMAS]
+    assert digest(both[0].to_arrow()) == digest(both[1].to_arrow()), "tables of two runs"
+    return [digest(last.to_arrow()), digest(both[0].to_arrow())]
+
+
+def by_files(folder: Path) -> list[Digest]:
+    """All files that lie there, as the README had it once: what nobody should do."""
+    return [digest(ds.dataset(sorted(map(str, (folder / "histories").glob("*.parquet")))).to_table())]
+
+
+READERS: Final[dict[str, Reader]] = {"DuckDB": by_duckdb, "pandas": by_pandas, "polars": by_polars}
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), int(sys.argv[2]))
