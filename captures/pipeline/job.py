@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from captures.decode.names import Names
 from captures.files.frame import CaptureError
 from captures.pipeline import writing
 from captures.pipeline.addresses import FRAGMENTS, SUMMARIES
 from captures.pipeline.engine import Count, Engine, Function, Inbox, Outbox
-from captures.pipeline.files import RANGE_BYTES, Range, Series, inventory, ranges
+from captures.pipeline.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
 from captures.pipeline.fragments import join_fragments
 from captures.pipeline.halves import merge
 from captures.pipeline.joining import JoinTask, join_ranges
-from captures.pipeline.judged import FOLDER, Judged, horizon, judged
+from captures.pipeline.judged import FOLDER, Judged, digest, horizon, judged
 from captures.pipeline.known import Known, ToRead, reads
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.pairing import all_to_read
@@ -45,11 +45,10 @@ R = TypeVar("R")
 SERIES: Final = "series"
 TEXTS: Final = "body_texts"
 REFUSED: Final = "refused"
-JUDGED: Final = "judged"
 CODES: Final = "codes"
+JUDGED: Final = "judged"
 """In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
-files were refused, by their paths, how far packets are judged, and how often each severity and code was found."""
-
+files were refused, by their paths, how often each severity and code was found, and how far packets are judged."""
 
 READING: Final = "reading packets"
 """The stage whose tasks may be done again."""
@@ -83,6 +82,25 @@ class Result:
     codes: Counter[tuple[str, str]]
 
 
+def nothing_new(
+    found: Inventory, tables: Tables, *, names: Names | None = None, body_texts: bool = False
+) -> Result | None:
+    """What `analyse` comes to if all that was found is in the tables already; None if there is something to do."""
+    state = tables.state
+    before = judged(state.get(JUDGED))
+    is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
+    if (
+        before is None
+        or before.names != digest(names or Names())
+        or (body_texts and not state[TEXTS])
+        or not all(map(is_read, found.files))
+        or _refused(state, found, found.refused) != state[REFUSED]
+    ):
+        return None
+    codes = Counter({(severity, code): count for severity, code, count in state[CODES]})
+    return _result(found, [], (), [file.path for file in found.files], codes)
+
+
 def analyse(
     paths: Sequence[str],
     tables: Tables,
@@ -91,8 +109,9 @@ def analyse(
     names: Names | None = None,
     range_bytes: int = RANGE_BYTES,
     body_texts: bool = False,
+    found: Inventory | None = None,
 ) -> Result:
-    """Read captures into the tables of a folder. What is in them already, by content, is not read again.
+    """Read captures into tables. What is in them already, by content, is not read again.
 
     New files of a series are read behind those that were read before, whose connections they go on with; see
     captures.pipeline.known.to_read for those that do not come after them.
@@ -102,13 +121,14 @@ def analyse(
         names: what queue managers and queues are called.
         range_bytes: how much of a file one task reads.
         body_texts: whether the table of packets has what bodies say; tables that have it go on to have it.
+        found: what there is at the paths, if somebody has looked already.
 
     Raises:
         TablesError: as `Tables.run`; or bodies are to be read, and of earlier packets they were not.
         JobError: a task failed.
         OSError: the folder cannot be written to.
     """
-    found = inventory(paths)
+    found = inventory(paths) if found is None else found
     with tables.run() as run, _emptied(engine, run):
         state = tables.state
         known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
@@ -161,9 +181,7 @@ def analyse(
             names=names or Names(),
             newest_ns=min((work.last_ns for work in works), default=None),
         )
-        read = {file.path for series in found.series for file in series.files}
-        refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
-        refused |= {error.where: [error.offset, error.reason] for error in (*found.refused, *strangers)}
+        refused = _refused(state, found, (*found.refused, *strangers))
         damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
             (name, *each) for name, one in known.items() for each in one.damage
         ]
@@ -191,17 +209,36 @@ def analyse(
                 SERIES: {name: asdict(each) for name, each in known.items()},
                 TEXTS: texts,
                 REFUSED: refused,
+                CODES: [[*code, count] for code, count in sorted(verdicts.codes.items())],
                 JUDGED: asdict(verdicts.judged),
-                CODES: [(*code, count) for code, count in sorted(verdicts.codes.items())],
             },
         )
+    return _result(found, works, strangers, known_files, verdicts.codes)
+
+
+def _refused(
+    state: Mapping[str, Any], found: Inventory, errors: Iterable[CaptureError]
+) -> dict[str, list[Any]]:
+    """Why files are refused by now, those of earlier runs among them."""
+    read = {file.path for file in found.files}
+    refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
+    return refused | {error.where: [error.offset, error.reason] for error in errors}
+
+
+def _result(
+    found: Inventory,
+    works: Iterable[Work],
+    strangers: Iterable[CaptureError],
+    known: list[str],
+    codes: Counter[tuple[str, str]],
+) -> Result:
     return Result(
         [work.result() for work in works],
         [*found.refused, *strangers],
         list(found.repeated),
         list(found.passed_over),
-        known_files,
-        verdicts.codes,
+        known,
+        codes,
     )
 
 

@@ -21,11 +21,12 @@ from types import FrameType
 from typing import BinaryIO, Final
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from captures.pipeline.failures import JobError, job_error, reason, reason_in_log
-from captures.pipeline.gateway import GatewayError, JavaProcess, environment
+from captures.pipeline.gateway import JavaProcess, environment
 from captures.pipeline.java import find_java
 from captures.pipeline.progress import Listener, Progress, nobody
 from captures.pipeline.sharing import cache_folder, share_classes
@@ -34,6 +35,7 @@ from mqproto.base.errors import MqprotoError, UsageError
 
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
+OPTIONS: Final = "spark.driver.extraJavaOptions"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """spark-submit sets it for the Python that it starts."""
 
@@ -84,7 +86,7 @@ def spark_session(
     Args:
         master: as spark-submit has it; by default all cores of this machine.
         log: the file that Spark, its Java and, where they are on this machine, its workers write to.
-        settings: of Spark; they take the place of ours.
+        settings: of Spark; they take the place of ours, but for options of Java, which come behind ours.
         listener: is told that Spark starts.
         archive: whether its Java makes the next start faster, if none on this machine has done it yet: some seconds of
             work for it after the block.
@@ -145,7 +147,12 @@ class _Start:
         self.spark_home = Path(_find_spark_home())
         self.java = find_java(folder)
         self.sharing = share_classes(self.java, self.spark_home, cache_folder(), make=archive)
-        self.settings = self._settings() | settings
+        ours = self._settings()
+        every = ours | settings
+        if more := settings.get(OPTIONS):
+            every[OPTIONS] = f"{ours[OPTIONS]} {more}"
+        self.conf = SparkConf().setMaster(master.name).setAll(list(every.items()))
+        self.environment = self._environment()
 
     def _settings(self) -> dict[str, str]:
         log4j = self.folder / "log4j2.properties"
@@ -170,12 +177,12 @@ class _Start:
             # collector that lets the heap grow while there is room takes memory that Python could use.
             options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
             settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
-        settings["spark.driver.extraJavaOptions"] = shlex.join(options)
+        settings[OPTIONS] = shlex.join(options)
         return settings
 
     def _environment(self) -> dict[str, str]:
         """What this session's Java has in its environment, beside what we have."""
-        variables = {"JAVA_HOME": str(self.java.home)}
+        variables = {"JAVA_HOME": str(self.sharing.home(self.java, self.folder))}
         if self.master.is_here:
             variables["SPARK_LOCAL_IP"] = LOOPBACK
         # Where it is not named, Spark takes the first python3 on PATH, which may lack everything.
@@ -188,14 +195,10 @@ class _Start:
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
         """The Java, until the block ends: as it likes if all is well, at once if not."""
-        command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
-        for name, value in self.settings.items():
-            command += ["--conf", f"{name}={value}"]
-        command = self.sharing.command([*command, "pyspark-shell"])
         before = self.log.stat().st_size
         try:
-            process = JavaProcess(command, os.environ | self._environment(), log)
-        except (GatewayError, OSError) as error:
+            process = JavaProcess(self.conf, self.environment, log)
+        except (PySparkException, OSError) as error:
             self.sharing.discard()
             with self.log.open(encoding="utf-8", errors="replace") as said:
                 said.seek(before)
@@ -232,8 +235,8 @@ class _Start:
         """
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:
-            with environment(self._environment()):
-                context = SparkContext(conf=SparkConf().setMaster(self.master.name), gateway=process.gateway)
+            with environment(self.environment):
+                context = SparkContext(conf=self.conf, gateway=process.gateway)
             if not self.master.is_local:
                 context.addPyFile(str(pack(self.folder / "mqproto.zip")))
             return SparkSession(context)

@@ -6,7 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-EXTRA_OF: Final = {"decode": "captures", "wireshark": "captures", "analyse": "spark", "report": "spark", "tables": "spark"}
+EXTRA_OF: Final = {
+    "decode": "captures",
+    "wireshark": "captures",
+    "analyse": "spark",
+    "report": "spark",
+    "tables": "spark",
+}
 """What a command needs; all others need `simulator`."""
 OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 

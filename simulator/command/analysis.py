@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from mqproto.base.errors import UsageError
 from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from captures.pipeline.engine import Engine
     from captures.pipeline.job import Result
     from captures.pipeline.tables import Tables
+    from simulator.command.analysing import ProgressLine
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
@@ -47,6 +51,18 @@ def analyse(
         str | None,
         typer.Option(
             help="Where Spark runs, as spark-submit has it; by default on this machine.", show_default=False
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="A setting of Spark: spark.ui.enabled=true.", show_default=False
+        ),
+    ] = None,
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP:NAME:VERSION,...", help="Java packages that Spark fetches.", show_default=False
         ),
     ] = None,
     topology: Annotated[
@@ -88,44 +104,55 @@ def analyse(
     \b
     mqproto analyse run.pcapng --out tables
     mqproto analyse /var/captures --out tables
-    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
+    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077 --conf spark.executor.memory=4g
     mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """
-    from captures.pipeline.idle import nothing_new
-    from captures.pipeline.job import analyse
+    from captures.pipeline.files import inventory
+    from captures.pipeline.job import analyse, nothing_new
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
     names = _names(topology)
     tables = Tables(out)
-    idle = None if watch else nothing_new(captures, tables, names=names, body_texts=body_text)
-    if idle is not None:
-        return _tell(idle, tables, out, as_json=as_json)
-    # These take as long to import as all that was done so far.
-    from captures.pipeline.session import spark_session
-    from captures.pipeline.sparkengine import SparkEngine
-
     line = ProgressLine()
-    with line.shown(), spark_session(master, log=_log_of(tables), listener=line) as spark:
-        engine = SparkEngine(spark, line)
-        range_bytes = range_mib << 20
-        if watch:
+    range_bytes = range_mib << 20
+    settings = _settings(conf or (), packages)
+    if watch:
+        from captures.pipeline.sparkengine import SparkEngine
+
+        with _spark(master, tables, settings, line) as spark:
             return _watch(
                 spark,
                 captures,
                 tables,
-                engine,
+                SparkEngine(spark, line),
                 names,
                 range_bytes,
                 settle_s,
                 body_text=body_text,
                 as_json=as_json,
             )
-        result = analyse(captures, tables, engine, names=names, range_bytes=range_bytes, body_texts=body_text)
+    found = inventory(captures)
+    result = nothing_new(found, tables, names=names, body_texts=body_text)
+    if result is None:
+        from captures.pipeline.sparkengine import (
+            SparkEngine,  # As long to import as all that was done so far.
+        )
+
+        with _spark(master, tables, settings, line) as spark:
+            result = analyse(
+                captures,
+                tables,
+                SparkEngine(spark, line),
+                names=names,
+                range_bytes=range_bytes,
+                body_texts=body_text,
+                found=found,
+            )
     status = _tell(result, tables, out, as_json=as_json)
     size_bytes = sum(file.size_bytes for series in result.series for file in series.files)
-    if master is None and size_bytes < SMALL_BYTES and not as_json:
+    if result.series and master is None and size_bytes < SMALL_BYTES and not as_json:
         print()
         print(
             f"so little is done in a few seconds by mqproto decode CAPTURES --tables {out}, which starts no Spark"
@@ -133,22 +160,37 @@ def analyse(
     return status
 
 
+@contextmanager
+def _spark(
+    master: str | None, tables: Tables, settings: Mapping[str, str], line: ProgressLine
+) -> Iterator[SparkSession]:
+    """A session for the block, and where its pages are if there are any."""
+    from captures.pipeline.session import spark_session
+
+    with line.shown(), spark_session(master, log=_log_of(tables), settings=settings, listener=line) as spark:
+        if (address := spark.sparkContext.uiWebUrl) is not None:
+            print(f"Spark's UI is at {address}", file=sys.stderr)
+        yield spark
+
+
 def make_tables(
     captures: list[str], out: str, topology: str | None, *, body_text: bool, as_json: bool
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
-    from captures.pipeline.idle import nothing_new
-    from captures.pipeline.job import analyse
+    from captures.pipeline.files import inventory
+    from captures.pipeline.job import analyse, nothing_new
     from captures.pipeline.localengine import LocalEngine
     from captures.pipeline.tables import Tables
     from simulator.command.analysing import ProgressLine
 
-    tables, names = Tables(out), _names(topology)
-    result = nothing_new(captures, tables, names=names, body_texts=body_text)
+    names = _names(topology)
+    tables = Tables(out)
+    line = ProgressLine()
+    found = inventory(captures)
+    result = nothing_new(found, tables, names=names, body_texts=body_text)
     if result is None:
-        line = ProgressLine()
         with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
-            result = analyse(captures, tables, engine, names=names, body_texts=body_text)
+            result = analyse(captures, tables, engine, names=names, body_texts=body_text, found=found)
     return _tell(result, tables, out, as_json=as_json)
 
 
@@ -179,6 +221,17 @@ def _tell(result: Result, tables: Tables, out: str, *, as_json: bool) -> int:
         for text in _lines(result, counts, out):
             print(text)
     return _status(result)
+
+
+def _settings(conf: Iterable[str], packages: str | None) -> dict[str, str]:
+    """What is said of Spark's settings, by their names."""
+    settings = {} if packages is None else {"spark.jars.packages": packages}
+    for said in conf:
+        name, equals, value = said.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--conf {said} is no setting: NAME=VALUE is one, as spark.ui.enabled=true")
+        settings[name] = value
+    return settings
 
 
 def _watch(

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from captures.decode.names import Names
-from captures.pipeline.idle import nothing_new
-from captures.pipeline.job import analyse
+from captures.pipeline.files import inventory
+from captures.pipeline.job import analyse, nothing_new
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline.contents import rows_of
@@ -30,15 +30,15 @@ def test_what_is_said_of_captures_that_are_in_the_tables_is_what_a_run_would_say
     folder, tables = tmp_path / "captures", Tables(tmp_path / "out")
     folder.mkdir()
     paths = [str(folder)]
-    assert nothing_new(paths, tables) is None
+    assert nothing_new(inventory(paths), tables) is None
     shutil.copy(SAMPLES / "gap-held.pcapng", folder)
     (folder / "broken.pcapng").write_bytes(b"\x0a\x0d\x0d\x0a and no more")
     (folder / "notes.txt").write_text("none of ours")
-    assert nothing_new(paths, tables) is None
+    assert nothing_new(inventory(paths), tables) is None
     analyse(paths, tables, LocalEngine())
 
     for each in (tables, Tables(tmp_path / "out")):
-        idle = nothing_new(paths, each)
+        idle = nothing_new(inventory(paths), each)
         assert idle is not None
         assert [error.where for error in idle.refused] == [str(folder / "broken.pcapng")]
     assert idle is not None
@@ -48,11 +48,11 @@ def test_what_is_said_of_captures_that_are_in_the_tables_is_what_a_run_would_say
     assert repr(replace(again, codes=Counter())) == repr(replace(idle, codes=Counter()))
     assert rows_of(tables) == before
 
-    assert nothing_new(paths, tables, body_texts=True) is None
-    assert nothing_new(paths, tables, names=Names(hosts={"127.0.0.1": "a"})) is None
+    assert nothing_new(inventory(paths), tables, body_texts=True) is None
+    assert nothing_new(inventory(paths), tables, names=Names(hosts={"127.0.0.1": "a"})) is None
     (folder / "broken.pcapng").write_bytes((SAMPLES / "pings.pcapng").read_bytes())
-    assert nothing_new(paths, tables) is None
-    assert nothing_new([str(tmp_path / "nowhere")], tables) is None
+    assert nothing_new(inventory(paths), tables) is None
+    assert nothing_new(inventory([str(tmp_path / "nowhere")]), tables) is None
 
 
 def test_nothing_starts_for_it(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import pytest
 from backports import zstd
 
 from captures import spoil
+from captures.decode.names import Names
 from captures.files.frame import Frame
 from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import Endpoint
 from captures.pipeline import joining, known, work
-from captures.pipeline.files import CaptureFile
+from captures.pipeline.files import CaptureFile, inventory
 from captures.pipeline.growth import FOLDER
-from captures.pipeline.job import analyse
+from captures.pipeline.job import analyse, nothing_new
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.lookback import LookBack
 from captures.pipeline.parts import parquet_table
@@ -46,6 +47,29 @@ def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Pat
     both = analyse([str(path), str(moved)], tables, LocalEngine())
     assert both.repeated == [(str(moved), str(path))]
     assert rows_of(tables) == before
+
+
+def test_what_is_in_the_tables_already_is_known_before_anything_starts(tmp_path: Path) -> None:
+    first, second = (
+        str(elsewhere(name, tmp_path, system)) for system, name in enumerate(("resent", "window"), 1)
+    )
+    foreign = tmp_path / "foreign.pcap"
+    foreign.write_bytes(b"no capture, whatever its name says")
+    tables = Tables(tmp_path / "out")
+    assert nothing_new(inventory([first]), tables) is None
+    analyse([first, second], tables, LocalEngine())
+    for paths in ([first], [second, first]):
+        assert nothing_new(inventory(paths), Tables(tmp_path / "out")) == analyse(
+            paths, tables, LocalEngine()
+        )
+    assert nothing_new(inventory([first]), tables, names=Names(hosts={"127.0.0.1": "here"})) is None
+    assert nothing_new(inventory([first]), tables, body_texts=True) is None
+    assert nothing_new(inventory([first, str(foreign)]), tables) is None
+    analyse([first, str(foreign)], tables, LocalEngine())
+    found = nothing_new(inventory([first, str(foreign)]), tables)
+    assert found is not None
+    assert found.codes["note", "damaged-capture"] == 1
+    assert [error.where for error in found.refused] == [str(foreign)]
 
 
 @pytest.mark.parametrize("name", ["intermediate-killed", "loss-and-reordering", "window"])

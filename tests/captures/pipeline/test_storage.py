@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import PcapWriter
 from captures.pipeline.files import CaptureFile, inventory, look_at, mapped
-from captures.pipeline.idle import nothing_new
-from captures.pipeline.job import analyse
+from captures.pipeline.job import analyse, nothing_new
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.queries import answer
 from captures.pipeline.scan import Reading, frames, read_plan
@@ -184,7 +183,7 @@ def test_tables_may_be_objects_from_run_to_run(objects: ObjectStore, tmp_path: P
     for path in paths:
         for tables in there:
             analyse([path], tables, LocalEngine())
-            assert nothing_new([path], tables) is not None
+            assert nothing_new(inventory([path]), tables) is not None
     remote, local = there
     assert rows_of(remote) == rows_of(local)
     assert {name: remote.rows(name) for name in remote.names} == {

@@ -126,3 +126,24 @@ def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse
     assert status == MISUSE
     assert "Spark is running already" in complaints
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.parametrize("said", ["spark.ui.enabled", "=true", ""])
+def test_what_is_no_setting_is_refused_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], said: str
+) -> None:
+    status, told, complaints = analysed(capsys, "no.pcap", "--out", str(tmp_path / "out"), "--conf", said)
+    assert (status, told) == (MISUSE, "")
+    assert complaints == (
+        f"mqproto: --conf {said} is no setting: NAME=VALUE is one, as spark.ui.enabled=true\n"
+    )
+
+
+def test_settings_are_for_whoever_starts_spark(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for setting in (["--conf", "spark.ui.enabled=true"], ["--packages", "a:b:1"]):
+        status, _, complaints = analysed(capsys, "no.pcap", "--out", str(tmp_path / "out"), *setting)
+        assert status == MISUSE
+        assert "Spark is running already: give master and settings to spark-submit" in complaints
+    assert spark.range(3).count() == 3
