@@ -46,6 +46,7 @@ SERIES: Final = "series"
 TEXTS: Final = "body_texts"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
+CODES: Final = "codes"
 """In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
 files were refused, by their paths, how far packets are judged, and how often each severity and code was found."""
 
