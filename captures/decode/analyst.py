@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from captures.decode.digest import digest_of
@@ -25,7 +25,7 @@ from captures.decode.sessions.connections import Connections, Origins
 from captures.decode.sessions.half import Sent
 from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
 from captures.decode.ways import WayBook
-from captures.packets import SeenPacket
+from captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
     ConnectionParameters,
@@ -82,12 +82,17 @@ class Analyst:
         sight.findings += own_findings(seen)
         return sight
 
-    def finish(self, *, lossless: bool = True) -> Iterator[Finding]:
+    def finish(
+        self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
+    ) -> Iterator[Finding]:
         """What turns out to be wrong only at the end of the capture.
 
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
+            ends: how much sides of connections have sent in all, as PacketReader has it.
         """
+        for end, of in (ends or {}).items():
+            self._ways.end(*end, of.sent_bytes, of.came_bytes)
         ways = self._ways.ways(self._origins, lossless=lossless)
         yield from self._journeys.finish(ways)
         yield from self._sequences.finish(ways)
@@ -185,6 +190,8 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         user.sent_time_s,
         None if user.has_transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,
+        user.queue_manager_address,
+        seen.size_bytes,
     )
 
 

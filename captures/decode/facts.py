@@ -92,6 +92,7 @@ class Crossing(NamedTuple):
     sent_s: its SentTime.
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
         time in the world, as a transactional message has once it has been sent.
+    towards: QueueManagerAddress. size_bytes: of the packet, its SessionHeader included.
     """
 
     key: MessageKey
@@ -107,6 +108,8 @@ class Crossing(NamedTuple):
     sent_s: int
     expires_s: int | None
     fate: Fate
+    towards: Guid
+    size_bytes: int
 
 
 class NumberedMessage(NamedTuple):

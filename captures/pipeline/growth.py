@@ -26,7 +26,7 @@ from captures.pipeline.saving import loads
 from captures.pipeline.seams import OpenPair
 from captures.pipeline.tables import HIDDEN
 
-FORM: Final = 11
+FORM: Final = 12
 """To be raised when a class changes of which objects are saved. Of another form nothing is used: then a series that
 has grown is read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"

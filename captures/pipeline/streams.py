@@ -26,6 +26,8 @@ STREAMS: Final = pa.schema(
         ("destination_port", pa.int32()),
         ("from_start", pa.bool_()),
         ("ending", pa.string()),
+        ("sent_bytes", pa.int64()),
+        ("came_bytes", pa.int64()),
         ("data_bytes", pa.int64()),
         *((name, pa.int64()) for name in (*STREAM_COUNTS, *COUNTS)),
     ]
@@ -54,6 +56,8 @@ def _row(seen: StreamCount) -> tuple[Any, ...]:
         *stream.destination,
         stream.from_start,
         stream.ending.value,
+        stream.sent_bytes,
+        stream.came_bytes,
         stream.data_bytes,
         *(getattr(stream, name) for name in STREAM_COUNTS),
         *(getattr(seen, name) for name in COUNTS),

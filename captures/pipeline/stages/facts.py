@@ -126,6 +126,8 @@ CROSSING_COLUMNS: Final = (
     "session_number",
     "acknowledged_by",
     "saved_by",
+    "destination_manager",
+    "size_bytes",
 )
 """What is read of UserMessages, joined with their relations, to judge intermediates."""
 
@@ -158,6 +160,8 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         values(batch, "sent_time_s"),
         _expiries_s(batch, deliveries),
         fates,
+        mapped(batch, "destination_manager", guid_from_text),
+        values(batch, "size_bytes"),
     )
 
 
@@ -269,14 +273,23 @@ def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
 
 def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
     columns = (
-        f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns", "lost_bytes", "snapped")
+        f"{end}_{name}"
+        for name in (
+            "last_ns",
+            "lost_since_ns",
+            "lost_until_ns",
+            "lost_bytes",
+            "snapped",
+            "rest_bytes",
+            "rest_came_bytes",
+        )
     )
-    for last_ns, since_ns, until_ns, lost_bytes, snapped in zip(
+    for last_ns, since_ns, until_ns, lost_bytes, *rest in zip(
         *(values(sessions, name) for name in columns), strict=True
     ):
         is_open = until_ns is not None and since_ns is None
         most_bytes = ENDLESS if lost_bytes is None else lost_bytes
-        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, snapped)
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, *rest)
 
 
 def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:

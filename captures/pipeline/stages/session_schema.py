@@ -52,6 +52,8 @@ SESSIONS: Final = pa.schema(
                 ("lost_until_ns", INTEGER),
                 ("lost_bytes", INTEGER),
                 ("snapped", FLAG),
+                ("rest_bytes", INTEGER),
+                ("rest_came_bytes", INTEGER),
                 ("ending", TEXT),
             )
         ),
@@ -76,6 +78,8 @@ SESSIONS: Final = pa.schema(
     *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the
         captures lack; the first is null where these are its first ones. *_lost_bytes: how many lack in one place
         at most; null where nobody knows. *_snapped: whether all were in frames that the captures have, and cut.
+    *_rest_bytes, *_rest_came_bytes: how much it has sent behind its last packet, and how much of that can have come to
+        the other end; null where the captures do not tell.
     *_ending: whether the end finished (FIN), reset the connection (RST), or the captures show it open.
     faults, notes: findings about the session itself.
 """
