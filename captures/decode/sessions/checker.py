@@ -88,8 +88,8 @@ class SessionChecker:
         view = SessionView(connection, half, other)
         self._follow_stream(facts, view)
         before, half.step = half.step, STEPS.get(kind, Step.TALKING)
-        if kind is Kind.CUT and half.lossy_since is None:
-            half.lossy_since = facts.number
+        if kind is Kind.CUT:
+            half.lack(facts.number)
         if facts.recoverable is not None:
             self._take_turn(facts, view, before)
             self._count(facts, facts.recoverable, view)
@@ -121,12 +121,12 @@ class SessionChecker:
                     f", {facts.missing_bytes:,} are not in the capture" if facts.missing_bytes else ""
                 )
             view.findings.append(Finding(NOTE, "missing-bytes", facts.number, what))
-            if half.lossy_since is None:
-                half.lossy_since = facts.number
             # Of a packet that has a hole, the rest is not among these, but it counts in positions.
             hole_bytes = max(facts.position - half.end, facts.missing_bytes + facts.skipped_bytes)
             hidden = hole_bytes // SMALLEST_USER_MESSAGE
             view.hidden_bytes = hole_bytes if hidden else 0
+            if hidden:
+                half.lack(facts.number)
             self._lose(view, hidden)
         half.end = facts.position + facts.size_bytes
 

@@ -46,7 +46,7 @@ SESSIONS: Final = pa.schema(
                 ("unacknowledged", INTEGER),
                 ("unsaved", INTEGER),
                 ("missing_bytes", INTEGER),
-                ("lossy_since", INTEGER),
+                ("losses", pa.list_(INTEGER)),
                 ("last_ns", INTEGER),
                 ("lost_since_ns", INTEGER),
                 ("lost_until_ns", INTEGER),
@@ -74,7 +74,8 @@ SESSIONS: Final = pa.schema(
     *_unacknowledged, *_unsaved: its messages that had no answer at the end; null where the capture lacks what may have
         answered them, or does not tell their numbers.
     begun: whether the captures have its beginning, or lack bytes of that.
-    *_lossy_since: the number of its first packet before which the capture lacks bytes.
+    *_losses: the numbers of its packets before which the captures lack what may have been messages of it; with 64 it is
+        taken to have more.
     *_last_ns: of its last packet. *_lost_since_ns, *_lost_until_ns: of the packets before and behind all bytes that the
         captures lack; the first is null where these are its first ones. *_lost_bytes: how many lack in one place
         at most; null where nobody knows. *_snapped: whether all were in frames that the captures have, and cut.

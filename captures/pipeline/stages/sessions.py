@@ -464,7 +464,7 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.session_acks,
         *unanswered,
         count.missing_bytes,
-        half.lossy_since,
+        half.losses,
         count.sending.last_ns,
         None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
         count.sending.lost_until_ns,

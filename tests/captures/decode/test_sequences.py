@@ -201,6 +201,12 @@ def test_a_gap_is_not_noted_behind_bytes_that_the_capture_lacks() -> None:
     scene, wire = direct(1)
     wire.send("a", transactional(4)).missing_bytes = 500
     assert scene.notes() == ["missing-bytes"]
+    wire.send("a", transactional(6))
+    assert scene.notes() == ["missing-bytes", "gap"], "nothing lacks since number 4"
+    scene, wire = direct(1, 2)
+    wire.send("a", transactional(2)).missing_bytes = 500
+    wire.send("a", transactional(6))
+    assert scene.notes() == ["missing-bytes", "resend"], "more may have crossed before"
 
 
 def test_a_sequence_that_began_before_the_capture_is_judged_from_its_first_number_on() -> None:

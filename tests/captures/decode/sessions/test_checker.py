@@ -165,7 +165,7 @@ def test_a_message_that_is_cut_before_it_says_what_it_is_is_counted_if_its_user_
     views = judged(scene.packets)
     assert [finding for view in views for finding in view.findings] == []
     assert [view.sent.count for view in views if view.sent is not None] == counts
-    assert views[-1].half.lossy_since == scene.packets[-2].number
+    assert views[-1].half.losses == [scene.packets[-2].number]
 
 
 @pytest.mark.parametrize("size_bytes", [20, 40, 60])
