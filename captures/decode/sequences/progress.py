@@ -64,7 +64,8 @@ class HopProgress:
         highest = max(self.covered.highest, self.base)
         opened, notes = None, []
         place = message.connection, message.interface
-        is_shown = message.lost is None or (self.place == place and message.lost <= self.packet)
+        before = self.packet
+        is_shown = message.lost is None or (self.place == place and message.lost <= before)
         if number > highest:
             self.packet, self.place = message.number, place
         if previous > highest and is_shown:
@@ -73,7 +74,8 @@ class HopProgress:
             del self.gaps[:-GAP_LIMIT]
             missing = numbers(highest + 1, previous)
             text = f"{missing} of sequence {shown(message.identifier)} had not been seen on this hop before {number:,}"
-            notes.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6"))
+            others = (before,) if before else ()
+            notes.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6", others))
         self.covered.add(min(previous + 1, number), number)
         filled: list[Gap] = []
         if self.gaps and previous < self.gaps[-1].last:

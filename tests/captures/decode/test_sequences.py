@@ -203,6 +203,7 @@ def test_a_gap_is_not_noted_behind_bytes_that_the_capture_lacks() -> None:
     assert scene.notes() == ["missing-bytes"]
     wire.send("a", transactional(6))
     assert scene.notes() == ["missing-bytes", "gap"], "nothing lacks since number 4"
+    assert [each.others for each in scene.findings() if each.code == "gap"] == [(scene.packets[-2].number,)]
     scene, wire = direct(1, 2)
     wire.send("a", transactional(2)).missing_bytes = 500
     wire.send("a", transactional(6))
