@@ -26,7 +26,7 @@ from captures.pipeline.stages.settling import Horizon
 from captures.pipeline.tables import HIDDEN
 
 FOLDER: Final = f"{HIDDEN}judged"
-FORM: Final = 12
+FORM: Final = 13
 """To be raised when a class changes of which objects are saved, or what tables say of packets. Of another form nothing
 is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
