@@ -7,10 +7,10 @@ Everything is read in one pass and in bounded memory. What is no packet is count
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Final, NamedTuple
 
 from captures.files.frame import CaptureError, Frame, Interface
 from captures.files.pcap import read_capture
@@ -18,7 +18,7 @@ from captures.framing import Framed, Framing, StreamCount
 from captures.net.direction import STREAM_COUNTS, Arrival, Stream
 from captures.net.ip import Datagram, IpReader
 from captures.net.links import ip_start, is_known
-from captures.net.streams import Reassembler
+from captures.net.streams import CONNECTION_LIMIT, Reassembler
 from captures.net.taps import Half, Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
@@ -27,6 +27,8 @@ from mqproto.base.errors import WireFormatError
 from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, decode_ping
 
 PING_PORT: Final = 3527
+END_LIMIT: Final = 2 * CONNECTION_LIMIT
+"""Of how many sides of connections it is remembered how much they have sent in all."""
 
 NO_IP: Final = "no IP"
 DAMAGED_IP: Final = "IP, damaged or a fragment"
@@ -162,6 +164,22 @@ class SeenPacket:
         return f"<packet {self.number}, frame {self.frame}, {self.source} > {self.destination}>"
 
 
+class StreamEnd(NamedTuple):
+    """One side of a connection, as one interface saw it, that has ended."""
+
+    connection: int
+    interface: int
+    source: Endpoint
+
+
+class Sum(NamedTuple):
+    """What one side of a connection has sent in all, and what of that can have come: as captures.net.direction.Stream
+    has it."""
+
+    sent_bytes: int | None
+    came_bytes: int | None
+
+
 @dataclass(slots=True)
 class Totals:
     """Where everything went.
@@ -280,11 +298,14 @@ class PacketReader:
 
     Attributes:
         totals, points: what was read, all together and by where it was caught; whole once everything has been.
+        ends: how much sides of connections have sent in all, and how much of that can have come, where the capture
+            tells: of the last END_LIMIT that have ended. Nearly all end with the capture.
     """
 
     def __init__(self, frames: Iterable[Frame]) -> None:
         self.totals = Totals()
         self.points = PointCounter()
+        self.ends: OrderedDict[StreamEnd, Sum] = OrderedDict()
         self._frames = frames
         self._ip = IpReader()
         self._reassembler = Reassembler()
@@ -374,6 +395,12 @@ class PacketReader:
         totals.given_up_connections = self._reassembler.given_up_count
         totals.add_stream(seen)
         self.points.stream(seen)
+        stream = seen.stream
+        if seen.is_msmq and stream.came_bytes is not None:
+            end = StreamEnd(stream.connection, stream.interface.number, stream.source)
+            self.ends[end] = Sum(stream.sent_bytes, stream.came_bytes)
+            if len(self.ends) > END_LIMIT:
+                self.ends.popitem(last=False)
 
 
 def _seen(stream: Stream, framed: Framed, *, ahead: bool) -> SeenPacket:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from captures.decode.digest import digest_of
@@ -22,10 +22,10 @@ from captures.decode.names import Names
 from captures.decode.sequences import SequenceChecker
 from captures.decode.sessions.checker import SessionChecker, SessionView
 from captures.decode.sessions.connections import Connections, Origins
-from captures.decode.sessions.half import Sent
+from captures.decode.sessions.half import Sent, last_loss
 from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
 from captures.decode.ways import WayBook
-from captures.packets import SeenPacket
+from captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
     ConnectionParameters,
@@ -78,16 +78,21 @@ class Analyst:
             if sight.user is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.user, view.sent))
                 if sight.message is not None:
-                    self._take_message(sight, sight.message, lossy=view.half.lossy_since is not None)
+                    self._take_message(sight, sight.message, last_loss(view.half.losses, seen.number))
         sight.findings += own_findings(seen)
         return sight
 
-    def finish(self, *, lossless: bool = True) -> Iterator[Finding]:
+    def finish(
+        self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
+    ) -> Iterator[Finding]:
         """What turns out to be wrong only at the end of the capture.
 
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
+            ends: how much sides of connections have sent in all, as PacketReader has it.
         """
+        for end, of in (ends or {}).items():
+            self._ways.end(*end, of.sent_bytes, of.came_bytes)
         ways = self._ways.ways(self._origins, lossless=lossless)
         yield from self._journeys.finish(ways)
         yield from self._sequences.finish(ways)
@@ -111,10 +116,10 @@ class Analyst:
         if isinstance(sight.hop[0], str) or isinstance(sight.hop[1], str):
             sight.hop = self._origins.resolve_hop(sight.hop)
 
-    def _take_message(self, sight: Sight, message: UserMessage, *, lossy: bool) -> None:
+    def _take_message(self, sight: Sight, message: UserMessage, lost: int | None) -> None:
         body, transaction = sight.acknowledgment, message.transaction
         if transaction is not None:
-            view = self._sequences.take_message(numbered_message(sight, message, transaction, lossy=lossy))
+            view = self._sequences.take_message(numbered_message(sight, message, transaction, lost))
         elif isinstance(body, OrderAckBody):
             view = self._sequences.take_order_ack(acknowledgment_of(sight, message, body))
         elif isinstance(body, FinalAckBody):
@@ -185,11 +190,13 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         user.sent_time_s,
         None if user.has_transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,
+        user.queue_manager_address,
+        seen.size_bytes,
     )
 
 
 def numbered_message(
-    sight: Sight, message: UserMessage, transaction: TransactionHeader, *, lossy: bool
+    sight: Sight, message: UserMessage, transaction: TransactionHeader, lost: int | None
 ) -> NumberedMessage:
     """A transactional message, for the rules of sequences."""
     user = message.user
@@ -198,7 +205,7 @@ def numbered_message(
         sight.hop,
         sight.seen.number,
         sight.seen.time_ns,
-        lossy,
+        lost,
         (user.queue_manager_address, user.destination_queue),
         transaction.tx_sequence_id,
         transaction.tx_sequence_number,

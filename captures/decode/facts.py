@@ -92,6 +92,7 @@ class Crossing(NamedTuple):
     sent_s: its SentTime.
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the
         time in the world, as a transactional message has once it has been sent.
+    towards: QueueManagerAddress. size_bytes: of the packet, its SessionHeader included.
     """
 
     key: MessageKey
@@ -107,13 +108,16 @@ class Crossing(NamedTuple):
     sent_s: int
     expires_s: int | None
     fate: Fate
+    towards: Guid
+    size_bytes: int
 
 
 class NumberedMessage(NamedTuple):
     """A transactional message on one hop.
 
     towards: QueueManagerAddress, and the queue there: as it lies in the packet or by its format name, always alike.
-    lossy: whether the capture lacks bytes of the connection that it came by.
+    lost: the last packet of its sender on that connection, up to this one, before which the capture lacks what may have
+        been messages; None if there is none.
     sent_s: its SentTime.
     """
 
@@ -121,7 +125,7 @@ class NumberedMessage(NamedTuple):
     hop: Hop
     number: int
     time_ns: int
-    lossy: bool
+    lost: int | None
     towards: tuple[Guid, QueueName]
     identifier: TxSequenceId
     sequence_number: int
@@ -139,6 +143,7 @@ class InOrder(NamedTuple):
 
     source, identifier: of the sequence. towards: as of a NumberedMessage.
     hops: each hop with the first and the last number that crossed it. interfaces: where they were seen on it.
+    last: of each hop, the packet and the connection of the last of them.
     first_ns: when the first of them was seen. sent_s: its SentTime.
     is_ahead: whether the SentTime of one of them is beyond the time at which it was seen.
     numbers, packets, message_ids: of each message, in the order of the capture: its number, the packet's, and its
@@ -150,6 +155,7 @@ class InOrder(NamedTuple):
     towards: tuple[Guid, QueueName]
     hops: list[tuple[Hop, int, int]]
     interfaces: list[int]
+    last: list[tuple[int, int]]
     first_ns: int
     sent_s: int
     is_ahead: bool

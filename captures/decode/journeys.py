@@ -19,6 +19,7 @@ from captures.decode.findings import Finding, Severity
 from captures.decode.sight import Acknowledged
 from captures.decode.ways import SECOND_NS, SLACK_NS, Ways, written_ns
 from mqproto.wire import UserMessage
+from mqproto.wire.buffer import SESSION_HEADER_SIZE
 
 FAULT, NOTE = Severity.FAULT, Severity.NOTE
 
@@ -184,8 +185,8 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
 
     Its source may have sent it once more with another PreviousTxSequenceNumber ([MS-MQQB] 3.1.7.1.3), and it may have
     come by another way, with another hop count. Where the capture shows all that came to the queue manager since the
-    message was written, there was no such copy. Else it is at fault if none could be: nobody else changes the message
-    but for its PreviousTxSequenceNumber, and none comes with less than no hop.
+    message was written, and that may have been it, there was no such copy. Else it is at fault if none could be: nobody
+    else changes the message but for its PreviousTxSequenceNumber, and none comes with less than no hop.
     """
     number, others = left.number, tuple(each.number for each in came)
     same = [each for each in came if each.digest == left.digest]
@@ -193,7 +194,14 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
     certain = left.hop_count == 0 if same else not is_bridged
     if not certain and not (
         ways.is_written_since(left.interface, left.sent_s, left.time_ns)
-        and ways.into(left.hop[0], written_ns(left.sent_s), left.time_ns + SLACK_NS) is None
+        and ways.into(
+            left.hop[0],
+            written_ns(left.sent_s),
+            left.time_ns + SLACK_NS,
+            left.size_bytes - SESSION_HEADER_SIZE,
+            lambda sender: _may_send(sender, left),
+        )
+        is None
     ):
         return None
     if not same:
@@ -203,6 +211,18 @@ def _judged(left: Crossing, came: list[Crossing], ways: Ways) -> Finding | None:
         f"it came as #{same[-1].number} with hop count {same[-1].hop_count}, and left with {left.hop_count}"
     )
     return Finding(FAULT, "hop-count", number, text, "[MS-MQMQ] 2.2.19.2", others)
+
+
+def _may_send(sender: NodeKey, left: Crossing) -> bool:
+    """Whether a copy with one hop less than that which left may have come from a queue manager.  [MS-MQMQ] 2.2.19.2
+
+    Its source sends it with no hop behind it, and nobody else does; what goes round and leaves its source once more has
+    two at least. Its destination passes it on to nobody.
+    """
+    is_source = sender == left.key[0]
+    if left.hop_count <= 1:
+        return is_source and left.hop_count == 1
+    return sender != left.towards and not (is_source and left.hop_count == 2)
 
 
 def _late(crossing: Crossing, expires_s: int) -> Finding:

@@ -7,7 +7,7 @@ what was sent by the ways that the capture has; a way of which it has nothing at
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -16,6 +16,8 @@ from captures.decode.facts import Hop, NodeKey, SessionFacts
 from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
 from captures.decode.sessions.half import Half
 from captures.decode.sight import Kind
+from captures.net.tcp import Endpoint
+from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 
 SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
@@ -38,12 +40,16 @@ class Lack(StrEnum):
 
 
 class Span(NamedTuple):
-    """From when to when something of so many bytes at most may have crossed unseen, and why."""
+    """From when to when something of so many bytes at most may have crossed unseen, and why.
+
+    sender: whose that would be; None if anybody's.
+    """
 
     lack: Lack
     since_ns: int
     until_ns: int
     size_bytes: int = ENDLESS
+    sender: NodeKey | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +61,8 @@ class Sending:
         not know of; None if it lacks none.
     lost_bytes: how many lack in one place at most, so that no larger message is among them.
     snapped: whether all of these were in frames that it has, and cut.
+    rest_bytes, rest_came_bytes: how much it has sent behind its last packet, and how much of that can have come to the
+        other end; None where nobody knows.
     """
 
     last_ns: int | None = None
@@ -62,6 +70,13 @@ class Sending:
     lost_until_ns: int | None = None
     lost_bytes: int = 0
     snapped: bool = False
+    rest_bytes: int | None = None
+    rest_came_bytes: int | None = None
+
+    def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
+        """It is over, and its last packet ended there. It has sent so much in all, and so much can have come."""
+        self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
+        self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
 
     def lose(self, since_ns: int, until_ns: int, size_bytes: int, *, snapped: bool = False) -> None:
         """Between these times bytes are lacking, so many in one place."""
@@ -137,9 +152,12 @@ class Ways:
         self._skew_ns = max(self._skew_ns, talk.skew_ns)
         one, other = talk.hop
         for (sender, receiver), sending in (((one, other), talk.client), ((other, one), talk.server)):
-            for span in _spans(talk, sending, lossless=lossless):
+            for span in _spans(talk, sending, sender):
                 _put(self._into[receiver], span)
                 _put(self._out_of[sender], span)
+            if sending.last_ns is not None and not lossless:
+                _put_rest(self._into[receiver], talk, sending, sender, sending.rest_came_bytes)
+                _put_rest(self._out_of[sender], talk, sending, sender, sending.rest_bytes)
 
     def add_all(self, other: Ways) -> None:
         """What is known of others, too."""
@@ -156,9 +174,24 @@ class Ways:
         """An interface saw something then."""
         self._began_ns[interface] = min(first_ns, self._began_ns.get(interface, first_ns))
 
-    def into(self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER) -> Lack | None:
-        """Why something may have come to a queue manager unseen between two times; None if that cannot be."""
-        return self._lack(self._into.get(node, ()), since_ns, until_ns)
+    def into(
+        self,
+        node: NodeKey,
+        since_ns: int = EVER,
+        until_ns: int = NEVER,
+        size_bytes: int = 0,
+        may_send: Callable[[NodeKey], bool] | None = None,
+    ) -> Lack | None:
+        """Why something may have come to a queue manager unseen between two times; None if that cannot be.
+
+        Args:
+            size_bytes: how large it is at least.
+            may_send: whether it may be a queue manager's. Of one that is not known, an address, it may be.
+        """
+        spans: Iterable[Span] = self._into.get(node, ())
+        if may_send is not None:
+            spans = (each for each in spans if not isinstance(each.sender, bytes) or may_send(each.sender))
+        return self._lack(spans, since_ns, until_ns, size_bytes)
 
     def out_of(
         self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER, size_bytes: int = 0
@@ -233,6 +266,23 @@ class WayBook:
         sending = talk.client if half is connection.client else talk.server
         sending.take(facts, hidden_bytes=hidden_bytes)
 
+    def end(
+        self,
+        connection: int,
+        interface: int,
+        source: Endpoint,
+        sent_bytes: int | None,
+        came_bytes: int | None,
+    ) -> None:
+        """An end of a connection is over, and all its packets have been taken; see `Sending.end`."""
+        known = self._talks.get((connection, interface))
+        if known is None:
+            return
+        of, talk = known
+        half, _ = of.halves(source)
+        sending = talk.client if half is of.client else talk.server
+        sending.end(half.end, sent_bytes, came_bytes)
+
     def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
         """What is known by now.
 
@@ -265,16 +315,25 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
     return found
 
 
-def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
+def _spans(talk: Talk, sending: Sending, sender: NodeKey) -> Iterable[Span]:
     lack = Lack.CUT if sending.snapped else Lack.LOST
     if sending.last_ns is None:
-        yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER)
+        yield Span(Lack.ONE_WAY, talk.first_ns if talk.begun else EVER, NEVER, sender=sender)
     elif not talk.begun:
-        yield Span(Lack.BEGAN, EVER, talk.first_ns)
+        yield Span(Lack.BEGAN, EVER, talk.first_ns, sender=sender)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
-        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns, sending.lost_bytes)
-    if sending.last_ns is not None and not lossless:
-        yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS)
+        yield Span(lack, sending.lost_since_ns, sending.lost_until_ns, sending.lost_bytes, sender)
+
+
+def _put_rest(
+    spans: list[Span], talk: Talk, sending: Sending, sender: NodeKey, rest_bytes: int | None
+) -> None:
+    """What an end may have sent behind the last packet of it that the capture has."""
+    assert sending.last_ns is not None
+    if rest_bytes is None or rest_bytes >= SMALLEST_USER_MESSAGE:
+        lack = Lack.CUT if sending.snapped else Lack.LOST
+        most_bytes = ENDLESS if rest_bytes is None else rest_bytes
+        _put(spans, Span(lack, sending.last_ns, talk.last_ns + SLACK_NS, most_bytes, sender))
 
 
 def _put(spans: list[Span], span: Span) -> None:

@@ -80,6 +80,10 @@ class Stream:
     connection: counted from 0 in the order of first frames, as Wireshark's tcp.stream.
     from_start: the capture has the SYN or the answer to it, and had it before any bytes, so the first chunk begins the
         stream (if no bytes are missing before it).
+    sent_bytes: how many bytes it has in all, once it has ended, gaps counted: its FIN tells, or its RST with an ACK,
+        which stands behind all that was sent [RFC 9293] 3.10.5. None where neither is there.
+    came_bytes: how many of them can have come to the other side. Where that has reset the connection it has had no more
+        than its RST acknowledges; None where nobody knows.
     data_bytes: what could be read, repetitions and gaps left aside.
     gap_count, missing_bytes: how often and how many bytes were sent that the capture lacks.
     snapped_bytes: those of them that frames had which the capture cut, by its snapshot length. These are no gaps.
@@ -96,6 +100,8 @@ class Stream:
     interface: Interface = field(default_factory=Interface)
     from_start: bool = False
     ending: Ending = Ending.OPEN
+    sent_bytes: int | None = None
+    came_bytes: int | None = None
     data_bytes: int = 0
     gap_count: int = 0
     missing_bytes: int = 0
@@ -153,6 +159,8 @@ class Direction:
         self._initial: int | None = None  # the sequence number of the SYN
         self._next: int | None = None  # the position that is due
         self._finish: int | None = None  # where the FIN stands
+        self.reset_at: int | None = None  # the sequence number of its RST with an ACK
+        self.dropped_at: int | None = None  # what the other side's acknowledges
         self._early: list[Early] = []  # a heap
         self._early_bytes = 0
         self._base: int | None = None  # what was acknowledged first, if that was before anything was seen
@@ -257,6 +265,25 @@ class Direction:
         lacking_bytes = self._lacking_bytes
         if lacking_bytes > 0:
             self._count_gap(lacking_bytes)
+        stream = self.stream
+        known_bytes = stream.data_bytes + stream.missing_bytes
+        stream.sent_bytes = stream.came_bytes = None
+        if self._finish is not None:
+            stream.sent_bytes = known_bytes
+        elif (behind_bytes := self._behind(self.reset_at)) is not None and behind_bytes >= 0:
+            stream.sent_bytes = known_bytes + max(0, behind_bytes - lacking_bytes)
+        stream.came_bytes = stream.sent_bytes
+        if self._finish is None and (behind_bytes := self._behind(self.dropped_at)) is not None:
+            came_bytes = known_bytes + max(0, behind_bytes - lacking_bytes)
+            if stream.sent_bytes is None or came_bytes < stream.sent_bytes:
+                stream.came_bytes = came_bytes
+
+    def _behind(self, number: int | None) -> int | None:
+        """How far a sequence number lies behind what was read; None if it is not of this connection."""
+        if number is None or self._next is None:
+            return None
+        distance = self._distance(number)
+        return distance if abs(distance) <= JUMP_LIMIT_BYTES else None
 
     @property
     def _lacking_bytes(self) -> int:

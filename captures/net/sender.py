@@ -224,6 +224,10 @@ class Sender(Direction):
         """Stand where `later` does, which continues this one. What was read is not remembered."""
         self.stream.add(later.stream)
         self.absent |= later.absent
+        if later.reset_at is not None:
+            self.reset_at = later.reset_at
+        if later.dropped_at is not None:
+            self.dropped_at = later.dropped_at
         if self._next is None and (later._next is not None or self._base is None):
             acknowledged = self._acknowledged
             self._initial, self._start, self._next = later._initial, later._start, later._next

@@ -94,7 +94,10 @@ def _share_endings(bench: Bench, outbox: Outbox) -> None:
         for part in bench.streams:
             if part.is_open == is_open and (is_open or part.is_new or bench.before is None):
                 rows = parquet_table(part.path, sessions.ENDED)
-                for batch in rows.filter(pc.not_equal(rows["ending"], Ending.OPEN.value)).to_batches():
+                is_over = pc.or_(
+                    pc.not_equal(rows["ending"], Ending.OPEN.value), pc.is_valid(rows["came_bytes"])
+                )
+                for batch in rows.filter(is_over).to_batches():
                     bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
                     for place, some in split(batch, bucket).items():
                         buckets[place].append(some)

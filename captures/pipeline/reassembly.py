@@ -448,6 +448,10 @@ class Smooth:
         self._last_flags = np.zeros(len(firsts), dtype=np.uint8)
         ends = flags & (FIN | RST) != 0
         self._last_flags[place[ends]] = flags[ends]
+        self._resets: dict[int, tuple[int, int]] = {}  # by the first row of a direction
+        for row in np.flatnonzero((flags & RST != 0) & (flags & ACK != 0)).tolist():
+            said = int(sequence[row]), int(segments.acknowledgment[by[row]])
+            self._resets[int(by[firsts[place[row]]])] = said
         self._start = start
         self._from_start = syn[firsts]
         self._first_row = by[firsts]
@@ -487,6 +491,8 @@ class Smooth:
             # A segment with both counts as reset, as it does where they are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
             sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
+            if row in self._resets:
+                sender.reset_at, other.dropped_at = self._resets[row]
             other.hear(*heard)
             if count:
                 taken.append((pair, sender.stream, count))

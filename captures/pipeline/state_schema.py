@@ -47,11 +47,11 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "hop-progress": (
         "captures.decode.sequences.progress.HopProgress",
-        "base covered gaps passed",
+        "base covered gaps passed packet place",
     ),
     "claim": (
         "captures.decode.sequences.sequence.Claim",
-        "ack missing message_id",
+        "ack missing message_id is_behind",
     ),
     "said": (
         "captures.decode.sequences.sequence.Said",
@@ -68,7 +68,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "session": (
         "captures.decode.sessions.connections.Connection",
-        "client server stage asked client_guid server_guid timeouts_ms",
+        "client server stage asked client_guid server_guid timeouts_ms request proposal",
     ),
     "connections": (
         "captures.decode.sessions.connections.Connections",
@@ -81,7 +81,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "session-half": (
         "captures.decode.sessions.half.Half",
         "endpoint key hop label step end sent most recoverable_sent most_recoverable adrift acknowledged "
-        "stale torn unacknowledged unsaved unnumbered heard window offered over lossy_since",
+        "stale torn unacknowledged unsaved unnumbered heard window offered over losses",
     ),
     "sent-packet": (
         "captures.decode.sessions.half.Sent",
@@ -106,11 +106,11 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sending": (
         "captures.decode.ways.Sending",
-        "last_ns lost_since_ns lost_until_ns lost_bytes snapped tail_bytes",
+        "last_ns lost_since_ns lost_until_ns lost_bytes snapped rest_bytes rest_came_bytes",
     ),
     "span": (
         "captures.decode.ways.Span",
-        "lack since_ns until_ns size_bytes",
+        "lack since_ns until_ns size_bytes sender",
     ),
     "ways": (
         "captures.decode.ways.Ways",
@@ -147,7 +147,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "stream-count": (
         "captures.framing.StreamCount",
         "stream packet_count packet_bytes cut_count cut_bytes headless_bytes refused_bytes hidden_bytes "
-        "resumed_count tail_bytes",
+        "resumed_count",
     ),
     "view": (
         "captures.net.causality.View",
@@ -175,8 +175,9 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "stream": (
         "captures.net.direction.Stream",
-        "connection source destination interface from_start ending data_bytes gap_count missing_bytes "
-        "snapped_bytes retransmission_count conflict_count early_count keep_alive_count left_bytes opposite",
+        "connection source destination interface from_start ending sent_bytes came_bytes data_bytes gap_count "
+        "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
+        "opposite",
     ),
     "ip-reader": (
         "captures.net.ip.IpReader",
@@ -196,9 +197,9 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sender": (
         "captures.net.sender.Sender",
-        "absent queue queue_bytes reached_back segment_count stream _acknowledged _assumed _base _cut_off "
-        "_early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare _needed_unseen _next "
-        "_recent _reset _start _taken_count",
+        "absent dropped_at queue queue_bytes reached_back reset_at segment_count stream _acknowledged "
+        "_assumed _base _early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare "
+        "_needed_unseen _next _recent _start _taken_count",
     ),
     "waiting-chunk": (
         "captures.net.sender.Waiting",

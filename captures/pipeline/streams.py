@@ -34,6 +34,8 @@ def _row(seen: StreamCount) -> tuple[Any, ...]:
         *stream.destination,
         stream.from_start,
         stream.ending.value,
+        stream.sent_bytes,
+        stream.came_bytes,
         stream.data_bytes,
         *(getattr(stream, name) for name in STREAM_COUNTS),
         *(getattr(seen, name) for name in COUNTS),

@@ -129,8 +129,11 @@ class SequenceChecker:
                     return None
 
         self._sequences.move_to_end(key)
-        for hop, first, last in messages.hops:
+        for (hop, first, last), (packet, connection), interface in zip(
+            messages.hops, messages.last, messages.interfaces, strict=True
+        ):
             hops[hop].covered.add(first, last)
+            hops[hop].packet, hops[hop].place = packet, (connection, interface)
         sequence.is_ahead = sequence.is_ahead or messages.is_ahead
         sequence.write(messages.numbers[0], messages.sent_s, messages.sent_s * SECOND_NS)
         known.update(packets)

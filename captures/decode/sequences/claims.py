@@ -4,6 +4,9 @@ An OrderAck for what its sender cannot have had is a breach. It is said to be on
 has it: the number was written since the capture began, the capture lacks nothing of what came to the sender since by
 the ways that it shows, and the number came by none of them. Beyond that the capture has to show that the number stopped
 before the sender, or that its source has not sent it by the only way there is.  [MS-MQQB] 3.1.1.6.2
+
+What explains a part of a claim may come behind it, where it had waited for what the capture lacks. The rest is judged
+all the same, but is a note then.
 """
 
 from __future__ import annotations
@@ -44,8 +47,7 @@ def claim_of(
     for above in (base, max(base, said)):
         number = first_missing((progress.covered for progress in into), above, ack.sequence_number)
         if number is not None:
-            others = ((to, progress) for (_, to), progress in hops.items() if to != acker)
-            missing[number] = {to for to, progress in others if number in progress.covered}
+            missing[number] = sequence.reached(number, ack)
     return Claim(ack, missing, message_id) if missing else None
 
 
@@ -74,7 +76,7 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
         and not reached
         and ways.out_of(sequence.origin, since_ns, until_ns) is None
     )
-    severity = FAULT if stopped or never_left else NOTE
+    severity = FAULT if (stopped or never_left) and not claim.is_behind else NOTE
     name = shown(sequence.key[1])
     doubt = "" if severity is FAULT else ", or the capture lacks it"
     if claim.message_id is not None:

@@ -33,15 +33,20 @@ class HopProgress:
     base: the numbers up to it came before the capture did.
     covered: numbers that crossed, and those that PreviousTxSequenceNumber says no message has.
     passed: those of the latter that were missing by then.
+    packet: the first that carried the highest number; 0 if none is known to have. place: its connection and interface.
     """
 
     base: int
     covered: BoundedRanges = field(default_factory=BoundedRanges)
     gaps: list[Gap] = field(default_factory=list)
     passed: BoundedRanges = field(default_factory=BoundedRanges)
+    packet: int = 0
+    place: tuple[int, int] | None = None
 
     def add_all(self, other: HopProgress) -> None:
         """The same hop under another name."""
+        if other.covered.highest > self.covered.highest:
+            self.packet, self.place = other.packet, other.place
         self.base = max(self.base, other.base)
         for first, last in other.covered:
             self.covered.add(first, last)
@@ -52,19 +57,25 @@ class HopProgress:
     def advance(self, message: NumberedMessage) -> tuple[Gap | None, list[Gap], list[Finding]]:
         """The next message of the hop: the gap that it shows, those that it fills, and what is to be noted.
 
-        A gap is noted of a connection of which the capture lacks nothing before. Elsewhere what is missing may have
-        crossed unseen.
+        A gap is noted where the capture lacks nothing of the connection since the highest number first crossed it.
+        Elsewhere what is missing may have crossed unseen.
         """
         number, previous = message.sequence_number, message.previous_number
         highest = max(self.covered.highest, self.base)
         opened, notes = None, []
-        if previous > highest and not message.lossy:
+        place = message.connection, message.interface
+        before = self.packet
+        is_shown = message.lost is None or (self.place == place and message.lost <= before)
+        if number > highest:
+            self.packet, self.place = message.number, place
+        if previous > highest and is_shown:
             opened = Gap(highest + 1, previous, message.number, message.time_ns)
             self.gaps.append(opened)
             del self.gaps[:-GAP_LIMIT]
             missing = numbers(highest + 1, previous)
             text = f"{missing} of sequence {shown(message.identifier)} had not been seen on this hop before {number:,}"
-            notes.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6"))
+            others = (before,) if before else ()
+            notes.append(Finding(NOTE, "gap", message.number, text, "[MS-MQQB] 3.1.5.8.6", others))
         self.covered.add(min(previous + 1, number), number)
         filled: list[Gap] = []
         if self.gaps and previous < self.gaps[-1].last:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from captures.decode.facts import Acknowledgment, Hop, MessageKey, NodeKey, NumberedMessage
 from captures.decode.findings import Finding
-from captures.decode.ranges import BoundedRanges
+from captures.decode.ranges import BoundedRanges, first_missing
 from captures.decode.sequences.progress import HopProgress
 from captures.decode.sight import Acknowledged
 from captures.decode.ways import SECOND_NS, SLACK_NS
@@ -33,11 +33,14 @@ class Claim:
     missing: the lowest number that had not come, and the lowest beyond what OrderAcks had said before; of each the
         queue managers beside its sender that it had come to by then.
     message_id: of a FinalAck, the message that it names.
+    is_behind: whether the capture has messages behind it that came before it, so that nobody knows any more to whom
+        those that are missing had come by then.
     """
 
     ack: Acknowledgment
     missing: dict[int, set[NodeKey]]
     message_id: int | None
+    is_behind: bool = False
 
 
 class Said(NamedTuple):
@@ -136,7 +139,7 @@ class Sequence:
         """A message crosses a hop: what seemed to be missing may have come in time, behind other packets.
 
         On the connection of the acknowledgment what comes behind it was sent behind it. Of two connections one capture
-        point shows the order but for a moment, and two capture points show none.
+        point shows the order but for a moment, and two capture points show none. Then the next number is missing.
         """
         kept = []
         for claim in self.claims:
@@ -149,11 +152,26 @@ class Sequence:
             for number in came:
                 if message.hop[1] == ack.key[0]:
                     del claim.missing[number]
+                    self._miss(claim, message.sequence_number)
                 else:
                     claim.missing[number].add(message.hop[1])
             if claim.missing:
                 kept.append(claim)
         self.claims = kept
+
+    def _miss(self, claim: Claim, above: int) -> None:
+        """All up to a number has come to whoever claims something: what is missing beyond that."""
+        ack = claim.ack
+        into = (progress.covered for (_, to), progress in self.hops.items() if to == ack.key[0])
+        number = first_missing(into, above, ack.sequence_number)
+        if number is not None:
+            claim.missing.setdefault(number, self.reached(number, ack))
+            claim.is_behind = True
+
+    def reached(self, number: int, ack: Acknowledgment) -> set[NodeKey]:
+        """To whom a number has come beside the sender of an acknowledgment."""
+        others = ((to, progress) for (_, to), progress in self.hops.items() if to != ack.key[0])
+        return {to for to, progress in others if number in progress.covered}
 
     def is_explained_by(self, first_ns: int, interfaces: list[int]) -> bool:
         """Whether messages from then on, at these interfaces, may explain something."""

@@ -88,8 +88,8 @@ class SessionChecker:
         view = SessionView(connection, half, other)
         self._follow_stream(facts, view)
         before, half.step = half.step, STEPS.get(kind, Step.TALKING)
-        if kind is Kind.CUT and half.lossy_since is None:
-            half.lossy_since = facts.number
+        if kind is Kind.CUT:
+            half.lack(facts.number)
         if facts.recoverable is not None:
             self._take_turn(facts, view, before)
             self._count(facts, facts.recoverable, view)
@@ -121,12 +121,12 @@ class SessionChecker:
                     f", {facts.missing_bytes:,} are not in the capture" if facts.missing_bytes else ""
                 )
             view.findings.append(Finding(NOTE, "missing-bytes", facts.number, what))
-            if half.lossy_since is None:
-                half.lossy_since = facts.number
             # Of a packet that has a hole, the rest is not among these, but it counts in positions.
             hole_bytes = max(facts.position - half.end, facts.missing_bytes + facts.skipped_bytes)
             hidden = hole_bytes // SMALLEST_USER_MESSAGE
             view.hidden_bytes = hole_bytes if hidden else 0
+            if hidden:
+                half.lack(facts.number)
             self._lose(view, hidden)
         half.end = facts.position + facts.size_bytes
 
@@ -152,9 +152,12 @@ class SessionChecker:
                 connection.lose_track()
             elif asks and stage is Stage.NOTHING:
                 connection.stage = Stage.ASKED
+                connection.request = facts.number
             elif stage is Stage.ASKED:
                 view.answers = True
                 connection.stage = Stage.REFUSED if facts.refused else Stage.GRANTED
+                self._take_answer(facts, client, server, view)
+            elif not asks and facts.refused and stage is Stage.UNKNOWN:
                 self._take_answer(facts, client, server, view)
         if not asks and not facts.refused:
             conflict = self._connections.confirm(connection, client, server)
@@ -166,7 +169,7 @@ class SessionChecker:
     def _take_answer(self, facts: SessionFacts, client: Guid, server: Guid, view: SessionView) -> None:
         """An answer names who was asked for, and who asked.  3.1.5.3.1
 
-        Needs: the request, and nothing missing of either end since.
+        Needs, to be wrong: the request, and nothing missing of either end since. One that refuses says so by itself.
         """
         connection, number = view.connection, facts.number
         asked, wanted = connection.client_guid, connection.server_guid
@@ -177,10 +180,11 @@ class SessionChecker:
             view.findings.append(Finding(NOTE, "refused", number, text, "[MS-MQQB] 3.1.5.3.1"))
         elif not facts.ahead and (client != asked or (wanted != NULL_GUID and server != wanted)):
             text = (
-                f"it is from {guid_text(server)} to {guid_text(client)}; the request was "
+                f"it is from {guid_text(server)} to {guid_text(client)}; the request, #{connection.request}, was "
                 f"from {guid_text(asked)} to {guid_text(wanted)}"
             )
-            view.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1"))
+            others = (connection.request,)
+            view.findings.append(Finding(FAULT, "wrong-answer", number, text, "[MS-MQQB] 3.1.5.3.1", others))
 
     def _take_parameters(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
         """A ConnectionParameters packet proposes or answers.  3.1.5.4"""
@@ -188,13 +192,18 @@ class SessionChecker:
         half.window = max(half.window, facts.window, 1)
         half.offered = True
         proposes = half is connection.client
-        if not self._is_in_turn(
+        is_in_turn = self._is_in_turn(
             facts, view, before, stage is (Stage.GRANTED if proposes else Stage.PROPOSED)
-        ):
+        )
+        if proposes and not facts.refused and (is_in_turn or not connection.proposal):
+            connection.timeouts_ms, connection.proposal = facts.timeouts_ms, facts.number
+        if not is_in_turn:
             return
         if before is Step.UNKNOWN and not half.sent:
             half.begin()  # No message comes before it, whatever is missing there.
         if stage > Stage.REFUSED:
+            if not proposes and not facts.refused and view.other.step is Step.ADJUSTED:
+                self._compare_timeouts(facts, view)
             return
         view.answers = not proposes
         if facts.refused:
@@ -203,7 +212,6 @@ class SessionChecker:
             view.findings.append(Finding(NOTE, "refused", facts.number, text, "[MS-MQQB] 2.2.1"))
         elif proposes:
             connection.stage = Stage.PROPOSED
-            connection.timeouts_ms = facts.timeouts_ms
         else:
             connection.stage = Stage.OPEN
             self._compare_timeouts(facts, view)
@@ -211,16 +219,19 @@ class SessionChecker:
     def _compare_timeouts(self, facts: SessionFacts, view: SessionView) -> None:
         """The acceptor adopts the timeouts that were proposed, and says so.  3.1.5.4.1
 
-        Needs: the proposal, and nothing missing of either end since.
+        Needs: the proposal, and nothing missing of its end since. What the other end has sent before is no matter.
         """
         proposed, adopted = view.connection.timeouts_ms, facts.timeouts_ms
         if facts.ahead or proposed is None or adopted is None or proposed == adopted:
             return
         text = (
-            f"its timeouts are {adopted[0]:,} and {adopted[1]:,} ms; proposed were {proposed[0]:,} and "
-            f"{proposed[1]:,} ms"
+            f"its timeouts are {adopted[0]:,} and {adopted[1]:,} ms; #{view.connection.proposal} proposed "
+            f"{proposed[0]:,} and {proposed[1]:,} ms"
         )
-        view.findings.append(Finding(FAULT, "wrong-parameters", facts.number, text, "[MS-MQQB] 3.1.5.4.1"))
+        others = (view.connection.proposal,)
+        view.findings.append(
+            Finding(FAULT, "wrong-parameters", facts.number, text, "[MS-MQQB] 3.1.5.4.1", others)
+        )
 
     def _take_turn(self, facts: SessionFacts, view: SessionView, before: Step) -> None:
         """UserMessages and SessionAcks are welcome once the session is open.  3.1.5.5, 3.1.5.8"""

@@ -43,6 +43,7 @@ class Connection:
     asked: whether the capture has a request for a session.
     client_guid, server_guid: as the handshake has them so far; NULL_GUID where it does not tell.
     timeouts_ms: the RecoverableAckTimeout and AckTimeout that were proposed.
+    request, proposal: the packets that asked for the session, and that proposed its parameters; 0 while there is none.
     """
 
     client: Half
@@ -52,6 +53,8 @@ class Connection:
     client_guid: Guid = NULL_GUID
     server_guid: Guid = NULL_GUID
     timeouts_ms: tuple[int, int] | None = None
+    request: int = 0
+    proposal: int = 0
 
     def halves(self, source: Endpoint) -> tuple[Half, Half]:
         """The end that sends, and the other one."""

@@ -6,7 +6,9 @@ is known of its counts how high they are at least and at most, until a SessionHe
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -22,6 +24,9 @@ HIDDEN_LIMIT: Final = 0x2000
 """A hole that may hide more messages than this leaves nothing to be said of how many there were."""
 HEARD_LIMIT: Final = 1_024
 """How many acknowledgments are remembered of messages whose numbers may become known later."""
+
+LOSS_LIMIT: Final = 64
+"""How many losses of one end are told apart; behind the last of them it is taken to have one before each packet."""
 
 
 class Step(IntEnum):
@@ -86,11 +91,6 @@ class Sent:
         """Whether all is known that acknowledgments will say of it."""
         return self.acknowledged_by is not None and (not self.recoverable or self.saved_by is not None)
 
-    @property
-    def lossy_since(self) -> int | None:
-        """The first packet before which the capture lacks bytes of its sender."""
-        return self.half.lossy_since
-
 
 NOTHING: Final[deque[Sent]] = deque(maxlen=0)
 
@@ -119,7 +119,7 @@ class Half:
     window: the largest that this end has announced; 0 before it has.
     offered: whether the capture has its ConnectionParameters, and so the largest window there can be.
     over: whether its last message was one more than the window allows, and that has been said.
-    lossy_since: the first packet before which bytes of it are missing in the capture; None if there is none.
+    losses: the packets before which the capture lacks what may have been messages of it, LOSS_LIMIT of them.
     """
 
     endpoint: Endpoint
@@ -143,7 +143,7 @@ class Half:
     window: int = 0
     offered: bool = False
     over: bool = False
-    lossy_since: int | None = None
+    losses: list[int] = field(default_factory=list)
 
     @property
     def is_exact(self) -> bool:
@@ -180,6 +180,11 @@ class Half:
         if self.adrift:
             self.unnumbered.append(sent)
         return sent
+
+    def lack(self, packet: int) -> None:
+        """The capture lacks what may have been messages of it, right before a packet."""
+        if len(self.losses) < LOSS_LIMIT:
+            self.losses.append(packet)
 
     def lose(self, hidden: int | None) -> None:
         """The capture lacks something of what it has sent.
@@ -307,6 +312,15 @@ class Half:
         while waiting and waiting[0].most is None and (first is None or waiting[0].packet < first):
             waiting.popleft()
         return waiting
+
+
+def last_loss(losses: Sequence[int] | None, packet: int) -> int | None:
+    """The last packet up to this one before which the capture lacks messages of an end, which has these losses."""
+    if not losses or packet < losses[0]:
+        return None
+    if len(losses) >= LOSS_LIMIT and packet >= losses[-1]:
+        return packet
+    return losses[bisect_right(losses, packet) - 1]
 
 
 def _covers(last: int, count: int | None, sent: Sent, facts: SessionFacts) -> bool:

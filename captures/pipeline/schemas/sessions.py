@@ -54,13 +54,16 @@ ack_timeout_ms integer  as the ends agreed
 {end}_unacknowledged integer  its messages that had no answer at the end; null where the capture does not tell
 {end}_unsaved integer  those that nobody had said to have saved
 {end}_missing_bytes integer  of what it sent, not in the capture
-{end}_lossy_since integer  the number of its first packet before which the capture lacks bytes
+{end}_losses integers  the numbers of its packets before which the captures lack what may have been messages of it;
+    with 64 it is taken to have more
 {end}_last_ns integer  its last packet, since 1970
 {end}_lost_since_ns integer  the packet before all bytes that the captures lack, since 1970; null where these are
     its first
 {end}_lost_until_ns integer  the packet behind them, since 1970
 {end}_lost_bytes integer  how many lack in one place at most; null where nobody knows
 {end}_snapped flag  whether all of them were in frames that the captures have, and cut
+{end}_rest_bytes integer  how much it sent behind its last packet; null where the captures do not tell
+{end}_rest_came_bytes integer  how much of that can have come to the other end; null where the captures do not tell
 {end}_ending text  finished (FIN), reset (RST), or open: the captures show no end of it
 """,
                 end=end,
@@ -87,6 +90,8 @@ destination_address text  the other one
 destination_port short  of TCP
 from_start flag  whether the capture has its first byte for certain
 ending text  finished (FIN), reset (RST), or open: the captures show no end of it
+sent_bytes integer  how much it sent in all; null where the capture does not tell
+came_bytes integer  how much of that can have come to the other side; null where the capture does not tell
 data_bytes integer  what could be read, repetitions and gaps left aside
 gap_count integer  how often something was sent that the capture lacks
 missing_bytes integer  how much that was

@@ -15,6 +15,7 @@ from captures.decode.facts import (
     NumberedMessage,
     SessionFacts,
 )
+from captures.decode.sessions.half import last_loss
 from captures.decode.sight import Kind
 from captures.decode.ways import ENDLESS, EVER, Sending, Talk
 from captures.net.tcp import Endpoint
@@ -22,9 +23,10 @@ from captures.pipeline.stages.rows import identifier_of, key_of, mapped, records
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
 from mqproto.wire.layouts.base import INFINITE
 
-Losses: TypeAlias = dict[tuple[str, int, int, bool], int]
-"""By series, connection, interface and whether the client sent it: the first packet of that direction before which the
-capture lacks bytes. Captures that lack nothing have none."""
+Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
+"""By series, connection, interface and whether the client sent it: the packets of that direction before which the
+capture lacks what may have been messages, as captures.decode.sessions.half has them. Captures that lack nothing have
+none."""
 
 HEADER: Final = (
     "ack_number",
@@ -126,6 +128,8 @@ CROSSING_COLUMNS: Final = (
     "session_number",
     "acknowledged_by",
     "saved_by",
+    "destination_manager",
+    "size_bytes",
 )
 """What is read of UserMessages, joined with their relations, to judge intermediates."""
 
@@ -158,6 +162,8 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         values(batch, "sent_time_s"),
         _expiries_s(batch, deliveries),
         fates,
+        mapped(batch, "destination_manager", guid_from_text),
+        values(batch, "size_bytes"),
     )
 
 
@@ -200,7 +206,7 @@ def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[Numbere
         hops(batch),
         values(batch, "number"),
         values(batch, "time_ns"),
-        lossy(batch, losses),
+        last_losses(batch, losses),
         towards,
         mapped(batch, "sequence", identifier_of),
         values(batch, "sequence_number"),
@@ -244,14 +250,14 @@ def hops(batch: pa.RecordBatch) -> list[Any]:
 
 def losses_of(sessions: pa.RecordBatch) -> Losses:
     """What stages after the sessions have to know of those that the capture lacks some of."""
-    columns = ("series", "connection", "interface", "client_lossy_since", "server_lossy_since")
+    columns = ("series", "connection", "interface", "client_losses", "server_losses")
     return {
-        (series, connection, interface, from_client): since
+        (series, connection, interface, from_client): packets.tolist()
         for series, connection, interface, *both in zip(
             *(values(sessions, name) for name in columns), strict=True
         )
-        for from_client, since in zip((True, False), both, strict=True)
-        if since is not None
+        for from_client, packets in zip((True, False), both, strict=True)
+        if packets is not None and len(packets)
     }
 
 
@@ -269,28 +275,35 @@ def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
 
 def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
     columns = (
-        f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns", "lost_bytes", "snapped")
+        f"{end}_{name}"
+        for name in (
+            "last_ns",
+            "lost_since_ns",
+            "lost_until_ns",
+            "lost_bytes",
+            "snapped",
+            "rest_bytes",
+            "rest_came_bytes",
+        )
     )
-    for last_ns, since_ns, until_ns, lost_bytes, snapped in zip(
+    for last_ns, since_ns, until_ns, lost_bytes, *rest in zip(
         *(values(sessions, name) for name in columns), strict=True
     ):
         is_open = until_ns is not None and since_ns is None
         most_bytes = ENDLESS if lost_bytes is None else lost_bytes
-        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, snapped)
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, *rest)
 
 
-def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
-    """Of each packet's direction of its connection, the first packet before which the capture lacks bytes."""
+def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
+    """Of each packet, the last one up to it, of its end of its connection, before which the capture lacks some."""
     if not losses:
         return [None] * batch.num_rows
-    columns = ("series", "connection", "interface", "from_client")
-    return [losses.get(key) for key in zip(*(values(batch, name) for name in columns), strict=True)]
-
-
-def lossy(batch: pa.RecordBatch, losses: Losses) -> list[bool]:
-    """Of each packet, whether the capture lacks bytes of that direction of its connection before it."""
-    pairs = zip(lossy_since(batch, losses), values(batch, "number"), strict=True)
-    return [since is not None and since <= number for since, number in pairs]
+    columns = ("number", "series", "connection", "interface", "from_client")
+    return [
+        last_loss(losses.get(key), number)
+        for number, *way in zip(*(values(batch, name) for name in columns), strict=True)
+        for key in [tuple(way)]
+    ]
 
 
 def _previous_numbers(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:

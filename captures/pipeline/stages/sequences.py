@@ -192,6 +192,7 @@ class SequenceStage:
             (manager, queue),
             hops,
             [of("interface", int(some[0])) for some in piece.hops],
+            [(of("number", int(some[-1])), of("connection", int(some[-1]))) for some in piece.hops],
             int(time_ns[rows].min()),
             int(sent_s[begins]),
             bool((sent_s[rows] > time_ns[rows] // SECOND_NS + 1).any()),

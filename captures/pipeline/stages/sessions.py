@@ -56,7 +56,16 @@ TOGETHER: Final = (
     "source_port",
     "queue_name",
 )
-ENDED: Final = ("series", "connection", "interface", "source_address", "source_port", "ending")
+ENDED: Final = (
+    "series",
+    "connection",
+    "interface",
+    "source_address",
+    "source_port",
+    "ending",
+    "sent_bytes",
+    "came_bytes",
+)
 """What this stage reads of streams."""
 WAITING_LIMIT: Final = 262_144
 """Of how many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
@@ -144,14 +153,16 @@ class SessionStage:
         Args:
             streams: with ENDED.
         """
-        for name, connection, interface, *source, ending in zip(
+        for name, connection, interface, *source, ending, sent_bytes, came_bytes in zip(
             *(values(streams, name) for name in ENDED), strict=True
         ):
             series = self._series.get(name)
             session = None if series is None else series.sessions.get((connection, interface))
             if session is not None:
-                is_client = session.connection.client.endpoint == Endpoint(*source)
-                (session.client if is_client else session.server).ending = ending
+                half, _ = session.connection.halves(Endpoint(*source))
+                count = session.client if half is session.connection.client else session.server
+                count.ending = ending
+                count.sending.end(half.end, sent_bytes, came_bytes)
 
     def part(self, before_ns: int) -> Batches:
         """Close the sessions whose ends have been silent since then: they are taken to have parted."""
@@ -453,11 +464,13 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.session_acks,
         *unanswered,
         count.missing_bytes,
-        half.lossy_since,
+        half.losses,
         count.sending.last_ns,
         None if count.sending.lost_since_ns == EVER else count.sending.lost_since_ns,
         count.sending.lost_until_ns,
         None if count.sending.lost_bytes == ENDLESS else count.sending.lost_bytes,
         count.sending.snapped,
+        count.sending.rest_bytes,
+        count.sending.rest_came_bytes,
         count.ending,
     )

@@ -6,12 +6,13 @@ them; it counts as they would, so that its acknowledgments are right unless a te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from captures.decode import Analyst, Finding, Names, Severity, Sight
 from captures.net.tcp import Endpoint
-from captures.packets import SeenPacket
+from captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.wire import (
     FinalAckBody,
     Guid,
@@ -136,12 +137,16 @@ class Scene:
         return wire
 
     def sights(
-        self, known: Names | None = None, *, lossless: bool = True
+        self,
+        known: Names | None = None,
+        *,
+        lossless: bool = True,
+        ends: Mapping[StreamEnd, Sum] | None = None,
     ) -> tuple[list[Sight], list[Finding]]:
         """All packets, understood, and what comes out at the end."""
         analyst = Analyst(known)
         sights = [analyst.take(packet) for packet in self.packets]
-        return sights, list(analyst.finish(lossless=lossless))
+        return sights, list(analyst.finish(lossless=lossless, ends=ends))
 
     def findings(self, *, lossless: bool = True) -> list[Finding]:
         """All that is found."""

@@ -7,9 +7,9 @@ from captures.decode.journeys import JourneyChecker
 from captures.decode.sessions.half import Half, Sent
 from captures.decode.sight import sight_of
 from captures.files.frame import Interface
-from captures.packets import SeenPacket
+from captures.packets import SeenPacket, StreamEnd, Sum
 from mqproto.wire import inspect_packet
-from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
+from mqproto.wire.buffer import SESSION_HEADER_SIZE
 from tests.captures.decode.scene import (
     MILLISECOND,
     Scene,
@@ -113,15 +113,38 @@ def test_who_is_not_known_by_his_guid_may_be_the_source_and_is_not_accused() -> 
     assert scene.faults() == []
 
 
-def test_an_intermediate_is_not_accused_if_the_capture_lacks_some_of_what_came() -> None:
-    def accused(missing_bytes: int) -> list[str]:
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+def test_an_intermediate_is_not_accused_where_the_copy_that_it_passed_on_may_be_lacking() -> None:
+    def accused(sender: str, hop_count: int, spared_bytes: int = 0) -> list[str]:
         scene, message = chain()
-        scene.packets[-2].missing_bytes = missing_bytes
-        scene.wire("b", "c").send("b", passed_on(message, 2))
+        other = scene.wire(sender, "b").send(
+            sender, express(source=guid(sender), destination_manager=guid("b"))
+        )
+        other.missing_bytes = len(message) - SESSION_HEADER_SIZE - spared_bytes
+        scene.wire("b", "c").send("b", passed_on(message, hop_count))
         return [code for code, _ in scene.faults()]
 
-    assert accused(SMALLEST_USER_MESSAGE) == []
-    assert accused(SMALLEST_USER_MESSAGE - 1) == ["hop-count"]
+    assert accused("d", 2) == []
+    assert accused("d", 2, spared_bytes=1) == ["hop-count"]
+    assert accused("a", 2) == ["hop-count"], "its source sends it with no hop behind it"
+    assert accused("a", 3) == [], "it may have gone round"
+    assert accused("c", 3) == ["hop-count"], "its destination passes it on to nobody"
+
+
+def test_what_may_have_come_behind_the_last_packet_of_an_end_is_known_from_how_much_came() -> None:
+    scene, message = chain()
+    other = scene.wire("d", "b")
+    other.send("d", express(source=guid("d"), destination_manager=guid("b")))
+    scene.wire("b", "c").send("b", passed_on(message, 2))
+    end = other.ends["d"]
+
+    def accused(*came_bytes: int) -> list[str]:
+        ends = {StreamEnd(other.number, 0, end.endpoint): Sum(None, each) for each in came_bytes}
+        return [finding.code for finding in scene.sights(lossless=False, ends=ends)[1]]
+
+    assert accused() == []
+    assert accused(end.position) == ["hop-count"]
+    assert accused(end.position + len(message)) == []
 
 
 def test_the_same_message_on_the_same_hop_is_a_resend_and_on_another_it_is_not() -> None:

@@ -182,6 +182,18 @@ def test_what_came_by_another_connection_a_moment_later_may_have_come_in_time(af
     assert scene.faults() == ([] if after_ms < 1_000 else [("order-ack-beyond", wrong.number)])
 
 
+def test_an_order_ack_beyond_what_came_a_moment_later_is_a_note() -> None:
+    scene, first, _ = through([1, 2, 3], [1])
+    wrong = first.send("b", passed_on(ordered(4)))
+    second = scene.wire("b", "c")
+    for number in (2, 3):
+        second.send("b", passed_on(transactional(number)))
+    assert scene.faults() == []
+    noted = [each for each in scene.findings() if each.code == "order-ack-beyond"]
+    assert [each.packet for each in noted] == [wrong.number]
+    assert "number 4 had not come to its sender" in noted[0].text
+
+
 def test_of_order_acks_the_capture_may_have_the_later_one_first() -> None:
     scene, wire = direct(1, 2, 3)
     wrong = wire.send("c", ordered(2, own_id=102))
@@ -201,6 +213,13 @@ def test_a_gap_is_not_noted_behind_bytes_that_the_capture_lacks() -> None:
     scene, wire = direct(1)
     wire.send("a", transactional(4)).missing_bytes = 500
     assert scene.notes() == ["missing-bytes"]
+    wire.send("a", transactional(6))
+    assert scene.notes() == ["missing-bytes", "gap"], "nothing lacks since number 4"
+    assert [each.others for each in scene.findings() if each.code == "gap"] == [(scene.packets[-2].number,)]
+    scene, wire = direct(1, 2)
+    wire.send("a", transactional(2)).missing_bytes = 500
+    wire.send("a", transactional(6))
+    assert scene.notes() == ["missing-bytes", "resend"], "more may have crossed before"
 
 
 def test_a_sequence_that_began_before_the_capture_is_judged_from_its_first_number_on() -> None:

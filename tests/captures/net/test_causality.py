@@ -158,6 +158,23 @@ def test_a_side_that_ends_acknowledged_beyond_what_was_read_lacks_these_bytes() 
     assert [stream.missing_bytes for stream in streams] == [0, 0]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_reset_tells_what_its_side_has_sent_and_what_the_other_can_have_had(lost: bool) -> None:
+    talk = TcpConversation(CLIENT, SERVER)
+    opening = talk.open()
+    asked, answered = talk.send(Side.CLIENT, b"ask"), talk.send(Side.SERVER, b"answer")
+    reset = talk.reset(Side.SERVER)
+    late = talk.reset(Side.CLIENT)
+    frames = [*opening, *asked, *([] if lost else answered), *reset]
+    client, server = (stream for stream, chunk in arrivals(frames) if chunk is None)
+    assert (client.sent_bytes, client.came_bytes) == (None, 3)
+    assert (server.sent_bytes, server.came_bytes) == (6, 6)
+    client, server = (stream for stream, chunk in arrivals([*frames, *late]) if chunk is None)
+    assert (client.sent_bytes, client.came_bytes, server.sent_bytes) == (3, 3, 6)
+    client, server = (stream for stream, chunk in arrivals([*opening, *asked]) if chunk is None)
+    assert (client.sent_bytes, client.came_bytes, server.sent_bytes) == (None, None, None)
+
+
 @given(SIDES, st.data())
 def test_whatever_is_lost_the_rest_is_read_once_and_in_bounds(sides: list[Side], data: st.DataObject) -> None:
     syn, *frames = said(*lettered(sides))

@@ -48,7 +48,7 @@ def expected(reader: PacketReader) -> tuple[Rows, Rows]:
     for sight in sights(reader, analyst):
         name = analyst.names.destination(sight.message.user) if sight.message is not None else None
         rows.append(row_of(sight, name).as_json())
-    last = analyst.finish(lossless=reader.totals.is_complete)
+    last = analyst.finish(lossless=reader.totals.is_complete, ends=reader.ends)
     return rows, [finding.as_json() for finding in last]
 
 

@@ -78,6 +78,10 @@ def test_smooth_pairs_are_what_they_are_one_by_one(frames: list[Frame]) -> None:
             assert told(ours) == told(theirs)
         counts = {(pair, str(stream)): len(chunks) for stream, chunks in epoch.chunks().items()}
         assert counts == {key: count for key, count in chunk_counts.items() if key[0] == pair}
+        for each in (connection, epoch.connection):
+            each.settle()
+        for ours, theirs in zip(connection.streams, epoch.connection.streams, strict=True):
+            assert told(ours) == told(theirs)
 
 
 def told(stream: object) -> list[object]:

@@ -1,5 +1,6 @@
 """Are breaches still found where frames are lost? A breach counts whose evidence is there: all frames that its finding
-names in the whole capture.
+names in the whole capture. What an acknowledgment does wrong is told once, at the first of the hops that it crosses of
+which a capture lets be read: with frames lost that may be another.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from dataclasses import dataclass
 
 from captures import spoil
 from captures.decode import Finding
+from captures.decode.facts import MessageKey
+from captures.decode.journeys import message_key
 from captures.files.frame import Frame
+from mqproto.wire import UserMessage
 from tests.captures.truth.breaches import PLANTS, planted
+from tests.captures.truth.claims import TOLD_ONCE
 from tests.captures.truth.knowing import Truth
 from tests.captures.truth.saying import decoded
 from tests.captures.truth.second import rewritten
@@ -86,9 +91,17 @@ def _look(
         for finding in told.findings
         if finding.code == code and finding.packet in seen
     }
-    connections = {whole.packets[packet].connection for packet in found if packet is not None}
-    # A window that is exceeded again and again is told where it is known how many wait.
-    is_found = found & set(there) or (
-        code == "window-exceeded" and connections & {whole.packets[packet].connection for packet in there}
+    tally.found += not {_breach(whole, code, packet) for packet in there}.isdisjoint(
+        _breach(whole, code, packet) for packet in found if packet is not None
     )
-    tally.found += bool(is_found)
+
+
+def _breach(whole: Whole, code: str, packet: int) -> MessageKey | int:
+    """What is alike for findings of one breach."""
+    seen = whole.packets[packet]
+    if code == "window-exceeded":
+        # One that is exceeded again and again is told where it is known how many wait.
+        return seen.connection
+    if code in TOLD_ONCE and isinstance(seen.packet, UserMessage):
+        return message_key(seen.packet)
+    return packet

@@ -165,7 +165,7 @@ def test_a_message_that_is_cut_before_it_says_what_it_is_is_counted_if_its_user_
     views = judged(scene.packets)
     assert [finding for view in views for finding in view.findings] == []
     assert [view.sent.count for view in views if view.sent is not None] == counts
-    assert views[-1].half.lossy_since == scene.packets[-2].number
+    assert views[-1].half.losses == [scene.packets[-2].number]
 
 
 @pytest.mark.parametrize("size_bytes", [20, 40, 60])
@@ -366,8 +366,18 @@ def test_an_acceptor_answers_with_the_timeouts_that_were_proposed_and_a_window_o
     del scene.packets[-1]
     saving_ms, ack_ms = timeouts_ms
     answer = connection_parameters(recoverable_ack_timeout_ms=saving_ms, ack_timeout_ms=ack_ms, window_size=9)
-    Wire(scene, 0, "a", "c").put("c", answer)
+    answered = Wire(scene, 0, "a", "c").put("c", answer)
+    proposal = scene.packets[-2]
+    found = [(each.code, each.others) for each in scene.findings()]
+    assert found == [(code, (proposal.number,)) for code in codes]
+
+    # Without the answer to the request, and then without the proposal too.
+    del scene.packets[1]
+    proposal.ahead, answered.missing_bytes = True, 572
     assert [code for code, _ in scene.faults()] == codes
+    scene.packets.remove(proposal)
+    answered.ahead = True
+    assert scene.faults() == []
 
 
 def test_an_answer_to_a_request_for_anybody_may_come_from_anybody_and_a_refusal_is_a_note() -> None:
@@ -379,7 +389,10 @@ def test_an_answer_to_a_request_for_anybody_may_come_from_anybody_and_a_refusal_
     wire = scene.wire("a", "c", opened=False)
     wire.put("a", establish_connection(client=guid("a"), server=guid("b"), time_stamp_ms=0))
     refusal = establish_connection(client=guid("a"), server=guid("c"), time_stamp_ms=0, refused=True)
-    wire.put("c", encode_packet(refusal))
+    request, refused = scene.packets[-1], wire.put("c", encode_packet(refusal))
+    assert [(each.severity, each.code) for each in scene.findings()] == [("note", "refused")]
+    scene.packets.remove(request)
+    refused.ahead = True
     assert [(each.severity, each.code) for each in scene.findings()] == [("note", "refused")]
 
 

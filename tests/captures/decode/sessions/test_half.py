@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from captures.decode import Analyst, Follower
 from captures.decode.sessions import half as module
-from captures.decode.sessions.half import Sent, ahead, at_or_before
+from captures.decode.sessions.half import LOSS_LIMIT, Sent, ahead, at_or_before, last_loss
 from captures.packets import SeenPacket
 from mqproto.wire import UserMessage
 from tests.captures.decode.lossy import judged, lacking, lossy, sessions
@@ -32,6 +32,19 @@ def test_of_two_counts_less_than_half_the_circle_apart_one_is_before(count: int,
     assert at_or_before(count, later)
     assert ahead(later, count) == distance
     assert at_or_before(later, count) is (distance == 0)
+
+
+@given(
+    st.sets(st.integers(1, 99)).map(lambda places: sorted(places)[:LOSS_LIMIT])
+    | st.just([*range(1, 2 * LOSS_LIMIT, 2)]),
+    st.integers(1, 200),
+)
+def test_behind_as_many_losses_as_are_told_apart_there_is_one_before_each_packet(
+    losses: list[int], packet: int
+) -> None:
+    is_beyond = len(losses) == LOSS_LIMIT and packet >= losses[-1]
+    before = [packet] if is_beyond else [each for each in losses if each <= packet]
+    assert last_loss(losses, packet) == max(before, default=None)
 
 
 @given(st.data(), sessions())

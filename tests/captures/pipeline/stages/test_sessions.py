@@ -66,8 +66,8 @@ def test_what_a_capture_lacks_of_a_session_is_said_of_its_direction() -> None:
     lost = wire.send("a", express(message_id=2))
     lost.missing_bytes = 700
     [row] = sessions(scene)
-    assert (row["client_missing_bytes"], row["client_lossy_since"]) == (700, lost.number)
-    assert (row["server_missing_bytes"], row["server_lossy_since"]) == (0, None)
+    assert (row["client_missing_bytes"], row["client_losses"]) == (700, [lost.number])
+    assert (row["server_missing_bytes"], row["server_losses"]) == (0, [])
     assert (row["handshake"], row["state"]) == ("open", "unknown")
 
 
