@@ -43,6 +43,7 @@ class Span(NamedTuple):
     """From when to when something of so many bytes at most may have crossed unseen, and why.
 
     sender: whose that would be; None if anybody's.
+    came_bytes: how many bytes of it can have come to the other end.
     """
 
     lack: Lack
@@ -50,6 +51,7 @@ class Span(NamedTuple):
     until_ns: int
     size_bytes: int = ENDLESS
     sender: NodeKey | None = None
+    came_bytes: int = ENDLESS
 
 
 @dataclass(slots=True)
@@ -156,8 +158,9 @@ class Ways:
                 _put(self._into[receiver], span)
                 _put(self._out_of[sender], span)
             if sending.last_ns is not None and not lossless:
-                _put_rest(self._into[receiver], talk, sending, sender, sending.rest_came_bytes)
-                _put_rest(self._out_of[sender], talk, sending, sender, sending.rest_bytes)
+                came_bytes = sending.rest_came_bytes
+                _put_rest(self._into[receiver], talk, sending, sender, came_bytes)
+                _put_rest(self._out_of[sender], talk, sending, sender, sending.rest_bytes, came_bytes)
 
     def add_all(self, other: Ways) -> None:
         """What is known of others, too."""
@@ -198,6 +201,11 @@ class Ways:
     ) -> Lack | None:
         """The same of what it sent, of so many bytes."""
         return self._lack(self._out_of.get(node, ()), since_ns, until_ns, size_bytes)
+
+    def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
+        """The same of what it sent and another queue manager had: not of what one no longer took that had reset."""
+        spans = (each for each in self._out_of.get(node, ()) if each.came_bytes >= size_bytes)
+        return self._lack(spans, since_ns, NEVER, size_bytes)
 
     def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int, size_bytes: int = 0) -> Lack | None:
         """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
@@ -326,14 +334,20 @@ def _spans(talk: Talk, sending: Sending, sender: NodeKey) -> Iterable[Span]:
 
 
 def _put_rest(
-    spans: list[Span], talk: Talk, sending: Sending, sender: NodeKey, rest_bytes: int | None
+    spans: list[Span],
+    talk: Talk,
+    sending: Sending,
+    sender: NodeKey,
+    rest_bytes: int | None,
+    came_bytes: int | None = None,
 ) -> None:
-    """What an end may have sent behind the last packet of it that the capture has."""
+    """What an end may have sent behind its last packet that the capture has, and how much of that can have come."""
     assert sending.last_ns is not None
     if rest_bytes is None or rest_bytes >= SMALLEST_USER_MESSAGE:
         lack = Lack.CUT if sending.snapped else Lack.LOST
-        most_bytes = ENDLESS if rest_bytes is None else rest_bytes
-        _put(spans, Span(lack, sending.last_ns, talk.last_ns + SLACK_NS, most_bytes, sender))
+        most_bytes, most_came_bytes = (ENDLESS if each is None else each for each in (rest_bytes, came_bytes))
+        until_ns = talk.last_ns + SLACK_NS
+        _put(spans, Span(lack, sending.last_ns, until_ns, most_bytes, sender, most_came_bytes))
 
 
 def _put(spans: list[Span], span: Span) -> None:

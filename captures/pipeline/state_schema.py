@@ -110,7 +110,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "span": (
         "captures.decode.ways.Span",
-        "lack since_ns until_ns size_bytes sender",
+        "lack since_ns until_ns size_bytes sender came_bytes",
     ),
     "ways": (
         "captures.decode.ways.Ways",

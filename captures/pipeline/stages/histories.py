@@ -339,7 +339,7 @@ class HistoryStage:
             sent_s = event.sent_time_s or 0
             since_ns = EVER if sent_s > event.time_ns // SECOND_NS + 1 else written_ns(sent_s)
             for key in (event.from_key, event.to_key):
-                if (lack := ways.out_of(key_of(key), since_ns, size_bytes=size_bytes)) is not None:
+                if (lack := ways.onward(key_of(key), since_ns, size_bytes)) is not None:
                     return str(lack)
             if ways.began_late and not ways.is_written_since(
                 event.interface, event.sent_time_s or 0, event.time_ns

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from captures.decode.row import KEYS, PacketRow
-from captures.pipeline.columns import PACKET_SCHEMA, schema
+from captures.pipeline.columns import PACKET_SCHEMA
 from captures.pipeline.columns.schema import Table
 from tests.captures.pipeline.columns.places import decoded
 from tests.examples import EVERY_PACKET
@@ -35,12 +33,6 @@ def test_the_types_are_those_of_the_rows() -> None:
         if field.name in PACKET_SCHEMA.names:
             kind = str(field.type).removesuffix(" | None")
             assert PACKET_SCHEMA.field(field.name).type in words[kind], field.name
-
-
-def test_what_is_not_in_a_row_of_the_decoder_is_explained() -> None:
-    source = Path(schema.__file__).read_text("utf-8")
-    for name in {*PACKET_SCHEMA.names} - {*KEYS}:
-        assert re.search(rf"^ +{name}: ", source, re.MULTILINE)
 
 
 def test_rows_without_a_value_are_null() -> None:
