@@ -22,8 +22,10 @@ MACHINE_ID: Final = Path("/etc/machine-id")
 """Containers mostly have none, or an empty one."""
 BUSY_S: Final = 1.0
 """How long another program's write to the file may hold us up when we open it."""
-LOOKED_AT_S: Final = 0.05
-"""How long a lock may be held by somebody who only looks whether it is."""
+LOCK_WAIT_S: Final = 0.05
+"""How long somebody who only looks at a lock is waited for, before it is looked whether a node holds it."""
+LOOKS: Final = 200
+"""How often; each look takes some statements of SQLite."""
 
 
 PAGE_BYTES: Final = 8_192
@@ -159,6 +161,9 @@ class Files(Protocol):
         Raises:
             StoreError: another store is open on the file, here or in another process.
         """
+
+    def is_locked(self, path: Path) -> bool:
+        """Whether a store is open on the file, or cannot be looked at. It keeps nobody from opening one."""
 
 
 class SystemFile:
@@ -316,23 +321,38 @@ class SystemFiles:
 
     def lock(self, path: Path) -> sqlite3.Connection:
         file = f"{path.resolve()}-lock"
-        try:
+        for _ in range(LOOKS):
             try:
-                return _locked(file)
-            except sqlite3.DatabaseError as error:
-                if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                try:
+                    return _locked(file)
+                except sqlite3.DatabaseError as error:
+                    if primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                        raise
+                    # Something has written into it. SQLite looks at that only when nobody else holds it.
+                    os.truncate(file, 0)
+                    return _locked(file)
+            except sqlite3.OperationalError as error:
+                if primary_code(error) != sqlite3.SQLITE_BUSY:
                     raise
-                # Something has written into it. SQLite looks at that only when nobody else holds it.
-                os.truncate(file, 0)
-                return _locked(file)
-        except sqlite3.OperationalError as error:
-            if primary_code(error) == sqlite3.SQLITE_BUSY:
-                raise StoreError(f"{path}: another node has it open: stop that one first") from error
-            raise
+                # Who looks shares the lock with others who do, and may have been stopped meanwhile.
+                if self.is_locked(path):
+                    raise StoreError(f"{path}: another node has it open: stop that one first") from error
+        raise StoreError(f"{path}: somebody looks at it and does not end: stop that program first")
+
+    def is_locked(self, path: Path) -> bool:
+        file = Path(f"{path.resolve()}-lock")
+        if not file.exists():
+            return False
+        try:
+            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
+                lock.execute("SELECT 1 FROM sqlite_master").close()
+        except sqlite3.Error as error:
+            return primary_code(error) not in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+        return False
 
 
 def _locked(file: str) -> sqlite3.Connection:
-    lock = sqlite3.connect(file, timeout=LOOKED_AT_S, isolation_level=None)
+    lock = sqlite3.connect(file, timeout=LOCK_WAIT_S, isolation_level=None)
     try:
         # Nothing is written, so there is nothing to undo: a file for that would find no room on a full disk.
         lock.execute("PRAGMA journal_mode = MEMORY").close()

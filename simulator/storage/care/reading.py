@@ -30,15 +30,6 @@ def opened(path: Path, *, with_log: bool = True) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True, isolation_level=None)
 
 
-def is_held(files: Files, path: Path) -> bool:
-    """Whether a node runs on the store. It is asked for its lock, and not kept from it for longer than that takes."""
-    try:
-        files.lock(path).close()
-    except (StoreError, *UNREADABLE):
-        return True
-    return False
-
-
 def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
     """What tells the log of a node that has ended from that of each later moment: its witness, and its segments.
 
@@ -65,7 +56,7 @@ def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:
             witness = _witness_of(files, path)
             header = files.head(log, LOG_HEADER_BYTES)
             trouble = trouble_with(header, _salts_in(path, witness))
-            if not trouble or (not is_locked and is_held(files, path)) or not _is_of(path, witness):
+            if not trouble or (not is_locked and files.is_locked(path)) or not _is_of(path, witness):
                 return ""
             if is_locked or witness == _witness_of(files, path):
                 return f"{log.name}: {trouble}"

@@ -35,7 +35,7 @@ from simulator.storage.base import Mark, made_counter, made_mark, made_queue
 from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.care.logged import Logged
-from simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, is_held, log_at, opened
+from simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, log_at, opened
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.files import Files
 from simulator.storage.loading import made_outcome
@@ -192,14 +192,14 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
         db = (
             opened(path, with_log=with_log) if has_file else sqlite3.connect(":memory:", isolation_level=None)
         )
-        found = Salvage(path, db, with_log, is_running=not is_locked and is_held(files, path))
+        found = Salvage(path, db, with_log, is_running=not is_locked and files.is_locked(path))
         try:
             with explained(path, ADVICE_FOR_LOOKING):
                 log = _chosen(files, found, has_file=has_file)
             if found.is_running:
                 is_one_moment = not log.missing
             else:  # A life may have begun meanwhile, and ended again.
-                is_one_moment = is_locked or (not is_held(files, path) and log_at(files, path) == before)
+                is_one_moment = is_locked or (not files.is_locked(path) and log_at(files, path) == before)
             if is_one_moment:
                 break
         except BaseException:

@@ -399,6 +399,9 @@ class SimulatedFiles:
         self._is_locked = True
         return _Held(self)
 
+    def is_locked(self, path: Path) -> bool:
+        return self._is_locked
+
     def unlock(self) -> None:
         """The lock is given free."""
         self._is_locked = False

@@ -35,7 +35,7 @@ from mqproto.turn.effects import (
 )
 from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.base.storeerrors import StoreError
-from simulator.storage import LIMITS, Limits, Store
+from simulator.storage import LIMITS, Limits, Store, files
 from simulator.storage.disk import Disk
 from simulator.storage.files import SystemFile
 from simulator.storage.opening.complete import see_that_all_messages_are_there
@@ -431,6 +431,33 @@ def test_a_second_store_on_an_open_file_is_refused_here_and_in_another_process_b
     assert "StoreError" in done.stderr
     assert "another node has it open" in done.stderr
     store.commit(Writes(messages=[one(2)]))
+
+
+def test_whoever_looks_at_a_store_keeps_no_node_from_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is stopped in the middle of its look, for longer than any lock is waited for."""
+    Store(path, NODE).close()
+    monkeypatch.setattr(files, "LOCK_WAIT_S", 0)
+    tries, locked = [], files._locked
+    with closing(sqlite3.connect(f"{path}-lock", isolation_level=None)) as look:
+        look.execute("BEGIN").close()
+        look.execute("SELECT 1 FROM sqlite_master").close()
+
+        def tried(file: str) -> sqlite3.Connection:
+            tries.append(file)
+            if len(tries) == 20:
+                look.execute("COMMIT").close()
+            return locked(file)
+
+        monkeypatch.setattr(files, "_locked", tried)
+        Store(path, NODE).close()
+        assert len(tries) == 20
+        look.execute("BEGIN").close()
+        look.execute("SELECT 1 FROM sqlite_master").close()
+        assert not files.SYSTEM_FILES.is_locked(path)
+        with pytest.raises(
+            StoreError, match="somebody looks at it and does not end: stop that program first"
+        ):
+            Store(path, NODE)
 
 
 @pytest.mark.parametrize("garbage", [b"garbage", b"SQLite format 3\0" + bytes(range(200)) * 9])
