@@ -136,9 +136,8 @@ def analyse(
     found = inventory(captures)
     result = nothing_new(found, tables, names=names, body_texts=body_text)
     if result is None:
-        from captures.pipeline.sparkengine import (
-            SparkEngine,  # As long to import as all that was done so far.
-        )
+        # It takes as long to import as all that was done so far.
+        from captures.pipeline.sparkengine import SparkEngine
 
         with _spark(master, tables, settings, line) as spark:
             result = analyse(
