@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -21,12 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from captures.pipeline.parts import Part, Store
 from captures.pipeline.storage import S3, endpoint
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 LOG: Final = "_delta_log"
-AT_ONCE: Final = 8
-"""How many tables are opened, or committed to, at a time: most of that is waiting for disks and servers."""
 SETTINGS: Final = {
     # So many commits are read from one file, and those of days before are deleted then.
     "delta.checkpointInterval": "50",
@@ -126,14 +120,6 @@ def restore(found: DeltaTable, version: int) -> DeltaTable:
     return found
 
 
-def at_once(function: Callable[[T], R], things: Sequence[T]) -> list[R]:
-    """What a function makes of each; several at a time, as most of it is waiting."""
-    if len(things) < 2:
-        return [function(thing) for thing in things]
-    with ThreadPoolExecutor(min(AT_ONCE, len(things))) as threads:
-        return list(threads.map(function, things))
-
-
 def sync(store: Store, table: str, version: int) -> None:
     """Have a commit on the disk before anything that rests on it, if this is a disk of ours."""
     if store.folder is None:
@@ -158,7 +144,6 @@ def why(error: Any) -> str:
 __all__ = [
     "DeltaError",
     "DeltaTable",
-    "at_once",
     "commit",
     "create",
     "files",

@@ -13,19 +13,22 @@ import shutil
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from glob import has_magic
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import pyarrow as pa
 
 from captures.pipeline import delta, runs
 from captures.pipeline.parts import HIDDEN, Part, Store, TablesError, parquet_table
 from captures.pipeline.runs import VERSION, Row, Runs, State
+
+R = TypeVar("R")
 
 __all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
 
@@ -35,6 +38,8 @@ LOCK: Final = "_lock"
 WORK: Final = "_work"
 KEEP_S: Final = 3_600
 """For how long files are kept that count no more, for those who still read them."""
+AT_ONCE: Final = 8
+"""How many tables are opened, or committed to, at a time."""
 LEFT_S: Final = 24 * 3_600
 """After this time a file that nothing names is taken to be left over, where it cannot be seen who is at work."""
 
@@ -45,6 +50,7 @@ class Tables:
     Attributes:
         store: where they are. folder: the same, as it is named.
         history: the table of all runs. row: the run that this is about; None where no run was yet.
+        last: while a run is under way, the last version of each table that was there before it.
 
     Args:
         run: the number of an earlier run. Its files are there for KEEP_S, or for longer if somebody wished that.
@@ -60,6 +66,7 @@ class Tables:
         self.history = Runs(self.store)
         self._state: State | None = None
         self._parts: dict[str, list[Part]] = {}
+        self.last: dict[str, delta.DeltaTable] = {}
         self._load(run)
 
     @property
@@ -92,7 +99,7 @@ class Tables:
 
     def every_part(self) -> list[Part]:
         """The files of all tables."""
-        return [part for some in delta.at_once(self.parts, self.names) for part in some]
+        return [part for some in self.at_once(self.parts, self.names) for part in some]
 
     def paths(self, table: str) -> list[str]:
         """The files of a table, for whatever reads Parquet."""
@@ -137,7 +144,7 @@ class Tables:
         with self._locked():
             self.history = Runs(self.store)
             self._load(None)
-            delta.at_once(self._restore, self.names)
+            self.at_once(self._restore, self.names)
             self._remove_leftovers()
             run = Run(self)
             with _work_folder(self.store, run.name):
@@ -168,7 +175,14 @@ class Tables:
 
     def adopt(self, row: Row, state: State) -> None:
         """Go on to a run that was committed."""
-        self.row, self._state, self._parts = row, state, {}
+        self.row, self._state, self._parts, self.last = row, state, {}, {}
+
+    def at_once(self, function: Callable[[str], R], names: Sequence[str]) -> list[R]:
+        """What a function makes of each table: several at a time, where most of that is waiting for servers."""
+        if self.store.folder is not None or len(names) < 2:
+            return [function(name) for name in names]
+        with ThreadPoolExecutor(min(AT_ONCE, len(names))) as threads:
+            return list(threads.map(function, names))
 
     def _load(self, run: int | None) -> None:
         try:
@@ -177,6 +191,7 @@ class Tables:
             raise TablesError(f"{self.folder} cannot be read: {delta.why(error)}") from None
         self._state = None
         self._parts = {}
+        self.last = {}
         if self.row is None:
             _check_free(self.store)
 
@@ -227,9 +242,11 @@ class Tables:
         try:
             found, version = delta.opened(self.store, table), self.row.versions[table]
             if found.version() != version:
-                delta.restore(found, version)
+                found = delta.restore(found, version)
         except delta.DeltaError as error:
             raise TablesError(f"{self.folder}: table {table} cannot be read: {delta.why(error)}") from None
+        self.last[table] = found
+        self._parts[table] = delta.parts(found, table)
 
     def _remove_leftovers(self) -> None:
         """What a run that died has left, on this machine: files that nothing names. Elsewhere one may be at work."""
@@ -336,7 +353,7 @@ class Run:
             is_changed = bool(gone or news[name])
             if not is_changed and name in before:
                 return before[name], count
-            table = delta.newest(self.store, name)
+            table = self._tables.last.get(name) or delta.newest(self.store, name)
             if table is None:
                 table = delta.create(self.store, name, schemas[name])
             elif name not in before and table.version():
@@ -348,7 +365,7 @@ class Run:
             delta.sync(self.store, name, version)
             return version, count
 
-        done = dict(zip(names, delta.at_once(commit, names), strict=True))
+        done = dict(zip(names, self._tables.at_once(commit, names), strict=True))
         return (
             {name: version for name, (version, _) in done.items()},
             {name: count for name, (_, count) in done.items()},
