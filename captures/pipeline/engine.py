@@ -120,6 +120,7 @@ class Engine(Protocol):
         reads: Sequence[str] = (),
         *,
         again: str | None = None,
+        puts: bool = True,
     ) -> list[R]:
         """The results of the tasks, in their order.
 
@@ -131,6 +132,7 @@ class Engine(Protocol):
                 it fails. Results are small as well: rows go by exchanges.
             reads: the exchanges that they take rows from, in this order.
             again: an earlier stage, whose tasks of these buckets have put rows that count no more.
+            puts: whether its tasks put rows; what they put is kept for later stages, which has its price.
         """
 
     def buckets(self, exchange: str) -> set[int]:

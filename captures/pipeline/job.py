@@ -311,7 +311,7 @@ def _tidied(
         )
         for number, some in enumerate(together)
     ]
-    made = engine.carry_out("tidying tables", tidy, dict(enumerate(tasks)))
+    made = engine.carry_out("tidying tables", tidy, dict(enumerate(tasks)), puts=False)
     found = {part: [each.name for each in some] for part, some in zip(made, together, strict=True)}
     for part, gone in found.items():
         if gone[0] in places:
@@ -347,11 +347,12 @@ class _Job:
         reads: Sequence[str] = (),
         *,
         again: str | None = None,
+        puts: bool = True,
     ) -> None:
         """One stage for all series: their tasks by bucket, and who takes the results."""
         tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
         results = self._engine.carry_out(
-            stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again
+            stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again, puts=puts
         )
         for (work, _, _), result in zip(tasks, results, strict=True):
             take(work, result)
@@ -359,7 +360,7 @@ class _Job:
     def _merge(self) -> None:
         found = [(work, task) for work in self._works for task in work.merge_tasks()]
         tasks = {number: task for number, (_, task) in enumerate(found)}
-        results = self._engine.carry_out("merging halves", merge, tasks)
+        results = self._engine.carry_out("merging halves", merge, tasks, puts=False)
         for (work, _), merged in zip(found, results, strict=True):
             work.take_merged(merged)
 
@@ -373,7 +374,7 @@ class _Job:
         while parts:
             tasks = {number: ScanTask(part, self._range_bytes) for number, part in enumerate(parts)}
             again = defaultdict(list)
-            results = self._engine.carry_out("looking for frames", scan_range, tasks)
+            results = self._engine.carry_out("looking for frames", scan_range, tasks, puts=False)
             for part, found in zip(parts, results, strict=True):
                 again[part.file.path] += found
             for path, found in again.items():
@@ -400,6 +401,7 @@ class _Job:
             lambda work: ((work.addresses.series, task) for task in work.fragment_tasks()),
             Work.take_fragments,
             (FRAGMENTS,),
+            puts=False,
         )
         self._of_all(
             "reading fragments",
@@ -429,6 +431,7 @@ class _Job:
             lambda work: (*work.write_tasks(), *work.stream_tasks()),
             lambda work, parts: work.parts.extend(parts),
             writing.READ,
+            puts=False,
         )
         self._engine.drop(*writing.READ)
         for work in self._works:

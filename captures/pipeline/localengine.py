@@ -108,6 +108,7 @@ class LocalEngine(Outputs[list[Sent]]):
         reads: Sequence[str] = (),
         *,
         again: str | None = None,
+        puts: bool = True,
     ) -> list[R]:
         """As of Engine.
 
@@ -128,6 +129,7 @@ class LocalEngine(Outputs[list[Sent]]):
             raise JobError(
                 "the job failed: a process of ours was killed, perhaps as memory ran out"
             ) from None
+        assert puts or not any(each.entries for each in done), f"{stage}: puts nothing"
         self._replace(again, tasks)
         sent = [
             Sent(str(folder / str(bucket)), each.entries) for bucket, each in zip(tasks, done, strict=True)

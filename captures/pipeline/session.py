@@ -169,6 +169,10 @@ class _Start:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "8",
+            # What goes from stage to stage is packed already, see captures.pipeline.engine.
+            "spark.rdd.compress": "false",
+            "spark.shuffle.compress": "false",
+            "spark.shuffle.spill.compress": "false",
             "spark.sql.execution.arrow.pyspark.enabled": "true",
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
         }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
@@ -53,7 +53,13 @@ TAKEN: Final = ("bucket", "place", "rows")
 """What a task sees of them: the place of the exchange in what the stage reads, from 1 on; at 0 is the task itself."""
 BATCH_BYTES: Final = 4 << 20
 """How much Spark hands to Python at a time, and how much of what a task puts stays in memory."""
-SETTINGS: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES)}
+SETTINGS: Final = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    # The plan is what it is: to look at it again after its shuffle takes a job more, which reads all that was kept.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""For the session, while a stage is carried out. Batches are packed already."""
 
 
 class SparkEngine(Outputs[DataFrame]):
@@ -76,6 +82,7 @@ class SparkEngine(Outputs[DataFrame]):
         reads: Sequence[str] = (),
         *,
         again: str | None = None,
+        puts: bool = True,
     ) -> list[R]:
         """As of Engine."""
         if not tasks:
@@ -89,11 +96,12 @@ class SparkEngine(Outputs[DataFrame]):
             rows = rows.repartitionById(len(tasks), "bucket")
             rows = rows.sortWithinPartitions("bucket", "place", "source", "order").select(*TAKEN)
             found = rows.mapInArrow(_Stage(function, tuple(reads), tally), ROWS)
-            found = found.persist(StorageLevel.DISK_ONLY)
+            if puts:
+                found = found.persist(StorageLevel.DISK_ONLY)
             try:
                 results = found.where(F.col("exchange") == RESULT).select("bucket", "rows").collect()
             except BaseException:
-                found.unpersist()
+                self._free(found)
                 raise
         done = {row.bucket: pickle.loads(row.rows) for row in results}
         self._replace(again, tasks)
@@ -101,7 +109,8 @@ class SparkEngine(Outputs[DataFrame]):
         return [done[bucket][0] for bucket in tasks]
 
     def _free(self, held: DataFrame) -> None:
-        held.unpersist()
+        with suppress(Exception):  # Its Java may have ended; then that has been told.
+            held.unpersist()
 
     def _taken(self, tasks: Mapping[int, Any], reads: Sequence[str]) -> DataFrame:
         """The tasks, and the rows that they read."""

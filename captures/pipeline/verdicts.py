@@ -186,7 +186,7 @@ class _Judge:
 
         # Behind the parts comes what is about no packet.
         about = [*self._of_parts(FINDINGS_READ), len(bench.parts)]
-        found = self._carry_out("placing findings", placing.place_findings, about, FINDINGS_READ)
+        found = self._carry_out("placing findings", placing.place_findings, about, FINDINGS_READ, puts=False)
         for done in found:
             past.codes.update(done.settled.codes)
         codes = past.codes.copy()
@@ -243,11 +243,17 @@ class _Judge:
         self._bench = replace(bench, ahead=clocks.ahead(found))
 
     def _carry_out(
-        self, stage: str, function: judging.Stage, numbers: Iterable[int], reads: Sequence[str] = ()
+        self,
+        stage: str,
+        function: judging.Stage,
+        numbers: Iterable[int],
+        reads: Sequence[str] = (),
+        *,
+        puts: bool = True,
     ) -> list[Done]:
         """One task for each number, which is that of its bucket, too."""
         tasks = {number: Task(number) for number in numbers}
-        results = self._engine.carry_out(stage, partial(function, self._bench), tasks, reads)
+        results = self._engine.carry_out(stage, partial(function, self._bench), tasks, reads, puts=puts)
         for done in results:
             self._parts += done.settled.parts
             self._open += done.open.parts

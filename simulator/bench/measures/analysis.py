@@ -257,11 +257,12 @@ class _Stopwatch:
         reads: Sequence[str] = (),
         *,
         again: str | None = None,
+        puts: bool = True,
     ) -> list[R]:
         if not tasks:
             return []
         began_s = time.monotonic()
-        results = self._engine.carry_out(stage, function, tasks, reads, again=again)
+        results = self._engine.carry_out(stage, function, tasks, reads, again=again, puts=puts)
         self.ended_s[stage] = time.monotonic()
         self.took_s[stage] += self.ended_s[stage] - began_s
         return results

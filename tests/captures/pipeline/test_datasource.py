@@ -119,6 +119,17 @@ def test_a_query_sees_the_packets_of_objects_as_one_reader_sees_them(
     assert {"kind", "label"} < set(spark.read.format("mqproto").load(f"s3://{BUCKET}/packets").columns)
 
 
+STAGES = """
+from captures.pipeline.sparkengine import SparkEngine
+from tests.captures.pipeline.test_engine import EXCHANGES, SOME, expected, taken
+
+engine = SparkEngine(spark)
+assert taken(engine, SOME, EXCHANGES, [5, 2, 4, 0]) == expected(SOME, EXCHANGES, [5, 2, 4, 0])
+engine.clear()
+"""
+"""That rows go from stage to stage there as well."""
+
+
 @pytest.mark.xdist_group("spark")
 def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -138,7 +149,7 @@ def test_the_program_of_the_readme_runs_in_ones_own_session_and_on_spark_connect
     service.start(spark.sparkContext._jsc.sc())
     done = subprocess.run(
         [sys.executable, "-W", "error", "-"],
-        input=program,
+        input=program + STAGES,
         env=os.environ | {"SPARK_REMOTE": f"sc://127.0.0.1:{service.localPort()}"},
         capture_output=True,
         text=True,
