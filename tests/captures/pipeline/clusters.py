@@ -36,7 +36,7 @@ def run(command: Sequence[str], environ: dict[str, str], folder: Path) -> str:
     path = os.pathsep.join(filter(None, [str(ROOT), environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command,
-        env={**environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "XDG_CACHE_HOME": os.devnull},
+        env={"PYSPARK_PYTHON": sys.executable, **environ, "PYTHONPATH": path, "XDG_CACHE_HOME": os.devnull},
         cwd=folder,
         capture_output=True,
         text=True,

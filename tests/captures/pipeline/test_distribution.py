@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,6 +23,7 @@ from captures.pipeline.tables import Tables
 from tests.captures.pipeline import processes, witnessed
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
 from tests.captures.pipeline.contents import rows_of
+from tests.captures.pipeline.objects import BUCKET, ObjectStore
 from tests.captures.pipeline.samples import elsewhere
 from tests.captures.pipeline.witnessed import KILLED_STAGE, Witness, witnesses
 
@@ -68,17 +71,30 @@ def test_spark_in_this_process_s_company_makes_what_one_process_makes(
     assert_same(tables_of(samples, tmp_path / "out", SparkEngine(spark)), alone)
 
 
-def test_two_executors_one_of_them_killed_make_the_same(samples: Path, tmp_path: Path) -> None:
-    environ = {**processes.marked_environment(), "SPARK_HOME": str(home_of_our_own(tmp_path / "home"))}
-    out, seen = tmp_path / "out", tmp_path / "seen"
-    seen.mkdir()
-    # Executors work in folders of their own: what is relative here is not there.
-    command = [sys.executable, witnessed.__file__, str(seen), "--kill", "analyse", samples.name]
-    command += ["--out", out.name, "--range", str(RANGE_MIB), "--master", TWO_EXECUTORS]
-    run(command, environ, tmp_path)
-    assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalEngine()))
+def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though_one_is_killed(
+    samples: Path, tmp_path: Path, objects: ObjectStore
+) -> None:
+    """All that they have in common is the S3 server: the driver's folders are not there where the work is done."""
+    captures = [objects.put(f"{tmp_path.name}/{path.name}", path.read_bytes()) for path in samples.iterdir()]
+    driver, seen = tmp_path / "driver", tmp_path / "seen"
+    for folder in (driver, driver / "tmp", seen):
+        folder.mkdir()
+    environ = {
+        **processes.marked_environment(),
+        "SPARK_HOME": str(home_of_our_own(tmp_path / "home")),
+        "TMPDIR": str(driver / "tmp"),
+        "PYSPARK_PYTHON": str(python_without(driver, tmp_path / "python")),
+    }
+    out = f"s3://{BUCKET}/{tmp_path.name}/tables"
+    command = [sys.executable, witnessed.__file__, str(seen), "--kill", "analyse", *captures]
+    command += ["--out", out, "--range", str(RANGE_MIB), "--master", TWO_EXECUTORS]
+    run(command, environ, driver)
+    alone = Tables(tmp_path / "alone")
+    analyse(captures, alone, LocalEngine(), range_bytes=RANGE_MIB << 20)
+    assert_same(Tables(out), alone)
     told = witnesses(seen)
     assert_shipped(told)
+    assert {witness.sees for witness in told} == {"False"}
     # What the killed one was doing was done again by another process, and what it had read, as that was lost with it.
     executors = defaultdict[str, set[int]](set)
     for witness in told:
@@ -86,6 +102,18 @@ def test_two_executors_one_of_them_killed_make_the_same(samples: Path, tmp_path:
     again = {task.partition(",")[0] for task, some in executors.items() if len(some) > 1}
     assert {"reading packets", KILLED_STAGE} <= again
     processes.wait_until_gone(environ)
+
+
+def python_without(folder: Path, program: Path) -> Path:
+    """A Python that has a folder's name, and not what is in it."""
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    apart = ["unshare", "--mount", *as_root, "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(folder)]
+    done = subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this machine allows no mount of one's own: {done.stderr.strip()}")
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([*apart, sys.executable])} "$@"\n')
+    program.chmod(0o755)
+    return program
 
 
 def test_spark_submit_makes_the_same_by_what_it_was_given(samples: Path, tmp_path: Path) -> None:

@@ -30,18 +30,20 @@ class Witness:
     task: the stage, and what it was about.
     executor: its process.
     code, needs: where it had our code from, and construct.
+    sees: whether the driver's folder of temporary files was there.
     """
 
     task: str
     executor: int
     code: str
     needs: str
+    sees: str
 
 
 def witnesses(folder: Path) -> list[Witness]:
     """What all tasks have seen."""
     told = (path.read_text().splitlines() for path in folder.iterdir() if path.name != KILLED)
-    return [Witness(task, int(executor), code, needs) for task, executor, code, needs in told]
+    return [Witness(task, int(executor), *more) for task, executor, *more in told]
 
 
 def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
@@ -66,7 +68,8 @@ def engine_with(folder: str, kill: bool) -> type[SparkEngine]:
                 # A worker is a fork of a daemon, and the executor has started that.
                 executor = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
                 done = f"{stage}, {task}"
-                told = [done, executor, captures.__file__, construct.__file__]
+                sees = Path(os.environ.get("TMPDIR", os.defpath)).exists()
+                told = [done, executor, captures.__file__, construct.__file__, sees]
                 (Path(folder) / uuid.uuid4().hex).write_text("\n".join(map(str, told)))
                 if deadly and context.partitionId() == 0 and not killed.exists():
                     killed.touch()
