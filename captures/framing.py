@@ -31,6 +31,7 @@ class StreamCount:
     refused_bytes: those from where a packet should begin, and does not, to where one does.
     hidden_bytes: that frames had which the capture cut, and that are of no packet of which it has the head.
     resumed_count: how often reading went on behind such bytes, at a packet's head.
+    tail_bytes: how many bytes came behind its last packet, and were not read; None where nobody knows.
     is_msmq: it held a packet, or used TCP port 1801. Of others all bytes are skipped.
     """
 
@@ -43,6 +44,7 @@ class StreamCount:
     refused_bytes: int = 0
     hidden_bytes: int = 0
     resumed_count: int = 0
+    tail_bytes: int | None = None
 
     @property
     def is_msmq(self) -> bool:
@@ -263,8 +265,13 @@ class Framing:
 
     def end(self) -> StreamCount:
         """What was found in all. What has begun will not be whole."""
-        if self._buffer is not None:
-            self.seen.cut_bytes += self._buffer.pending_bytes
+        pending_bytes = 0 if self._buffer is None else self._buffer.pending_bytes
+        self.seen.cut_bytes += pending_bytes
+        left_bytes = self.seen.stream.left_bytes
+        if left_bytes is not None:
+            tail_bytes = left_bytes + self.missing_bytes + self.skipped_bytes
+            # What has begun, and lacks nothing that was sent, was never whole.
+            self.seen.tail_bytes = tail_bytes and tail_bytes + pending_bytes
         return self.seen
 
     def _found(self) -> PacketBuffer:

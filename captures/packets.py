@@ -7,7 +7,7 @@ Everything is read in one pass and in bounded memory. What is no packet is count
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Final
@@ -18,7 +18,7 @@ from captures.framing import Framed, Framing, StreamCount
 from captures.net.direction import STREAM_COUNTS, Arrival, Stream
 from captures.net.ip import Datagram, IpReader
 from captures.net.links import ip_start, is_known
-from captures.net.streams import Reassembler
+from captures.net.streams import CONNECTION_LIMIT, Reassembler
 from captures.net.taps import Half, Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
@@ -280,11 +280,14 @@ class PacketReader:
 
     Attributes:
         totals, points: what was read, all together and by where it was caught; whole once everything has been.
+        tails: by connection, interface and source, how many bytes came behind the last packet that the capture lacks,
+            where it shows where a stream stopped; of the last CONNECTION_LIMIT connections.
     """
 
     def __init__(self, frames: Iterable[Frame]) -> None:
         self.totals = Totals()
         self.points = PointCounter()
+        self.tails: OrderedDict[tuple[int, int, Endpoint], int] = OrderedDict()
         self._frames = frames
         self._ip = IpReader()
         self._reassembler = Reassembler()
@@ -373,6 +376,11 @@ class PacketReader:
         totals.connections = self._reassembler.connection_count
         totals.given_up_connections = self._reassembler.given_up_count
         totals.add_stream(seen)
+        stream = seen.stream
+        if seen.tail_bytes is not None:
+            self.tails[stream.connection, stream.interface.number, stream.source] = seen.tail_bytes
+            if len(self.tails) > 2 * CONNECTION_LIMIT:
+                self.tails.popitem(last=False)
         self.points.stream(seen)
 
 

@@ -24,7 +24,7 @@ from captures.decode.sessions.checker import SessionChecker, SessionView
 from captures.decode.sessions.connections import Connections, Origins
 from captures.decode.sessions.half import Sent
 from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
-from captures.decode.ways import WayBook
+from captures.decode.ways import Tails, WayBook
 from captures.packets import SeenPacket
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
@@ -82,13 +82,14 @@ class Analyst:
         sight.findings += own_findings(seen)
         return sight
 
-    def finish(self, *, lossless: bool = True) -> Iterator[Finding]:
+    def finish(self, *, lossless: bool = True, tails: Tails | None = None) -> Iterator[Finding]:
         """What turns out to be wrong only at the end of the capture.
 
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
+            tails: as of captures.packets.PacketReader.
         """
-        ways = self._ways.ways(self._origins, lossless=lossless)
+        ways = self._ways.ways(self._origins, lossless=lossless, tails=tails)
         yield from self._journeys.finish(ways)
         yield from self._sequences.finish(ways)
 

@@ -10,12 +10,14 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from captures.decode.facts import Hop, NodeKey, SessionFacts
 from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
 from captures.decode.sessions.half import Half
 from captures.decode.sight import Kind
+from captures.net.tcp import Endpoint
+from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
 
 SECOND_NS: Final = 1_000_000_000
 SLACK_NS: Final = SECOND_NS
@@ -24,6 +26,8 @@ EVER, NEVER = -(1 << 63), (1 << 63) - 1
 """Before and behind all times."""
 ENDLESS: Final = NEVER
 """More bytes than any message has."""
+Tails: TypeAlias = Mapping[tuple[int, int, Endpoint], int]
+"""By connection, interface and end: how many bytes came behind its last packet that the capture lacks."""
 SPAN_LIMIT: Final = 256
 """How many spans of one queue manager are told apart; with more they are taken to be one."""
 
@@ -55,6 +59,8 @@ class Sending:
         not know of; None if it lacks none.
     lost_bytes: how many lack in one place at most, so that no larger message is among them.
     snapped: whether all of these were in frames that it has, and cut.
+    tail_bytes: how many bytes came behind its last packet that the capture lacks; None if nobody knows, as it does not
+        show where the end stopped.
     """
 
     last_ns: int | None = None
@@ -62,6 +68,7 @@ class Sending:
     lost_until_ns: int | None = None
     lost_bytes: int = 0
     snapped: bool = False
+    tail_bytes: int | None = None
 
     def lose(self, since_ns: int, until_ns: int, size_bytes: int, *, snapped: bool = False) -> None:
         """Between these times bytes are lacking, so many in one place."""
@@ -233,17 +240,20 @@ class WayBook:
         sending = talk.client if half is connection.client else talk.server
         sending.take(facts, hidden_bytes=hidden_bytes)
 
-    def ways(self, origins: Origins, *, lossless: bool = True) -> Ways:
+    def ways(self, origins: Origins, *, lossless: bool = True, tails: Tails | None = None) -> Ways:
         """What is known by now.
 
         Args:
             origins: who is where no handshake has told.
             lossless: whether the capture lacks nothing but what lies before a packet; else each end may lack its last.
+            tails: how much came behind the last packets of ends, where the capture shows that.
         """
-        ways = Ways()
+        ways, tails = Ways(), tails or {}
         ways.add_all(self._over if lossless else self._over_of_lossy)
-        for connection, talk in self._talks.values():
+        for key, (connection, talk) in self._talks.items():
             talk.hop = origins.resolve_hop(connection.client.hop)
+            for half, sending in ((connection.client, talk.client), (connection.server, talk.server)):
+                sending.tail_bytes = tails.get((*key, half.endpoint))
             ways.add(talk, lossless=lossless)
         return ways
 
@@ -273,8 +283,9 @@ def _spans(talk: Talk, sending: Sending, *, lossless: bool) -> Iterable[Span]:
         yield Span(Lack.BEGAN, EVER, talk.first_ns)
     if sending.lost_since_ns is not None and sending.lost_until_ns is not None:
         yield Span(lack, sending.lost_since_ns, sending.lost_until_ns, sending.lost_bytes)
-    if sending.last_ns is not None and not lossless:
-        yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS)
+    tail_bytes = ENDLESS if sending.tail_bytes is None else sending.tail_bytes
+    if sending.last_ns is not None and not lossless and tail_bytes >= SMALLEST_USER_MESSAGE:
+        yield Span(lack, sending.last_ns, talk.last_ns + SLACK_NS, tail_bytes)
 
 
 def _put(spans: list[Span], span: Span) -> None:

@@ -35,7 +35,7 @@ from typing import Final
 from captures.files.frame import Frame
 from captures.net.direction import LATER_COUNT, Arrival, Stream
 from captures.net.sender import Lag, Sender
-from captures.net.tcp import ACK, SYN, Endpoint, Segment
+from captures.net.tcp import ACK, RST, SYN, Endpoint, Segment
 
 PATIENCE_COUNT: Final = LATER_COUNT
 """So many segments of a connection may come before one that was sent before them."""
@@ -78,6 +78,8 @@ class View:
         sender.take(segment, frame)
         if segment.flags & ACK:
             other.acknowledged(segment.acknowledgment_number, first=bool(segment.flags & SYN))
+            if segment.flags & RST:
+                other.cut_off(segment.acknowledgment_number)
         arrivals = [] if sender.queue or other.queue else sender.pass_on(other)
         if self._queue_up() or self._is_waiting:
             arrivals += self._released()

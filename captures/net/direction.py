@@ -87,6 +87,8 @@ class Stream:
     conflict_count: those of them that had another byte somewhere. What was read first stands.
     early_count: segments that came before bytes that precede them, or whose predecessors the capture lacks.
     keep_alive_count: repetitions of the last byte that ask whether anybody is there; its value means nothing.
+    left_bytes: once it is over, how many bytes lack that were sent behind all that could be read; None where the
+        capture does not show where its sender stopped: with a FIN, or with the reset of the connection by either side.
     opposite: what the other side sent; None of a stream by itself.
     """
 
@@ -104,6 +106,7 @@ class Stream:
     conflict_count: int = 0
     early_count: int = 0
     keep_alive_count: int = 0
+    left_bytes: int | None = None
     opposite: Stream | None = field(default=None, repr=False)
 
     def add(self, later: Stream) -> None:
@@ -153,6 +156,8 @@ class Direction:
         self._initial: int | None = None  # the sequence number of the SYN
         self._next: int | None = None  # the position that is due
         self._finish: int | None = None  # where the FIN stands
+        self._reset: int | None = None  # the number at which it reset the connection
+        self._cut_off: int | None = None  # and the one that the other side had come to when it did
         self._early: list[Early] = []  # a heap
         self._early_bytes = 0
         self._base: int | None = None  # what was acknowledged first, if that was before anything was seen
@@ -190,6 +195,8 @@ class Direction:
             self.stream.ending = Ending.FINISHED
         if segment.flags & RST:
             self.stream.ending = Ending.RESET
+            if segment.flags & ACK:
+                self._reset = (start + len(segment.payload) + segment.cut_bytes) % 2**32
 
     def acknowledged(self, number: int, *, first: bool) -> None:
         """The receiver has had everything before this number.
@@ -211,6 +218,10 @@ class Direction:
         if position - self._next <= JUMP_LIMIT_BYTES:
             self._acknowledge(position)
             self._give_up_acknowledged()
+
+    def cut_off(self, number: int) -> None:
+        """The receiver has reset the connection, and takes nothing from this number on."""
+        self._cut_off = number
 
     def forget(self) -> None:
         """Keep nothing to compare repetitions with."""
@@ -254,9 +265,24 @@ class Direction:
     def settle(self) -> None:
         """No more segments: what was sent, and was not in the capture up to now, will not be."""
         self.give_up()
+        self.stream.left_bytes = self._left_bytes
         lacking_bytes = self._lacking_bytes
         if lacking_bytes > 0:
             self._count_gap(lacking_bytes)
+
+    @property
+    def _left_bytes(self) -> int | None:
+        """How many bytes lack up to where it stopped, as far as the capture shows that.
+
+        A reset without an acknowledgment answers a segment of a connection that is not known, with a number that it has
+        from there: it proves nothing.  [RFC 9293] 3.10.7.1
+        """
+        left: list[int] = []
+        if self._next is not None:
+            if self._finish is not None:
+                left.append(self._finish - self._next)
+            left += (self._distance(number) for number in (self._reset, self._cut_off) if number is not None)
+        return min((some for some in left if 0 <= some <= JUMP_LIMIT_BYTES), default=None)
 
     @property
     def _lacking_bytes(self) -> int:

@@ -162,7 +162,13 @@ class Sender(Direction):
         self._is_torn = False
 
     def take_run(
-        self, start: int, size_bytes: int, from_start: bool, finish: int | None, ending: Ending
+        self,
+        start: int,
+        size_bytes: int,
+        from_start: bool,
+        finish: int | None,
+        reset: int | None,
+        ending: Ending,
     ) -> None:
         """Add at once what a side sent in order, as its first segments: without repetition, hole or overtaking.
 
@@ -170,13 +176,14 @@ class Sender(Direction):
             start: the sequence number of the first byte.
             from_start: the first segment had the SYN.
             finish: the sequence number of the FIN, if there was one, counted on from `start` without wrap.
+            reset: the sequence number of the last reset that acknowledges, if there was one.
         """
         assert self._next is None
         self._initial = (start - 1) % 2**32 if from_start else None
         self._start = start
         self._next = start + size_bytes
         self._recent.forget(self._next)
-        self._finish = finish
+        self._finish, self._reset = finish, reset
         self.stream.from_start = from_start
         self.stream.ending = ending
         self.stream.data_bytes = size_bytes
@@ -224,6 +231,10 @@ class Sender(Direction):
         """Stand where `later` does, which continues this one. What was read is not remembered."""
         self.stream.add(later.stream)
         self.absent |= later.absent
+        if later._reset is not None:
+            self._reset = later._reset
+        if later._cut_off is not None:
+            self._cut_off = later._cut_off
         if self._next is None and (later._next is not None or self._base is None):
             acknowledged = self._acknowledged
             self._initial, self._start, self._next = later._initial, later._start, later._next

@@ -7,6 +7,7 @@ some. Such a range is read once more, with that.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +16,8 @@ import pyarrow as pa
 
 from captures.net.ip import Datagram, Fragment, IpReader
 from captures.pipeline.addresses import FRAGMENTS
-from captures.pipeline.engine import Count, Inbox, Outbox
-from captures.pipeline.saving import loads, pickled
+from captures.pipeline.engine import Count, Inbox, Outbox, pickled
+from captures.pipeline.state import decoded, encoded
 
 ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())])
 """The fragments of a range, pickled."""
@@ -80,12 +81,12 @@ def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Coun
 
     def look_before(number: int) -> None:
         if ip.waiting_count and number != task.first:
-            waiting[number] = pickled(ip)
+            waiting[number] = encoded(ip)
 
     for rows in inbox.take(FRAGMENTS):
         for number, fragments in zip(rows["place"].to_pylist(), rows["fragments"], strict=True):
             look_before(number)
-            for fragment in loads(fragments.as_buffer()):
+            for fragment in pickle.loads(fragments.as_buffer()):
                 ip.add(fragment)
     look_before(task.end)
     return FragmentsJoined(waiting, ip.waiting_count)
@@ -95,5 +96,4 @@ def waiting_packets(saved: bytes | None) -> IpReader:
     """What waits for fragments somewhere, as `join_fragments` says it."""
     if saved is None:
         return IpReader()
-    ip: IpReader = loads(saved)  # It may be from an earlier run's tables.
-    return ip
+    return decoded(saved, IpReader)

@@ -20,14 +20,14 @@ import pyarrow as pa
 from captures.files.frame import NANOSECONDS
 from captures.packets import Totals
 from captures.pipeline.files import CaptureFile
-from captures.pipeline.parts import HIDDEN, parquet_table
+from captures.pipeline.parts import HIDDEN
 from captures.pipeline.reading import Place
-from captures.pipeline.saving import loads
+from captures.pipeline.saving import every_saved
 from captures.pipeline.seams import OpenPair
 
-FORM: Final = 11
-"""To be raised when a class changes of which objects are saved. Of another form nothing is used: then a series that
-has grown is read again as a whole."""
+FORM: Final = 12
+"""To be raised when what is saved means something else than before. Of another form nothing is used: then a series
+that has grown is read again as a whole."""
 FOLDER: Final = f"{HIDDEN}series"
 CONNECTIONS: Final = pa.schema([("first_frame", pa.int64())])
 SILENT_NS: Final = 24 * 3600 * NANOSECONDS
@@ -43,7 +43,7 @@ class Growth:
     places: of the last ranges, as many as may be read again. last_ns: of each, when its last frame was caught.
     range_count: how many there were. frames, rows, framed: in them, without what only the end lets be read.
     totals: of what is over.
-    waiting: what waits for fragments before some of `places`, and before the next one; pickled, by their numbers.
+    waiting: by their numbers, what waits for fragments before some of `places`, and before the next one; by state.py.
     """
 
     files: tuple[CaptureFile, ...] = ()
@@ -61,7 +61,4 @@ class Growth:
 def saved_pairs(paths: Sequence[str], bucket: int, buckets: int) -> Iterator[OpenPair]:
     """The open pairs of a bucket."""
     for path in paths:
-        table = parquet_table(path)
-        for hashed, pickled in zip(table["bucket"].to_pylist(), table["object"], strict=True):
-            if hashed % buckets == bucket:
-                yield loads(pickled.as_buffer())
+        yield from every_saved(path, OpenPair, bucket, buckets)

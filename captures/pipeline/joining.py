@@ -35,7 +35,7 @@ from captures.pipeline.parts import Part, Store
 from captures.pipeline.reading import CountedPair, Place
 from captures.pipeline.reassembly import RangeSegments
 from captures.pipeline.rows import NO_STREAM, packet_rows
-from captures.pipeline.saving import pickled, save
+from captures.pipeline.saving import save
 from captures.pipeline.seams import OpenPair, Seam, Stitcher
 from captures.pipeline.segments import segments
 from captures.pipeline.stages.rows import batch_of
@@ -176,7 +176,7 @@ class _Joiner:
         joined.saved = save(
             series.store,
             f"{FOLDER}/{series.saved}-open-{bucket:02d}.parquet",
-            ((hash_of(pair.ends), pickled(pair)) for pair in pairs),
+            ((hash_of(pair.ends), pair) for pair in pairs),
         )
         for stitcher in self._stitchers.values():
             self._add(series.end, stitcher.finish(), joined.open_totals, self._open)

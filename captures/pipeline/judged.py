@@ -6,7 +6,7 @@ and what is looked at again does not grow with the captures: sessions and sequen
 `captures.decode` remembers them, and messages of the last half hour, or that are still on their way.
 
 It lies in the folder `_judged`: of each bucket its stage as it stood behind the last packet, or the rows of its open
-messages; see captures.pipeline.saving.
+messages; see captures.pipeline.state.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from captures.pipeline.stages.facts import Losses
 from captures.pipeline.stages.settling import Horizon
 
 FOLDER: Final = f"{HIDDEN}judged"
-FORM: Final = 9
-"""To be raised when a class changes of which objects are saved, or what tables say of packets. Of another form nothing
-is used: then all packets are judged anew."""
+FORM: Final = 10
+"""To be raised when what is saved means something else than before, or what tables say of packets. Of another form
+nothing is used: then all packets are judged anew."""
 QUIET_NS: Final = 1_800 * NANOSECONDS
 """A message that has come to its destination, and for which all have answered, is settled when it has been silent for
 so long. It is as long as a queue manager is taken to remember it; see captures.pipeline.stages.duplicates."""

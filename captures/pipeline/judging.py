@@ -24,7 +24,7 @@ from captures.pipeline.judged import FOLDER
 from captures.pipeline.messages import MessageRows
 from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.records import Integers
-from captures.pipeline.saving import pickled, save, saved
+from captures.pipeline.saving import save, saved
 from captures.pipeline.stages import (
     clocks,
     directory,
@@ -94,7 +94,10 @@ def _share_endings(bench: Bench, outbox: Outbox) -> None:
         for part in bench.streams:
             if part.is_open == is_open and (is_open or part.is_new or bench.before is None):
                 rows = parquet_table(part.path, sessions.ENDED)
-                for batch in rows.filter(pc.not_equal(rows["ending"], Ending.OPEN.value)).to_batches():
+                told = pc.or_(
+                    pc.not_equal(rows["ending"], Ending.OPEN.value), pc.is_valid(rows["tail_bytes"])
+                )
+                for batch in rows.filter(told).to_batches():
                     bucket = by_connection(part.series, batch.column("connection"), bench.buckets.connections)
                     for place, some in split(batch, bucket).items():
                         buckets[place].append(some)
@@ -302,7 +305,7 @@ def _resumed(bench: Bench, task: Task, name: str, kind: type[T]) -> T | None:
 
 
 def _saved(bench: Bench, task: Task, name: str, stage: object) -> Part:
-    return save(bench.store, bench.part_name(FOLDER, name, task.number), [(0, pickled(stage))])
+    return save(bench.store, bench.part_name(FOLDER, name, task.number), [(0, stage)])
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

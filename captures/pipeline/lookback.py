@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 LIMIT_COUNT: Final = 1_024
 """How many ranges at least are remembered, and at most twice as many: a stream keeps as many pieces to compare with."""
+
+
+class Frozen:
+    """A thing as it is now, however it changes later."""
+
+    __slots__ = ("_pickled", "_thing")
+
+    def __init__(self, thing: Any) -> None:
+        self._pickled: bytes | None = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
+        self._thing: Any = None
+
+    @property
+    def thing(self) -> Any:
+        """It, made anew each time. What a run has kept is set, and is nobody else's."""
+        if self._pickled is None:
+            self._pickled, self._thing = pickle.dumps(self._thing, pickle.HIGHEST_PROTOCOL), None
+        return pickle.loads(self._pickled)
+
+    @thing.setter
+    def thing(self, thing: Any) -> None:
+        self._pickled, self._thing = None, thing
 
 
 @dataclass(slots=True)
@@ -20,12 +42,12 @@ class LookBack:
     """
 
     places: list[int] = field(default_factory=list)
-    states: list[tuple[int, bytes]] = field(default_factory=list)
+    states: list[tuple[int, Frozen]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.places)
 
-    def add(self, place: int, before: bytes) -> None:
+    def add(self, place: int, before: Frozen) -> None:
         """One range more, and the state before it."""
         self.states.append((len(self.places), before))
         self.places.append(place)
@@ -38,7 +60,7 @@ class LookBack:
         self.places.clear()
         self.states.clear()
 
-    def since(self, count: int) -> tuple[bytes, list[int]]:
+    def since(self, count: int) -> tuple[Frozen, list[int]]:
         """A state, and all ranges from there on: at least `count` of them, if there are.
 
         Args:
@@ -57,7 +79,7 @@ class LookBack:
     def _thin(self) -> None:
         """Drop the states that are no nearer to what is asked for than twice the way to their later neighbour."""
         end = len(self.places)
-        kept: list[tuple[int, bytes]] = []
+        kept: list[tuple[int, Frozen]] = []
         for each in reversed(self.states):
             if len(kept) > 1 and end - each[0] <= 2 * (end - kept[-2][0]):
                 kept[-1] = each

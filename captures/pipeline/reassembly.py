@@ -448,6 +448,11 @@ class Smooth:
         self._last_flags = np.zeros(len(firsts), dtype=np.uint8)
         ends = flags & (FIN | RST) != 0
         self._last_flags[place[ends]] = flags[ends]
+        resets = flags & (RST | ACK) == RST | ACK
+        self._reset = np.full(len(firsts), -1, dtype=np.int64)
+        self._reset[place[resets]] = ((sequence + size) % 2**32)[resets]
+        self._cut_off = np.full(len(firsts), -1, dtype=np.int64)
+        self._cut_off[place[resets]] = segments.acknowledgment[by][resets]
         self._start = start
         self._from_start = syn[firsts]
         self._first_row = by[firsts]
@@ -475,10 +480,12 @@ class Smooth:
             self._from_start.tolist(),
             self._finish.tolist(),
             self._last_flags.tolist(),
+            self._reset.tolist(),
+            self._cut_off.tolist(),
             self._said.heard(),
             strict=True,
         )
-        for row, start, size_bytes, count, from_start, finish, flags, heard in columns:
+        for row, start, size_bytes, count, from_start, finish, flags, reset, cut_off, heard in columns:
             pair = int(self._pairs.pair[row])
             if pair not in connections:
                 continue
@@ -486,8 +493,11 @@ class Smooth:
             sender, other = view.pair(segments.ends[segments.source[row]])
             # A segment with both counts as reset, as it does where they are taken one by one.
             ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
-            sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
+            stop, said = (None if number < 0 else number for number in (finish, reset))
+            sender.take_run(start, size_bytes, from_start, stop, said, ending)
             other.hear(*heard)
+            if cut_off >= 0:
+                other.cut_off(cut_off)
             if count:
                 taken.append((pair, sender.stream, count))
         return taken

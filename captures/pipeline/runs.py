@@ -26,7 +26,7 @@ from captures.pipeline.schemas.tables import RUNS
 TABLE: Final = "runs"
 STATES: Final = f"{HIDDEN}state"
 VERSION: Final = 6
-"""Raised whenever a table, or the name of a class that `saving` pickles, changes."""
+"""Raised whenever a table changes."""
 PARTS: Final = 64
 """How many files of the table are made one."""
 

@@ -24,10 +24,9 @@ from captures.net.streams import Connection, Ends
 from captures.pipeline.chunks import Chunks, Piece, from_pieces, joined
 from captures.pipeline.cutting import Heads, Packets, Run, cut
 from captures.pipeline.flows import PairSummary, StreamRead
-from captures.pipeline.lookback import LookBack
+from captures.pipeline.lookback import Frozen, LookBack
 from captures.pipeline.reassembly import Epoch, RangeSegments, reassemble
 from captures.pipeline.records import Integers
-from captures.pipeline.saving import loads, pickled
 from captures.pipeline.segments import Segments
 
 END_OF_CAPTURE: Final = 1 << 62
@@ -124,7 +123,7 @@ class Stitcher:
             place: the range's number; they come in order, those left out in which the pair does not occur.
         """
         pair = self.pair
-        before = pickled(pair.state)
+        before = Frozen(pair.state)
         seam = self._prove(summary)
         if seam is None:
             seam = self._read_again(place, before)
@@ -196,13 +195,12 @@ class Stitcher:
         self.pair.state = state
         return seam
 
-    def _read_again(self, place: int, before: bytes) -> Seam:
+    def _read_again(self, place: int, before: Frozen) -> Seam:
         """Read the pair in a range from the state before it, and ranges before that as far as it reaches back."""
         look_back = self.pair.look_back
         back: list[int] = []
         while True:
-            # It may be from an earlier run's tables.
-            self.pair.state = loads(before)
+            self.pair.state = before.thing
             reached_back = False
             for one in [*back, place]:
                 seam = Seam(proved=False)
@@ -213,11 +211,11 @@ class Stitcher:
                 return seam
             before, back = self._further(back)
 
-    def _further(self, back: list[int]) -> tuple[bytes, list[int]]:
+    def _further(self, back: list[int]) -> tuple[Frozen, list[int]]:
         """A state about twice as far back, and the ranges from there on; nothing if there is none."""
         look_back = self.pair.look_back
         if len(back) == len(look_back):
-            return b"", []
+            return Frozen(None), []
         return look_back.since(min(2 * len(back) + 1, len(look_back)))
 
     def _read(self, once_more: RangeSegments, seam: Seam) -> bool:

@@ -22,7 +22,7 @@ from captures.pipeline.buckets import PacketPart, StreamPart
 from captures.pipeline.engine import Engine
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
 from captures.pipeline.parts import Part
-from captures.pipeline.saving import pickled, save, saved
+from captures.pipeline.saving import save, saved
 from captures.pipeline.stages import clocks, duplicates
 from captures.pipeline.stages.directory import origins_of
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
@@ -198,7 +198,7 @@ class _Judge:
     def _judged(self, of_sessions: list[Done], of_sequences: list[Done], told: list[Done]) -> Judged:
         """What the next run has to know."""
         bench = self._bench
-        past = save(bench.store, f"{FOLDER}/{bench.run}-past.parquet", [(0, pickled(self._past))])
+        past = save(bench.store, f"{FOLDER}/{bench.run}-past.parquet", [(0, self._past)])
         self._saved.append(past)
         arrivals = (
             [list(names) for names in bench.before.arrivals]

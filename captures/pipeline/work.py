@@ -27,7 +27,7 @@ from captures.pipeline.known import Known, ToRead, halves_of
 from captures.pipeline.lookback import LIMIT_COUNT
 from captures.pipeline.parts import Part, parquet_table
 from captures.pipeline.reading import Place, RangeRead, ReadTask
-from captures.pipeline.saving import pickled, save
+from captures.pipeline.saving import save
 from captures.pipeline.scan import Scanned, readings
 from captures.pipeline.tables import WORK, Run
 from captures.pipeline.writing import SeriesFiles, StreamsTask, WriteTask
@@ -274,7 +274,7 @@ class Work:
         """Keep what a later run has to know."""
         prefix = f"{self.key}-{self._run.name}"
         growth = self._grown()
-        saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, pickled(growth))])
+        saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, growth)])
         table = pa.table([pa.array(self._connections)], schema=CONNECTIONS)
         connections = self._store.write_part(f"{FOLDER}/{prefix}-connections.parquet", table)
         self.parts += [saved, connections]

@@ -260,7 +260,7 @@ class _Reading:
     def last_findings(self) -> list[Finding]:
         """What comes out at the end; call it once."""
         lossless = self.reader.totals.is_complete and self.damage is None
-        return list(self.analyst.finish(lossless=lossless))
+        return list(self.analyst.finish(lossless=lossless, tails=self.reader.tails))
 
     def status(self) -> int:
         """The exit status: what is wrong with the file comes first."""

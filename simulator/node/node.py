@@ -318,6 +318,8 @@ async def run_node(
             running.make_missing(wish)
         for notice in store.notices:
             lines.warning("store", notice=notice)
+        if store.unfinished:
+            lines.info("unfinished-record", what=store.unfinished)
         if doubt is not None:
             lines.warning(
                 "in-doubt",

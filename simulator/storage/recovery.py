@@ -32,6 +32,7 @@ class Recovered(NamedTuple):
     record: the number of the next one.
     recent: what the tables lack; nothing, if they had room for it.
     segments: which have that; none then. The last is written to.
+    unfinished: what is to be said of a last record that a kill may have cut short; empty if there is none.
     """
 
     mark: Mark
@@ -39,6 +40,7 @@ class Recovered(NamedTuple):
     record: int
     recent: Recent
     segments: list[Segment]
+    unfinished: str
 
 
 def witness_of(files: Files, tables: Tables, path: Path, node: Guid) -> Witness:
@@ -78,7 +80,7 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
     _see_that_none_is_missing(path, mark, names)
     recent = Recent()
     record = mark.record
-    notices = []
+    notices, unfinished = list[str](), ""
     found: list[tuple[FoundSegment, list[int]]] = []
     for name in names:
         segment, keys = found_segment(files, name, node), list[int]()
@@ -99,8 +101,10 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             recent.add(writes, gone)
             keys += [row.key for row in writes.messages]
             record += 1
-        if segment.torn:
-            notices.append(segment.torn)
+        if record - 1 > witness.record:  # No kill leaves it behind and a record by half: the power went.
+            notices += [segment.torn] * bool(segment.torn)
+        else:
+            unfinished = segment.torn
         segment.forget()
         found.append((segment, keys))
     _see_that_the_witness_agrees(path, mark, names, witness, record)
@@ -123,11 +127,12 @@ def recover(files: Files, tables: Tables, witness: Witness, path: Path, node: Gu
             f"the disk is full, and the log stays as it is: {path.name} has no room for what it says"
         )
         _leave_out_what_the_tables_have(tables, recent)
-        return Recovered(mark, notices, record, recent, [Segment.gone_on(files, *each) for each in found])
+        segments = [Segment.gone_on(files, *each) for each in found]
+        return Recovered(mark, notices, record, recent, segments, unfinished)
     for name in names:
         with explained_file(name.path):
             files.remove(name.path)
-    return Recovered(mark, notices, record, Recent(), [])
+    return Recovered(mark, notices, record, Recent(), [], unfinished)
 
 
 def _see_that_it_is_on_disk(files: Files, path: Path) -> None:

@@ -5,7 +5,8 @@ length, checksums and its number; numbers go on from segment to segment. A recor
 nobody outside knows, so that no packet can pass for one. A segment gets all its room when it is made, and zeros in it:
 what is shorter, or is neither whole nor zero, was damaged.
 
-What a crash can leave is a last record of which some sectors are zero. It was never said to be on disk. The witness
+What a crash can leave is a last record of which some sectors are zero: a power loss any, a kill all from the end of a
+page on, as the system writes page by page. It was never said to be on disk. The witness
 beside the log (witness.py) says up to which record that was said. Anything else that does not fit is damage, and told.
 """
 
@@ -295,8 +296,8 @@ class FoundSegment:
 
     def _half_there(self, number: int, at: int) -> str:
         return (
-            f"record {number} in {self.path.name} at byte {at:,} is there by half: it was being written when the "
-            "power went, and nobody was told that it was on disk"
+            f"record {number} in {self.path.name} at byte {at:,} is there by half: it was being written when its "
+            "node was killed or the power went, and nobody was told that it was on disk"
         )
 
     def _found(self, data: memoryview, at: int) -> tuple[memoryview, memoryview] | None:

@@ -160,7 +160,9 @@ class Store:
                     closing(witness_of(files, self._tables, self._place, node))
                 )
                 found = recover(files, self._tables, self._witness, self._place, node)
-                self._mark, self.notices, self._next_record, self._recent, self._older = found
+                self._mark, self.notices, self._next_record, self._recent, self._older, _ = found
+                self.unfinished = found.unfinished
+                """Which record a kill has cut short, of which nobody was told; empty if none."""
                 if self._older:
                     self._segment = self._older.pop()
                 for segment in self._segments():

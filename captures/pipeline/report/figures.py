@@ -325,7 +325,7 @@ def _gap_text(gap: dict[str, Any]) -> str:
     first, last = gap["first_number"], gap["last_number"]
     numbers = f"{first:,}" if first == last else f"{first:,}–{last:,}"
     if gap["filled_ns"] is None:
-        return f"{numbers} never came"
+        return f"{numbers} not seen to come"
     return f"{numbers} for {duration(gap['filled_ns'] - gap['opened_ns'])}"
 
 

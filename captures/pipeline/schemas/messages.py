@@ -58,7 +58,8 @@ gaps_open integer  of these, where some lack still
 )
 
 GAPS: Final = Table(
-    "Numbers that did not cross a hop before later ones; a destination holds what came behind them.",
+    "Numbers that were not seen on a hop before later ones; a destination holds what came behind them. "
+    "The captures lack nothing of the connection before its packet `opened_by`: where they do, no gap is told of.",
     (
         *_OF_SEQUENCE,
         *columns("""

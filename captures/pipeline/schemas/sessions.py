@@ -61,6 +61,8 @@ ack_timeout_ms integer  as the ends agreed
 {end}_lost_until_ns integer  the packet behind them, since 1970
 {end}_lost_bytes integer  how many lack in one place at most; null where nobody knows
 {end}_snapped flag  whether all of them were in frames that the captures have, and cut
+{end}_tail_bytes integer  how many came behind its last packet that the captures lack; null where they do not show where
+    it stopped
 {end}_ending text  finished (FIN), reset (RST), or open: the captures show no end of it
 """,
                 end=end,
@@ -103,6 +105,7 @@ headless_bytes integer  of packets whose beginning the capture lacks
 refused_bytes integer  from where a packet should begin, and does not, to where one does
 hidden_bytes integer  that frames had which the capture cut, and that are of no packet of which it has the head
 resumed_count integer  how often reading went on behind such bytes, at a packet's head
+tail_bytes integer  how many came behind its last packet, and were not read; null where nobody knows
 """),
 )
 

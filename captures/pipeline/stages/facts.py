@@ -269,14 +269,15 @@ def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
 
 def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
     columns = (
-        f"{end}_{name}" for name in ("last_ns", "lost_since_ns", "lost_until_ns", "lost_bytes", "snapped")
+        f"{end}_{name}"
+        for name in ("last_ns", "lost_since_ns", "lost_until_ns", "lost_bytes", "snapped", "tail_bytes")
     )
-    for last_ns, since_ns, until_ns, lost_bytes, snapped in zip(
+    for last_ns, since_ns, until_ns, lost_bytes, snapped, tail_bytes in zip(
         *(values(sessions, name) for name in columns), strict=True
     ):
         is_open = until_ns is not None and since_ns is None
         most_bytes = ENDLESS if lost_bytes is None else lost_bytes
-        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, snapped)
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, snapped, tail_bytes)
 
 
 def lossy_since(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:

@@ -56,7 +56,15 @@ TOGETHER: Final = (
     "source_port",
     "queue_name",
 )
-ENDED: Final = ("series", "connection", "interface", "source_address", "source_port", "ending")
+ENDED: Final = (
+    "series",
+    "connection",
+    "interface",
+    "source_address",
+    "source_port",
+    "tail_bytes",
+    "ending",
+)
 """What this stage reads of streams."""
 WAITING_LIMIT: Final = 262_144
 """Of how many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
@@ -144,14 +152,15 @@ class SessionStage:
         Args:
             streams: with ENDED.
         """
-        for name, connection, interface, *source, ending in zip(
+        for name, connection, interface, host, port, tail_bytes, ending in zip(
             *(values(streams, name) for name in ENDED), strict=True
         ):
             series = self._series.get(name)
             session = None if series is None else series.sessions.get((connection, interface))
             if session is not None:
-                is_client = session.connection.client.endpoint == Endpoint(*source)
-                (session.client if is_client else session.server).ending = ending
+                is_client = session.connection.client.endpoint == Endpoint(host, port)
+                count = session.client if is_client else session.server
+                count.ending, count.sending.tail_bytes = ending, tail_bytes
 
     def part(self, before_ns: int) -> Batches:
         """Close the sessions whose ends have been silent since then: they are taken to have parted."""
@@ -459,5 +468,6 @@ def _counted(half: Half, count: _Count, other: Half) -> Row:
         count.sending.lost_until_ns,
         None if count.sending.lost_bytes == ENDLESS else count.sending.lost_bytes,
         count.sending.snapped,
+        count.sending.tail_bytes,
         count.ending,
     )

@@ -258,6 +258,8 @@ class _Stopwatch:
         *,
         again: str | None = None,
     ) -> list[R]:
+        if not tasks:
+            return []
         began_s = time.monotonic()
         results = self._engine.carry_out(stage, function, tasks, reads, again=again)
         self.ended_s[stage] = time.monotonic()

@@ -10,7 +10,7 @@ from typing import Final
 from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.base.storeerrors import StoreError
 from simulator.storage.files import LOG_HEADER_BYTES, Files
-from simulator.storage.segments import explained_file
+from simulator.storage.segments import SegmentName, explained_file, segments_of
 from simulator.storage.witnesses.sqlitelog import Salts, log_path, trouble_with
 from simulator.storage.witnesses.witness import said_by_witness, witness_path
 
@@ -37,6 +37,17 @@ def is_held(files: Files, path: Path) -> bool:
     except (StoreError, *UNREADABLE):
         return True
     return False
+
+
+def log_at(files: Files, path: Path) -> tuple[bytes, list[SegmentName]]:
+    """What tells the log of a node that has ended from that of each later moment: its witness, and its segments.
+
+    Each commit changes the witness, and a start removes the segments that it finds.
+    """
+    witness = b""
+    with suppress(OSError):
+        witness = _witness_of(files, path)
+    return witness, segments_of(files, path)
 
 
 def finding_of_log(files: Files, path: Path, *, is_locked: bool = False) -> str:

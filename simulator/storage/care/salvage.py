@@ -3,7 +3,8 @@
 Its node may run. Tables are read in one transaction of SQLite, which begins first; then the witness, then the log. So
 the log has at least what the tables have, and whatever it has beyond what the witness says came in between. What the
 log has of its newest records, and what the tables have, is one moment: that after the newest whole record. If the node
-moves a segment to the tables meanwhile, the transaction is too old, and all begins anew.
+moves a segment to the tables meanwhile, the transaction is too old, and all begins anew; so it does if a node starts
+meanwhile, also if that has ended again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from simulator.storage.base import Mark, made_counter, made_mark, made_queue
 from simulator.storage.care.header import mended
 from simulator.storage.care.hurtsegment import HurtSegment
 from simulator.storage.care.logged import Logged
-from simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, is_held, opened
+from simulator.storage.care.reading import ATTEMPTS, UNREADABLE, finding_of_log, is_held, log_at, opened
 from simulator.storage.checksums import MESSAGE_COLUMNS, whole_message, whole_rows
 from simulator.storage.files import Files
 from simulator.storage.loading import made_outcome
@@ -187,6 +188,7 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
     """The same, of the tables with what SQLite's log has or without."""
     has_file = path.exists()
     for attempt in range(1, ATTEMPTS + 1):
+        before = log_at(files, path)
         db = (
             opened(path, with_log=with_log) if has_file else sqlite3.connect(":memory:", isolation_level=None)
         )
@@ -194,8 +196,11 @@ def _salvaged(files: Files, path: Path, *, is_locked: bool, with_log: bool) -> S
         try:
             with explained(path, ADVICE_FOR_LOOKING):
                 log = _chosen(files, found, has_file=has_file)
-            has_begun = not is_locked and not found.is_running and is_held(files, path)
-            if not has_begun and not (found.is_running and log.missing):
+            if found.is_running:
+                is_one_moment = not log.missing
+            else:  # A life may have begun meanwhile, and ended again.
+                is_one_moment = is_locked or (not is_held(files, path) and log_at(files, path) == before)
+            if is_one_moment:
                 break
         except BaseException:
             found.close()

@@ -16,7 +16,7 @@ from captures.net import streams as streams_module
 from captures.net.conversation import Side, TcpConversation
 from captures.net.direction import Chunk, Ending
 from captures.net.ip import IpReader
-from captures.net.tcp import ACK, PSH, SYN, Endpoint, Segment, encode_frame
+from captures.net.tcp import ACK, PSH, RST, SYN, Endpoint, Segment, encode_frame
 from tests.captures.frames import decode_frame, segment_in
 from tests.captures.whole import WholeStream, reassemble, streams
 
@@ -272,3 +272,31 @@ def test_sequence_numbers_wrap(initial: int, pieces: list[bytes]) -> None:
     talk = TcpConversation(CLIENT, SERVER, client_sequence=initial)
     frames = in_time(talk.open(), *(talk.send(Side.CLIENT, piece) for piece in pieces))
     assert reassemble(frames)[0].data == b"".join(pieces)
+
+
+@pytest.mark.parametrize(
+    ("ending", "left_bytes"),
+    [
+        ("nothing", (None, None)),
+        ("FIN", (0, None)),
+        ("FIN behind a loss", (4, None)),
+        ("RST", (0, 0)),
+        ("RST that knows no connection", (None, None)),
+        ("RST behind a loss", (4, 0)),
+    ],
+)
+def test_how_much_is_left_is_known_where_a_side_stopped(
+    ending: str, left_bytes: tuple[int | None, int | None]
+) -> None:
+    talk = TcpConversation(CLIENT, SERVER, client_sequence=2**32 - 3)
+    sent = [*talk.open(), *talk.send(Side.CLIENT, b"abc"), *talk.send(Side.SERVER, b"x")]
+    lost = talk.send(Side.CLIENT, b"last") if ending.endswith("loss") else []
+    assert all(lost)
+    if ending.startswith("FIN"):
+        sent += talk.finish(Side.CLIENT)[:1]
+    elif ending == "RST that knows no connection":
+        sent.append(encode_frame(Segment(CLIENT, SERVER, 1, 0, RST, 0, b"", b""), 0))
+    elif ending.startswith("RST"):
+        sent += talk.reset(Side.CLIENT)
+    streams = reassemble(in_time(sent))
+    assert (streams[0].left_bytes, streams[1].left_bytes) == left_bytes

@@ -225,15 +225,15 @@ def told(packet: SeenPacket) -> dict[str, Any]:
     return values | {"fault": None if packet.framed else str(packet.fault)}
 
 
-def whole(frames: Iterable[Frame]) -> tuple[list[dict[str, Any]], Totals]:
-    """What one reader of the whole capture sees, the Pings left out."""
+def whole(frames: Iterable[Frame]) -> tuple[list[dict[str, Any]], PacketReader]:
+    """What one reader of the whole capture sees, the Pings left out; and the reader."""
     reader = PacketReader(frames)
     packets = [packet for packet in reader if not packet.is_ping]
     number = 0
     for packet in packets:
         number += packet.framed
         packet.number = number
-    return [told(packet) for packet in packets], reader.totals
+    return [told(packet) for packet in packets], reader
 
 
 TOTAL_NAMES = (
@@ -245,7 +245,8 @@ TOTAL_NAMES = (
 def assert_same(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int] = ()) -> Result:
     """The ranges of a capture, stitched, say what one reader of the whole capture says."""
     result = stitched(ranges(frames, cuts, odd))
-    packets, totals = whole(frames)
+    packets, reader = whole(frames)
+    totals = reader.totals
     assert result.packets == packets
     ours = Totals()
     for seen in result.closed:
@@ -253,5 +254,15 @@ def assert_same(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable
     assert {name: getattr(ours, name) for name in TOTAL_NAMES} == {
         name: getattr(totals, name) for name in TOTAL_NAMES
     }
-    assert len({seen.stream.connection for seen in result.closed}) == totals.connections
+    numbers = sorted({seen.stream.connection for seen in result.closed})
+    assert len(numbers) == totals.connections
+    assert reader.tails == {
+        (
+            numbers.index(seen.stream.connection),
+            seen.stream.interface.number,
+            seen.stream.source,
+        ): seen.tail_bytes
+        for seen in result.closed
+        if seen.tail_bytes is not None
+    }
     return result

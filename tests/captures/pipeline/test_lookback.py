@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.pipeline.lookback import LIMIT_COUNT, LookBack
+from captures.pipeline.lookback import LIMIT_COUNT, Frozen, LookBack
 
 numbers = st.lists(st.integers(1, 9), max_size=200)
 
@@ -15,7 +15,7 @@ def filled(steps: list[int]) -> LookBack:
     look_back, place = LookBack(), 0
     for step in steps:
         place += step
-        look_back.add(place, str(place).encode())
+        look_back.add(place, Frozen(place))
     return look_back
 
 
@@ -28,7 +28,7 @@ def test_a_way_back_begins_with_a_state_and_is_long_enough_and_not_much_longer(
         assert len(look_back) == 0
         return
     state, places = look_back.since(min(count, len(look_back)))
-    assert int(state) == places[0]
+    assert state.thing == places[0]
     assert places == look_back.places[-len(places) :]
     assert min(count, len(steps)) <= len(places) <= 2 * count
 
@@ -38,7 +38,7 @@ def test_of_many_ranges_few_states_are_kept() -> None:
     assert LIMIT_COUNT <= len(look_back) <= 2 * LIMIT_COUNT
     assert look_back.places[-1] == 10_000
     assert len(look_back.states) <= 24
-    assert all(int(state) == look_back.places[index] for index, state in look_back.states)
+    assert all(state.thing == look_back.places[index] for index, state in look_back.states)
 
 
 @given(numbers, st.sets(st.integers(1, 900)))
@@ -50,5 +50,5 @@ def test_what_cannot_be_read_any_more_is_forgotten_and_all_before_it(
     look_back.without(gone)
     assert not gone.intersection(look_back.places)
     assert look_back.places == known[len(known) - len(look_back) :]
-    assert all(int(state) == look_back.places[index] for index, state in look_back.states)
+    assert all(state.thing == look_back.places[index] for index, state in look_back.states)
     assert not look_back.places or look_back.states[0][0] == 0

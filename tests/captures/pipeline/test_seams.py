@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.pipeline import cutting, flows, reassembly, seams
 from captures.pipeline.flows import read_flows
-from captures.pipeline.seams import OpenPair, Stitcher
 from tests.captures.pipeline.split import Result, assert_same, numbered, ranges
 from tests.captures.pipeline.worlds import (
     CLIENT,
@@ -196,20 +194,6 @@ def test_a_repetition_that_a_range_has_in_its_midst_reaches_back_too() -> None:
     result = assert_same(numbered([first, second, other, third]), [1])
     assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
     assert result.asked == [1, 0, 1]
-
-
-def test_a_state_to_read_again_from_is_no_way_in_for_a_stranger() -> None:
-    """With the pair it is kept among the tables, which may come from anywhere."""
-    first, second, third = said(user_message(200), user_message(200), user_message(200))[2:]
-    other = first._replace(data=first.data[:-1] + b"?")
-    parts = ranges(numbered([first, second, other, third]), [1])
-    [[before], [after]] = [read_flows(*part).summaries for part in parts]
-    pair = OpenPair(before.ends)
-    stitcher = Stitcher(pair, parts.__getitem__)
-    stitcher.take(0, before)
-    pair.look_back.states = [(0, pickle.dumps(os.system))]
-    with pytest.raises(pickle.UnpicklingError, match="is nothing that is saved here"):
-        stitcher.take(1, after)
 
 
 def test_a_way_that_is_lost_behind_the_beginning_of_a_packet_counts_as_resumed_whatever_came_before() -> None:

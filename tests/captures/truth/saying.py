@@ -57,7 +57,8 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
     reader = PacketReader(frame._replace(number=number) for number, frame in enumerate(in_order(files), 1))
     analyst = Analyst()
     sights = [analyst.take(packet) for packet in reader]
-    return Decoded(sights, list(analyst.finish(lossless=reader.totals.is_complete)), reader.totals)
+    last = analyst.finish(lossless=reader.totals.is_complete, tails=reader.tails)
+    return Decoded(sights, list(last), reader.totals)
 
 
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -44,47 +45,38 @@ __attribute__((constructor)) static void begin(void) {
 }
 
 /* Whether this call fails; then errno says why. */
-static int fails(int kind, const char *path) {
+static int is_due(int kind, const char *path) {
     if (!orders || !orders->armed || !(orders->kinds & kind)) return 0;
     if (strncmp(path, orders->begins, strlen(orders->begins)) != 0) return 0;
     __sync_fetch_and_add(&orders->calls, 1);
     int left = __sync_fetch_and_sub(&orders->countdown, 1);
     if (left > 0 || (left < 0 && !orders->lasting)) return 0;
     __sync_fetch_and_add(&orders->failures, 1);
-    if (orders->error == 0) kill(getpid(), SIGKILL);
     errno = orders->error;
     return 1;
 }
 
-static int file_fails(int kind, int file) {
+/* The same; one that kills does not return. */
+static int fails(int kind, const char *path) {
+    if (!is_due(kind, path)) return 0;
+    if (orders->error == 0) kill(getpid(), SIGKILL);
+    return 1;
+}
+
+static int file_is_due(int kind, int file) {
     if (!orders || !orders->armed) return 0;
     char link[64], path[PATH_MAX];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length <= 0) return 0;
     path[length] = 0;
-    return fails(kind, path);
+    return is_due(kind, path);
 }
 
-/* A write that makes the file longer needs room; on a disk that writes nothing in place every write does. */
-static int write_fails(int file, off_t end) {
-    if (!orders || !orders->armed) return 0;
-    struct stat status;
-    if ((orders->kinds & GROWTH) && fstat(file, &status) == 0 && end > status.st_size)
-        return file_fails(GROWTH, file);
-    return file_fails(WRITES, file);
-}
-
-#define REAL(name) static __typeof__(&name) real; if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
-
-ssize_t pwrite(int file, const void *data, size_t count, off_t at) {
-    REAL(pwrite);
-    return write_fails(file, at + (off_t)count) ? -1 : real(file, data, count, at);
-}
-
-ssize_t pwrite64(int file, const void *data, size_t count, off64_t at) {
-    REAL(pwrite64);
-    return write_fails(file, at + (off64_t)count) ? -1 : real(file, data, count, at);
+static int file_fails(int kind, int file) {
+    if (!file_is_due(kind, file)) return 0;
+    if (orders->error == 0) kill(getpid(), SIGKILL);
+    return 1;
 }
 
 static off_t total(const struct iovec *parts, int count) {
@@ -93,24 +85,67 @@ static off_t total(const struct iovec *parts, int count) {
     return size;
 }
 
+/* A SIGKILL that comes in the middle of a write: the system looks for one before each page, and leaves the rest out. */
+static void die_within(int file, const struct iovec *parts, int count, off_t at) {
+    off_t page = sysconf(_SC_PAGESIZE), end = at + total(parts, count);
+    off_t pages = end > at ? (end - 1) / page - at / page : 0;
+    off_t chosen = orders->calls % (pages + 1);
+    end = chosen ? (at / page + chosen) * page : at;
+    for (; count > 0 && at < end; parts++, count--) {
+        off_t size = (off_t)parts->iov_len < end - at ? (off_t)parts->iov_len : end - at;
+        syscall(SYS_pwrite64, file, parts->iov_base, (size_t)size, at);
+        at += size;
+    }
+    kill(getpid(), SIGKILL);
+}
+
+/* A write that makes the file longer needs room; on a disk that writes nothing in place every write does. */
+static int write_fails(int file, const struct iovec *parts, int count, off_t at) {
+    if (!orders || !orders->armed) return 0;
+    struct stat status;
+    int is_longer = (orders->kinds & GROWTH) && fstat(file, &status) == 0 && at + total(parts, count) > status.st_size;
+    if (!file_is_due(is_longer ? GROWTH : WRITES, file)) return 0;
+    if (orders->error == 0) die_within(file, parts, count, at);
+    return 1;
+}
+
+static int size_fails(int file, off_t end) {
+    struct iovec none = {NULL, 0};
+    return write_fails(file, &none, 1, end);
+}
+
+#define REAL(name) static __typeof__(&name) real; if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+ssize_t pwrite(int file, const void *data, size_t count, off_t at) {
+    REAL(pwrite);
+    struct iovec whole = {(void *)data, count};
+    return write_fails(file, &whole, 1, at) ? -1 : real(file, data, count, at);
+}
+
+ssize_t pwrite64(int file, const void *data, size_t count, off64_t at) {
+    REAL(pwrite64);
+    struct iovec whole = {(void *)data, count};
+    return write_fails(file, &whole, 1, at) ? -1 : real(file, data, count, at);
+}
+
 ssize_t pwritev(int file, const struct iovec *parts, int count, off_t at) {
     REAL(pwritev);
-    return write_fails(file, at + total(parts, count)) ? -1 : real(file, parts, count, at);
+    return write_fails(file, parts, count, at) ? -1 : real(file, parts, count, at);
 }
 
 ssize_t pwritev64(int file, const struct iovec *parts, int count, off64_t at) {
     REAL(pwritev64);
-    return write_fails(file, at + total(parts, count)) ? -1 : real(file, parts, count, at);
+    return write_fails(file, parts, count, at) ? -1 : real(file, parts, count, at);
 }
 
 ssize_t pwritev2(int file, const struct iovec *parts, int count, off_t at, int flags) {
     REAL(pwritev2);
-    return write_fails(file, at + total(parts, count)) ? -1 : real(file, parts, count, at, flags);
+    return write_fails(file, parts, count, at) ? -1 : real(file, parts, count, at, flags);
 }
 
 ssize_t pwritev64v2(int file, const struct iovec *parts, int count, off64_t at, int flags) {
     REAL(pwritev64v2);
-    return write_fails(file, at + total(parts, count)) ? -1 : real(file, parts, count, at, flags);
+    return write_fails(file, parts, count, at) ? -1 : real(file, parts, count, at, flags);
 }
 
 ssize_t write(int file, const void *data, size_t count) {
@@ -120,22 +155,22 @@ ssize_t write(int file, const void *data, size_t count) {
 
 int posix_fallocate(int file, off_t at, off_t count) {
     REAL(posix_fallocate);
-    return write_fails(file, at + count) ? errno : real(file, at, count);
+    return size_fails(file, at + count) ? errno : real(file, at, count);
 }
 
 int posix_fallocate64(int file, off64_t at, off64_t count) {
     REAL(posix_fallocate64);
-    return write_fails(file, at + count) ? errno : real(file, at, count);
+    return size_fails(file, at + count) ? errno : real(file, at, count);
 }
 
 int ftruncate(int file, off_t size) {
     REAL(ftruncate);
-    return write_fails(file, size) ? -1 : real(file, size);
+    return size_fails(file, size) ? -1 : real(file, size);
 }
 
 int ftruncate64(int file, off64_t size) {
     REAL(ftruncate64);
-    return write_fails(file, size) ? -1 : real(file, size);
+    return size_fails(file, size) ? -1 : real(file, size);
 }
 
 int fsync(int file) {

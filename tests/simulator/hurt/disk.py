@@ -42,7 +42,7 @@ TROUBLES: Final = {
     "read-only remount": Trouble(WRITES | GROWTH | FLUSHES | NAMES, errno.EROFS, lasting=True),
 }
 DEATH: Final = Trouble(WRITES | GROWTH | FLUSHES | NAMES, KILL, lasting=True)
-"""SIGKILL between two calls that write."""
+"""SIGKILL between two calls that write, or within one, of which whole pages of the file are written then."""
 COUNTED: Final = 2**30
 """So many calls pass, and are counted."""
 

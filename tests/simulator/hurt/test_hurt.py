@@ -6,6 +6,7 @@ Here are one trial of some hurts, and some kills that hurt nothing, one of them 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -181,6 +182,19 @@ def test_a_disk_fails_from_the_call_on_that_was_asked_for(
     status, output, (_, failed) = failing(tmp_path, trouble, 2, WRITE_FIVE)
     assert (output, failed) == (said, failures)
     assert status == (0 if said else -9)
+
+
+@needs_compiler
+def test_a_kill_may_cut_a_write_short_at_the_end_of_a_page(tmp_path: Path) -> None:
+    program = """
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+os.pwritev(file, [b"x" * 500, b"y" * 3 * mmap.PAGESIZE], 100)
+"""
+    whole, path = bytes(100) + b"x" * 500 + b"y" * 3 * mmap.PAGESIZE, tmp_path / "store.sqlite"
+    path.write_bytes(bytes(len(whole)))
+    status, _, _ = failing(tmp_path, DEATH, 0, program)
+    assert (status, path.read_bytes()) == (-9, whole[: mmap.PAGESIZE].ljust(len(whole), b"\0"))
 
 
 @needs_compiler

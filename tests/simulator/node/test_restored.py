@@ -29,7 +29,7 @@ from simulator.topology import Topology, load
 from simulator.topology.places import store_path
 from simulator.topology.views import as_toml
 from tests.conformance import ROOT
-from tests.simulator.running import NodeProcess, processes
+from tests.simulator.running import Log, NodeProcess, processes, running
 from tests.simulator.typed import mqproto
 
 NOTES: Final = r"destination\private$\notes"
@@ -241,6 +241,39 @@ async def test_a_store_that_was_copied_starts_when_it_is_said_what_it_is(
 
 
 # Kills that hurt nothing
+
+CUT = """
+import mmap, os, signal, sys
+from pathlib import Path
+from mqproto.turn.effects import Writes
+from mqproto.wire.guid import Guid
+from simulator.storage import Store
+
+def pwritev(file, parts, offset):
+    os.pwrite(file, b"".join(parts)[: mmap.PAGESIZE - offset % mmap.PAGESIZE], offset)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+store = Store(Path(sys.argv[1]), Guid(bytes.fromhex(sys.argv[2])))
+store.commit(Writes())
+os.pwritev = pwritev
+store.commit(Writes(counters={"x" * 2 * mmap.PAGESIZE: 1}))
+"""
+
+
+async def test_a_record_that_a_kill_has_cut_short_is_a_line_of_the_log_and_no_warning(
+    pair: Topology, tmp_path: Path
+) -> None:
+    path, log = store_path(tmp_path, "sender"), Log()
+    command = [sys.executable, "-c", CUT, str(path), pair.nodes["sender"].guid.hex()]
+    killed = await trio.run_process(command, check=False, cwd=ROOT)
+    assert killed.returncode == -signal.SIGKILL
+    async with running(pair, "sender", tmp_path, log):
+        await log.line("started")
+    [line] = log.lines("unfinished-record")
+    assert line["level"] == "info"
+    assert line["what"].startswith("record 2 in sender.sqlite-log-000001 at byte ")
+    assert log.lines("store") == []
+
 
 LIVES = """
 import os, pickle, signal, sys, time

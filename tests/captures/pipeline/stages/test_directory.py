@@ -7,9 +7,9 @@ import pytest
 
 from captures.decode import Names
 from captures.net.tcp import Endpoint
-from captures.pipeline.saving import loads, pickled
 from captures.pipeline.stages import directory
 from captures.pipeline.stages.directory import Directory, Introduction, Learners, Remembered, labels
+from captures.pipeline.state import decoded, encoded
 from tests.captures.decode.scene import Scene, address, express, guid, names
 from tests.captures.pipeline.stages.local import analyse
 from tests.captures.pipeline.stages.table import SERIES, batches, packet_table
@@ -69,7 +69,7 @@ def test_later_runs_know_what_earlier_ones_learnt_and_nothing_twice() -> None:
     handshakes = packet_table(scene.packets)
     learners = Learners()
     for some in (handshakes.slice(0, first), handshakes.slice(first)):
-        learners = loads(pickled(learners))
+        learners = decoded(encoded(learners), Learners)
         asked = some.filter(pc.equal(some.column("kind"), "EstablishConnection"))
         learners.learn(batches(asked, 3))
     assert learners.directory() == learnt(scene)

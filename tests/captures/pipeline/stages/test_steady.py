@@ -10,9 +10,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from captures.packets import SeenPacket
-from captures.pipeline.saving import loads, pickled
 from captures.pipeline.stages import directory, steady
 from captures.pipeline.stages.sessions import COLUMNS, SessionStage
+from captures.pipeline.state import decoded, encoded
 from tests.captures.decode.scene import Scene, Wire, express, guid, names, transactional
 from tests.captures.pipeline.stages.table import SAMPLES, batches, collected, packet_table, sample
 
@@ -47,7 +47,7 @@ def judged(seen: Sequence[SeenPacket], batch_rows: int, least: int, *, saving: b
             outputs.append(stage.take(batch))
             if saving:
                 stage.know(directory.Directory({}))
-                stage = loads(pickled(stage))
+                stage = decoded(encoded(stage), SessionStage)
                 stage.know(learnt(seen))
     found = collected([*outputs, stage.finish()])
     return {name: sorted(map(repr, rows)) for name, rows in found.items()}

@@ -16,9 +16,10 @@ from simulator.base.storeerrors import StoreError
 from simulator.storage import Store
 from simulator.storage.care import salvaged
 from simulator.storage.disk import Disk
-from simulator.storage.files import SYSTEM_FILES
+from simulator.storage.files import SYSTEM_FILES, Files, SystemFiles
+from simulator.storage.segments import store_of
 from tests.memory import memory_folder
-from tests.simulator.series import LIMITS, NODE, QUEUES, series
+from tests.simulator.series import LIMITS, NODE, QUEUES, SAME_FILES, series
 from tests.simulator.storage.batches import LOCAL, one
 
 Content = dict[int, list[tuple[int, bytes, bool]]]
@@ -39,9 +40,9 @@ def content_after(seed: int, length: int) -> Iterator[Content]:
         yield {queue: page for queue, page in pages.items() if page}
 
 
-def found_in(path: Path) -> tuple[int, Content, dict[int, int], list[str]]:
+def found_in(path: Path, files: Files = SYSTEM_FILES) -> tuple[int, Content, dict[int, int], list[str]]:
     """The moment, what there is, how much of it was counted, and all that was said."""
-    with closing(salvaged(SYSTEM_FILES, path)) as found:
+    with closing(salvaged(files, path)) as found:
         content: Content = {}
         for row in found.messages(found.findings):
             position = row.key & (1 << POSITION_BITS) - 1
@@ -77,6 +78,32 @@ def test_whoever_writes_stops_dies_and_starts_meanwhile_each_look_sees_one_momen
                 moments.add(record)
         assert lives.returncode == 0
     assert len(moments) > 5
+
+
+def test_a_life_that_begins_and_ends_within_a_look_is_no_damage() -> None:
+    expected, transactions, lives = list(content_after(SEED, 20)), list(series(SEED, 20)), list[Path]()
+
+    class LivedThrough(SystemFiles):
+        def read(self, path: Path) -> bytes:
+            if "-log-" in path.name and not lives:
+                lives.append(path)
+                with Store(store_of(path), NODE, limits=LIMITS, files=SAME_FILES) as store:
+                    for writes in transactions[10:]:
+                        store.commit(writes)
+            return super().read(path)
+
+    with memory_folder() as folder:
+        path = Path(folder, "a.sqlite")
+        with Store(path, NODE, limits=LIMITS, files=SAME_FILES) as store:
+            for writes in transactions[:10]:
+                store.commit(writes)
+            left = {file: file.read_bytes() for file in path.parent.iterdir() if "-lock" not in file.name}
+        for file, data in left.items():
+            file.write_bytes(data)
+        record, content, _, said = found_in(path, LivedThrough())
+    assert lives
+    assert (record, said) == (20, [])
+    assert content == expected[20]
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 700])
