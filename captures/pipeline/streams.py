@@ -16,6 +16,9 @@ from captures.pipeline.stages.rows import batch_of
 COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
 STREAMS: Final = sessions.STREAMS.schema
 """A row for each stream, MSMQ's and others'."""
+assert (*STREAM_COUNTS, *COUNTS) == tuple(STREAMS.names[-len(STREAM_COUNTS) - len(COUNTS) :]), (
+    "all that is counted"
+)
 CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
 """The same under way; `connection` is the number of the frame with which the connection began."""
 

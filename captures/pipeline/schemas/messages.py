@@ -58,11 +58,12 @@ gaps_open integer  of these, where some lack still
 )
 
 GAPS: Final = Table(
-    "Numbers that were not seen on a hop before later ones; a destination holds what came behind them.",
+    "Numbers that were not seen on a hop before later ones; a destination holds what came behind them. "
+    "The captures lack nothing of the connection before its packet `opened_by`: where they do, no gap is told of.",
     (
         *_OF_SEQUENCE,
         *columns("""
-first_number integer  the first that was missing, where the captures lack nothing of the connection
+first_number integer  the first that was missing
 last_number integer  the last
 opened_by integer  the number of the packet that came before them
 opened_ns integer  when, since 1970
