@@ -31,9 +31,10 @@ IN_SUITE: Final = ("20 % swapped", "5 % late", "late SYNs", "TAP, two files")
 them nothing may be told otherwise."""
 SHARE: Final = 0.99
 FOUND: Final = 0.95
-FEW_FOUND: Final = 0.8
-"""Of the breaches of one rule, and of the few of the short form. Where an OrderAck is for what never came, or a message
-left otherwise than it came, what was lost may have been what it was about: then nobody can tell."""
+"""Of the breaches whose evidence is there, in the long form and in the short one."""
+OF_ONE_FOUND: Final = 0.6
+"""Of those of one rule. Where an OrderAck is for what never came, or a message left with another hop count than it
+came, a frame that was lost since may have been what it was about: then nobody can tell."""
 FRAMES: Final = 6_000
 """A world with more frames than this takes long, and says nothing new."""
 
@@ -102,7 +103,7 @@ def test_breaches_are_found_though_frames_are_lost(tmp_path: Path) -> None:
     total = Hunt(
         there=sum(each.there for each in found.values()), found=sum(each.found for each in found.values())
     )
-    assert total.share >= (FOUND if IS_LONG else FEW_FOUND)
+    assert total.share >= FOUND
     if IS_LONG:
         assert all(tally.planted for tally in found.values())
-        assert {code: tally.share for code, tally in found.items() if tally.share < FEW_FOUND} == {}
+        assert {code: tally.share for code, tally in found.items() if tally.share < OF_ONE_FOUND} == {}
