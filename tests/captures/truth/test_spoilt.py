@@ -32,7 +32,7 @@ them nothing may be told otherwise."""
 SHARE: Final = 0.99
 FOUND: Final = 0.95
 """Of the breaches whose evidence is there, in the long form and in the short one."""
-OF_ONE_FOUND: Final = 0.7
+OF_ONE_FOUND: Final = 0.6
 """Of those of one rule. Where an OrderAck is for what never came, or a message left with another hop count than it
 came, a frame that was lost since may have been what it was about: then nobody can tell."""
 FRAMES: Final = 6_000
