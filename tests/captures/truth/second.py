@@ -14,6 +14,8 @@ from typing import Final
 
 from captures import spoil
 from captures.decode import Sight
+from captures.decode.facts import MessageKey
+from captures.decode.journeys import message_key
 from captures.files.frame import Frame
 from mqproto.base.errors import MqprotoError
 from mqproto.wire import EstablishConnection, Guid, MessageClass, TxSequenceId, UserMessage, encode_packet
@@ -30,14 +32,35 @@ STRANGER: Final = Guid(b"somebody else...")
 
 
 def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Whether a world fits in which none of these packets were what they are, but others of their size."""
-    others = {}
+    """Whether a world fits in which none of these packets were what they are, but others of their size.
+
+    Each may have been its sender's own. Where what is left of a message shows whose it was, all its copies are another
+    message of the same source, on the same way.
+    """
+    copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
-        other = another(truth.sights[number])
-        if other is None or not unseen(truth, coverage, number, other):
+        message = truth.sights[number].message
+        copies.setdefault(None if message is None else message_key(message), []).append(number)
+    others: dict[int, bytes] = {}
+    for numbers in copies.values():
+        found = _in_place_of(truth, coverage, numbers) or _in_place_of(truth, coverage, numbers, min(numbers))
+        if not found:
             return False
-        others[number] = other
+        others |= found
     return by_the_book(truth, others)
+
+
+def _in_place_of(
+    truth: Truth, coverage: Coverage, numbers: list[int], message_id: int | None = None
+) -> dict[int, bytes]:
+    """What the copies of a message may have been; nothing if one of them cannot have been."""
+    others: dict[int, bytes] = {}
+    for number in numbers:
+        other = another(truth.sights[number], message_id)
+        if other is None or not unseen(truth, coverage, number, other):
+            return {}
+        others[number] = other
+    return others
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
@@ -63,18 +86,21 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
     return by_the_book(truth, others)
 
 
-def another(sight: Sight) -> bytes | None:
-    """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none."""
+def another(sight: Sight, message_id: int | None = None) -> bytes | None:
+    """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none.
+
+    Args:
+        message_id: of one of the same source instead, on the same way; all copies are to have the same.
+    """
     message, sender = sight.seen.packet, sight.hop[0]
     if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
         return None
     number = sight.seen.number
-    user = replace(
-        message.user,
-        source_queue_manager=Guid(sender),
-        message_id=FRESH + number,
-        flags=message.user.flags & ~0x1F,
-    )
+    if message_id is None:
+        source, flags = Guid(sender), message.user.flags & ~0x1F
+    else:
+        number, source, flags = message_id, message.user.source_queue_manager, message.user.flags
+    user = replace(message.user, source_queue_manager=source, message_id=FRESH + number, flags=flags)
     transaction = message.transaction
     if transaction is not None:
         transaction = replace(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from captures import spoil
@@ -10,7 +12,9 @@ from captures.decode.journeys import message_key
 from captures.decode.row import identifier_text
 from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
+from captures.framing import HEAD_BYTES
 from tests.captures.truth.claims import Verdict
+from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import decoded
 from tests.captures.truth.second import fits
@@ -98,6 +102,54 @@ def test_a_message_of_which_the_head_is_there_was_seen(truth: Truth) -> None:
     name = identifier_text(*message_key(message))
     sentence = f"{sight.source} was seen to send it to {sight.destination} once."
     assert [holds for _, holds in judge.of_story(name, [sentence])] == [Verdict.TRUE]
+
+
+def test_a_number_is_seen_where_the_head_of_its_message_is_there(truth: Truth) -> None:
+    judge = claims(truth, list(spoil.shortened(truth.whole.frames, 200)))
+    number, transaction = next(
+        (sight.seen.number, sight.message.transaction)
+        for sight in judge.said.sights
+        if sight.seen.cut_bytes and sight.message is not None and sight.message.transaction is not None
+    )
+    it = f"number {transaction.tx_sequence_number:,} of sequence 1:2"
+    for text, holds in (
+        (f"{it}, not seen before #{number}, came within 1 s", Verdict.TRUE),
+        (f"{it}, not seen before #{number}, came 0.065 s before it", Verdict.TRUE),
+        (f"{it}, not seen before #{number + 1}, came within 1 s", Verdict.FALSE),
+    ):
+        assert judge.of_finding(Finding(Severity.NOTE, "gap-filled", number, text)) is holds
+
+
+def test_of_what_was_refused_it_may_have_been_said_before_that_it_came(truth: Truth) -> None:
+    known = a_later_one(truth)
+    coverage = Coverage(truth.whole, truth.whole.frames)
+    assert true_of(truth, coverage, known, "refused") == {"refused", "came", "seen to come", "said"}
+    silent = replace(known, order_acks=[], final_acks=[], admin_acks=[], covering=[])
+    assert true_of(truth, coverage, silent, "refused") == {"refused", "came", "seen to come"}
+
+
+def test_what_shows_its_source_alone_may_have_been_another_message_of_that_source(truth: Truth) -> None:
+    known, packets = next(
+        (known, packets)
+        for known in truth.messages.values()
+        if len(packets := known.order_acks) > 1
+        and any(truth.sights[packet].hop[0] != known.key[0] for packet in packets)
+    )
+    heads = {truth.whole.packets[packet].frame: packet for packet in packets}
+
+    def cut(size_bytes: int) -> Coverage:
+        """Of the packets so many bytes are there."""
+        frames = []
+        for frame in truth.whole.frames:
+            place = spoil.placed(frame)
+            if frame.number in heads and place is not None:
+                kept = place.payload + size_bytes
+                frame = frame._replace(data=frame.data[:kept], missing_bytes=len(frame.data) - kept)
+            frames.append(frame)
+        return Coverage(truth.whole, frames)
+
+    assert fits(truth, cut(HEAD_BYTES + len(known.key[0])), packets)
+    assert not fits(truth, cut(64), packets), "they say which messages they are"
 
 
 def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:
