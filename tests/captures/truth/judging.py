@@ -14,7 +14,7 @@ from mqproto.wire import Guid, UserMessage, encode_packet
 from tests.captures.truth.claims import NAMED_BYTES, Verdict
 from tests.captures.truth.knowing import NEGATIVE, Known, Truth
 from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
-from tests.captures.truth.second import fits, fits_elsewhere
+from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
@@ -226,9 +226,12 @@ def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: s
         return isinstance(manager, bytes) and fits_elsewhere(truth, coverage, Guid(manager))
     if "did not come" in lacking:
         largest = max((len(truth.whole.packets[number].data) for number in known.crossings), default=0)
-        return any(
+        if any(
             span.end - span.start >= largest and coverage.lacks(span) for span in truth.whole.spans.values()
-        )
+        ):
+            return True
+        # Who lost frames may have lost the last.
+        return coverage.is_lossy and fits_beyond(truth, known)
     return True
 
 

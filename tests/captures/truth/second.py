@@ -17,9 +17,10 @@ from captures.decode import Sight
 from captures.decode.facts import MessageKey
 from captures.decode.journeys import message_key
 from captures.files.frame import Frame
+from captures.net.tcp import FIN, PSH, RST
 from mqproto.base.errors import MqprotoError
 from mqproto.wire import EstablishConnection, Guid, MessageClass, TxSequenceId, UserMessage, encode_packet
-from tests.captures.truth.knowing import Truth
+from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded, decoded
 from tests.captures.truth.whole import Coverage, Whole
 
@@ -86,6 +87,40 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
     return by_the_book(truth, others)
 
 
+def fits_beyond(truth: Truth, known: Known) -> bool:
+    """Whether a world fits in which more frames, the last of all, brought a message to where it goes.
+
+    They go by a connection that is open, from the last who had it straight there.
+    """
+    sight = truth.sights[max(known.crossings)]
+    message = sight.message
+    assert message is not None
+    way = (sight.hop[1], message.user.queue_manager_address)
+    streams = {truth.whole.spans[number].stream for number, each in truth.sights.items() if each.hop == way}
+    onward = replace(message, session=None, user=replace(message.user, flags=message.user.flags + 1))
+    for stream in streams:
+        frames = [frame for frame in truth.whole.frames if _connection(truth, frame) == stream[0]]
+        places = [place for place in map(spoil.placed, frames) if place is not None]
+        if any(place.flags & (FIN | RST) for place in places):
+            continue
+        last = [frame for frame in frames if truth.whole.of_frame[frame.number].stream == stream][-1]
+        place = spoil.placed(last)
+        assert place is not None
+        sequence = place.sequence + place.end - place.payload
+        more = spoil.written(last, place, sequence, place.flags | PSH, encode_packet(onward))
+        end = truth.whole.frames[-1]
+        more = more._replace(number=end.number + 1, time_ns=end.time_ns + 1)
+        second = decoded([[*truth.whole.frames, more]])
+        if len(second.sights) == len(truth.decoded.sights) + 1 and _keeps_rules(truth, second):
+            return True
+    return False
+
+
+def _connection(truth: Truth, frame: Frame) -> int | None:
+    span = truth.whole.of_frame.get(frame.number)
+    return None if span is None else span.stream[0]
+
+
 def another(sight: Sight, message_id: int | None = None) -> bytes | None:
     """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none.
 
@@ -129,7 +164,11 @@ def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:
 def by_the_book(truth: Truth, others: Mapping[int, bytes]) -> bool:
     """Whether a world with other packets breaks no rule that the first one keeps."""
     second = decoded([rewritten(truth.whole, others)])
-    return len(second.sights) == len(truth.decoded.sights) and _breaches(second) <= _breaches(truth.decoded)
+    return len(second.sights) == len(truth.decoded.sights) and _keeps_rules(truth, second)
+
+
+def _keeps_rules(truth: Truth, second: Decoded) -> bool:
+    return _breaches(second) <= _breaches(truth.decoded)
 
 
 def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:

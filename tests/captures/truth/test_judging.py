@@ -17,7 +17,7 @@ from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import decoded
-from tests.captures.truth.second import fits
+from tests.captures.truth.second import fits, fits_beyond
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -166,6 +166,21 @@ def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Tru
     hidden = {truth.whole.packets[number].frame for number in known.arrivals}
     left = [frame for frame in truth.whole.frames if frame.number not in hidden]
     assert not fits(truth, Coverage(truth.whole, left), known.arrivals)
+
+
+def test_who_lost_frames_may_have_lost_the_last_that_brought_a_message(truth: Truth) -> None:
+    known = next(
+        known
+        for known in truth.messages.values()
+        if len(set(known.crossings.values())) == 2 and len(set(known.arrivals)) == 1
+    )
+    on_its_way = {number: hop for number, hop in known.crossings.items() if number not in known.arrivals}
+    assert fits_beyond(truth, replace(known, crossings=on_its_way))
+    assert not fits_beyond(truth, known), "nobody sends it on from where it goes"
+    frames = truth.whole.frames
+    assert Coverage(truth.whole, list(spoil.lost(frames, 2, 1))).is_lossy
+    for spoilt in (frames, frames[50:], frames[:-50], list(spoil.shortened(frames, 300))):
+        assert not Coverage(truth.whole, spoilt).is_lossy
 
 
 def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(truth: Truth) -> None:
