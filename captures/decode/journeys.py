@@ -28,8 +28,10 @@ REMEMBERED_LIMIT: Final = 100_000
 CROSSING_LIMIT: Final = 16
 """How many crossings of one message are remembered, the first and the last of each form on each hop; with more it is
 not judged."""
-SUSPECT_LIMIT: Final = 1_000
-"""How many messages that an intermediate seems to have changed are remembered until the end."""
+WAITING_LIMIT: Final = 1_000
+"""How many crossings of one message wait until it is known who is at the ends of their hops."""
+SUSPECT_LIMIT: Final = 16_000
+"""How many crossings of messages that an intermediate seems to have changed are remembered until the end."""
 NO_REASON: Final = "the capture does not show why"
 RECONNECTED: Final = "its sender has another connection by now"
 
@@ -52,7 +54,8 @@ class Journey:
     """Where one message crossed.
 
     forms: the copies that are judged.
-    waiting: from the first copy on of which it was not known who is at both ends; they are judged at the end.
+    waiting: from the first copy on of which it was not known who is at both ends; they are judged with the next copy
+        by which that is known of all, or at the end.
     """
 
     forms: list[Form] = field(default_factory=list)
@@ -77,6 +80,7 @@ class JourneyChecker:
         self._count = 0
         self._journeys: OrderedDict[MessageKey, Journey] = OrderedDict()
         self._suspects: list[Journey] = []
+        self._suspect_count = 0
 
     def take(self, crossing: Crossing) -> list[Finding]:
         """A UserMessage crosses a hop: compare it with its earlier crossings of that hop."""
@@ -87,12 +91,24 @@ class JourneyChecker:
         if journey is None:
             journey = self._journeys[crossing.key] = Journey()
         before = journey.size
-        if not journey.waiting and not any(isinstance(end, str) for end in crossing.hop):
+        if journey.waiting:
+            findings += self._settle(journey)
+        if not journey.waiting and _is_known(crossing):
             findings += _cross(journey.forms, crossing)
-        elif len(journey.waiting) < CROSSING_LIMIT:
+        elif len(journey.waiting) < WAITING_LIMIT:
             journey.waiting.append(crossing)
         self._make_room(journey.size - before)
         return findings
+
+    def _settle(self, journey: Journey) -> list[Finding]:
+        """Judge the copies that wait, if it is known by now who is at the ends of all their hops."""
+        if not _is_known(self._resolved(journey.waiting[0])):
+            return []
+        waiting = list(map(self._resolved, journey.waiting))
+        if not all(map(_is_known, waiting)):
+            return []
+        journey.waiting.clear()
+        return [finding for crossing in waiting for finding in _cross(journey.forms, crossing)]
 
     def finish(self, ways: Ways) -> Iterator[Finding]:
         """What intermediates did wrong, as nothing explains it until the end; then all is forgotten.
@@ -111,7 +127,7 @@ class JourneyChecker:
                     yield finding
         self._suspects.clear()
         self._journeys.clear()
-        self._count = 0
+        self._count = self._suspect_count = 0
 
     def _resolved(self, crossing: Crossing) -> Crossing:
         hop = self._resolve(crossing.hop)
@@ -123,8 +139,10 @@ class JourneyChecker:
         while self._count > self._limit:
             _, forgotten = self._journeys.popitem(last=False)
             self._count -= forgotten.size
-            if len(self._suspects) < SUSPECT_LIMIT and (forgotten.waiting or any(changed(forgotten.forms))):
+            is_suspect = forgotten.waiting or any(changed(forgotten.forms))
+            if is_suspect and self._suspect_count + forgotten.size <= SUSPECT_LIMIT:
                 self._suspects.append(forgotten)
+                self._suspect_count += forgotten.size
 
     def packets_of(self, key: MessageKey) -> Acknowledged | None:
         """The last packet that carried a message, if it is remembered."""
@@ -295,6 +313,11 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
 def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
     """Whether a crossing was before one that stands before it, by the clock of the interface that saw both."""
     return crossing.connection != earlier.connection and crossing.time_ns < earlier.time_ns
+
+
+def _is_known(crossing: Crossing) -> bool:
+    """Whether it is known who is at both ends of its hop."""
+    return not any(isinstance(end, str) for end in crossing.hop)
 
 
 def _as_it_is(hop: Hop) -> Hop:

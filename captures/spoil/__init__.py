@@ -19,7 +19,7 @@ from captures.spoil.frames import (
     swapped,
 )
 from captures.spoil.points import at_hosts, halved, skewed
-from captures.spoil.segments import coalesced, late_syns, placed, segmented
+from captures.spoil.segments import coalesced, late_syns, placed, segmented, written
 
 __all__ = [
     "HEADERS",
@@ -39,4 +39,5 @@ __all__ = [
     "shortened",
     "skewed",
     "swapped",
+    "written",
 ]

@@ -99,7 +99,7 @@ def segmented(frames: Iterable[Frame], size_bytes: int) -> Iterator[Frame]:
             piece = payload[start : start + size_bytes]
             last = start + len(piece) == len(payload)
             flags = place.flags if last else place.flags & ~(PSH | FIN)
-            yield noted(_written(frame, place, place.sequence + start, flags, piece), "cut up")
+            yield noted(written(frame, place, place.sequence + start, flags, piece), "cut up")
 
 
 def late_syns(frames: Iterable[Frame], percent: float, seed: int = 0) -> Iterator[Frame]:
@@ -141,13 +141,13 @@ def _joined(frame: Frame, following: Frame, limit_bytes: int) -> Frame | None:
     if one.payload + len(payload) + len(more) > limit_bytes:
         return None
     # The later one says what has been acknowledged by then.
-    whole = _written(frame, one, one.sequence, one.flags | other.flags, payload + more)
+    whole = written(frame, one, one.sequence, one.flags | other.flags, payload + more)
     at, acknowledged = one.tcp + 8, following.data[other.tcp + 8 : other.tcp + 12]
     data = whole.data[:at] + acknowledged + whole.data[at + 4 :]
     return noted(whole, "joined")._replace(data=data)
 
 
-def _written(frame: Frame, place: Placed, sequence: int, flags: int, payload: bytes) -> Frame:
+def written(frame: Frame, place: Placed, sequence: int, flags: int, payload: bytes) -> Frame:
     """A frame with other payload. TCP's checksum is left to the card, as those of offloaded frames are."""
     head = bytearray(frame.data[: place.payload])
     struct.pack_into("!I", head, place.tcp + 4, sequence % 2**32)

@@ -94,10 +94,12 @@ class HopProgress:
                 kept.append(gap)
                 continue
             is_passed = any(first <= gap.last and gap.first <= last for first, last in self.passed)
+            since_ns = message.time_ns - gap.time_ns
+            # What was waited with, for what the capture lacks, comes behind packets that crossed later.
+            when = f"within {ago(since_ns)}" if since_ns >= 0 else f"{ago(-since_ns)} before it"
             text = (
                 f"{numbers(gap.first, gap.last)} of sequence {shown(message.identifier)}, not seen before "
-                f"#{gap.packet}, came {'or are passed over ' * is_passed}within "
-                f"{ago(message.time_ns - gap.time_ns)}"
+                f"#{gap.packet}, came {'or are passed over ' * is_passed}{when}"
             )
             filled.append(gap)
             notes.append(Finding(NOTE, "gap-filled", message.number, text, "", (gap.packet,)))

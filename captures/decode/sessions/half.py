@@ -242,7 +242,7 @@ class Half:
         """
         self.sent = self.most = count
         self.recoverable_sent = self.most_recoverable = recoverable_count
-        self.adrift = False
+        was_adrift, self.adrift = self.adrift, False
         answered: list[Sent] = []
         if numbered:
             for sent in reversed(self.unnumbered):
@@ -251,6 +251,8 @@ class Half:
                 if sent.recoverable:
                     sent.recoverable_count = sent.most_recoverable = recoverable_count
                     recoverable_count = (recoverable_count - 1) & 0xFFFF
+            if was_adrift:
+                self._bound(count, recoverable_count)
             for facts in self.heard:
                 answered += self.received(facts)
                 answered += self.saved(facts)
@@ -258,6 +260,25 @@ class Half:
         self.unnumbered.clear()
         self.heard.clear()
         return answered
+
+    def _bound(self, count: int, recoverable_count: int) -> None:
+        """What was sent before those that have their numbers now has lower ones, however many a hole may have hidden.
+
+        Args:
+            count, recoverable_count: of the last message before these.
+        """
+        first = self.unnumbered[0].packet if self.unnumbered else None
+        for sent in reversed(self.unacknowledged):
+            if first is None or sent.packet < first:
+                if sent.most is None or at_or_before(sent.most, count):
+                    break
+                sent.most, count = count, (count - 1) & 0xFFFF
+        for sent in reversed(self.unsaved):
+            if first is None or sent.packet < first:
+                if sent.most_recoverable is None or at_or_before(sent.most_recoverable, recoverable_count):
+                    break
+                sent.most_recoverable = recoverable_count
+                recoverable_count = (recoverable_count - 1) & 0xFFFF
 
     def hear(self, facts: SessionFacts) -> None:
         """Remember an acknowledgment of messages whose numbers may become known later."""

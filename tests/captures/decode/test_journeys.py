@@ -157,13 +157,19 @@ def test_the_same_message_on_the_same_hop_is_a_resend_and_on_another_it_is_not()
     assert finding.text.startswith("it crossed this hop as #5, ")
 
 
-def test_copies_are_compared_at_the_end_where_it_was_not_known_who_is_at_a_hop() -> None:
+def test_copies_are_compared_once_it_is_known_who_is_at_the_ends_of_their_hop() -> None:
     scene = Scene()
-    scene.wire("a", "b", opened=False).send("a", transactional(1))
-    again = scene.wire("a", "b").send("a", transactional(1))
+    stranger = scene.wire("a", "b", opened=False)
+    copies = [stranger.send("a", transactional(1)) for _ in range(30)]
     sights, last = scene.sights()
-    assert [(each.code, each.packet) for each in last] == [("resend", again.number)]
+    assert [each.packet for each in last] == [copy.number for copy in copies[1:]], "nobody is known"
     assert [each for sight in sights for each in sight.findings] == []
+    copies.append(scene.wire("a", "b").send("a", transactional(1)))
+    sights, last = scene.sights()
+    assert [(each.code, each.packet) for each in sights[-1].findings] == [
+        ("resend", copy.number) for copy in copies[1:]
+    ]
+    assert last == []
 
 
 def test_a_packet_that_was_caught_at_two_interfaces_is_no_resend() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from captures.decode import Acknowledged, Kind
@@ -71,6 +73,14 @@ def test_a_number_that_a_later_message_bridges_is_no_longer_missing() -> None:
     assert scene.notes() == ["gap", "resend", "gap-filled"]
     assert "not seen before #6, came or are passed over within" in scene.findings()[-1].text
     assert scene.faults() == []
+
+
+def test_what_fills_a_gap_behind_packets_that_crossed_later_came_before_them() -> None:
+    scene, _ = direct(1, 3)
+    again = scene.wire("a", "c")
+    scene.now_ns -= 1_000 * MILLISECOND
+    again.send("a", transactional(2))
+    assert re.search("number 2 of .*, not seen before #6, came 0.9.. s before it", scene.findings()[-1].text)
 
 
 def test_numbers_that_no_message_has_leave_no_gap() -> None:

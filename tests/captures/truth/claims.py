@@ -16,12 +16,11 @@ from captures.decode import Finding, History, Severity
 from captures.decode.facts import MessageKey
 from captures.decode.journeys import message_key
 from captures.packets import SeenPacket
-from mqproto.wire import FinalAckBody, MessageClass
+from mqproto.wire import MessageClass
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
 
-NEGATIVE: Final = 0x8000
 NAMED_BYTES: Final = 64
 """So much of a message says which it is, and for whom."""
 SECOND_NS: Final = 1_000_000_000
@@ -84,6 +83,15 @@ class Claims:
             (number for number, seen in truth.whole.packets.items() if seen.frame <= coverage.last_frame),
             default=0,
         )  # the last packet that came before the spoilt capture ends
+
+    @cached_property
+    def numbered(self) -> set[int | None]:
+        """Transactional messages of which the spoilt capture shows at least the number, by their packets."""
+        return {
+            self.original[sight.seen.number]
+            for sight in self.said.sights
+            if sight.message is not None and sight.message.transaction is not None
+        }
 
     def then(self, packets: Iterable[int]) -> list[int]:
         """Those that came before the spoilt capture ends."""
@@ -203,7 +211,10 @@ class Claims:
 
     def gap_filled(self, finding: Finding, number: int) -> Verdict:
         """None of these numbers had been seen on that hop when others were, and all that there are have been by now."""
-        pattern = r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+, not seen before #(\d+), came( or .*)? within .*"
+        pattern = (
+            r"numbers? ([\d,]+)(?:-([\d,]+))? of sequence \S+, not seen before #(\d+), "
+            r"came( or are passed over)? (?:within \S+ s|\S+ s before it)"
+        )
         found = re.fullmatch(pattern, finding.text)
         known = self.message_of(number)
         if found is None or known is None or known.sequence is None:
@@ -221,7 +232,7 @@ class Claims:
             other = self.truth.numbered.get((*known.sequence[:2], each))
             for packet, to in other.crossings.items() if other is not None else ():
                 place = self.place.get(packet, before - 1 if packet < number else before)
-                if to == hop and place < before and self.there([packet]):
+                if to == hop and place < before and (packet in self.numbered or self.there([packet])):
                     return True
         return False
 
@@ -295,21 +306,7 @@ class Claims:
 
     def covers(self, known: Known, number: int) -> bool:
         """Whether a packet is a positive FinalAck of a later number of its sequence."""
-        sight = self.truth.sights.get(number)
-        body = None if sight is None else sight.acknowledgment
-        if (
-            sight is None
-            or sight.message is None
-            or known.sequence is None
-            or not isinstance(body, FinalAckBody)
-        ):
-            return False
-        is_positive = not sight.message.properties.message_class & NEGATIVE
-        return (
-            is_positive
-            and body.tx_sequence_id == known.sequence[1]
-            and body.tx_sequence_number > known.sequence[2]
-        )
+        return number in known.covering
 
     def _of_end(self, known: Known, part: str) -> Verdict:
         home = any(self.truth.sights[each].hop[1] == known.key[0] for each in self.then(known.order_acks))
@@ -350,10 +347,7 @@ class Claims:
 
     def covered_home(self, known: Known) -> bool:
         """Whether a positive FinalAck of a later number came to its source."""
-        return any(
-            self.covers(known, number) and self.truth.sights[number].hop[1] == known.key[0]
-            for number in self.then(self.truth.sights)
-        )
+        return any(self.truth.sights[number].hop[1] == known.key[0] for number in self.then(known.covering))
 
 
 _NOTES: Final[dict[str, Callable[[Claims, Finding, int], Verdict]]] = {

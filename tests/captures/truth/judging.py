@@ -12,9 +12,9 @@ from zlib import crc32
 from captures.files.frame import Frame
 from mqproto.wire import Guid, UserMessage, encode_packet
 from tests.captures.truth.claims import NAMED_BYTES, Verdict
-from tests.captures.truth.knowing import Known, Truth
+from tests.captures.truth.knowing import NEGATIVE, Known, Truth
 from tests.captures.truth.saying import Tabled, decoded, in_order, tabled
-from tests.captures.truth.second import fits, fits_elsewhere
+from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 
@@ -162,7 +162,7 @@ def _outcomes(score: Score, truth: Truth, coverage: Coverage, said: Tabled) -> N
         score.confirmed_told += told == "confirmed"
         if told == whole or (told == "in flight" and not _came(truth, coverage, known)):
             score.right += 1
-        elif told not in FACTS or not FACTS[told] <= _facts(truth, coverage, known, whole):
+        elif told not in FACTS or not FACTS[told] <= true_of(truth, coverage, known, whole):
             score.complaints[f"told {told}, is {whole}"] += 1
         else:
             pending.append((known, whole, told))
@@ -188,6 +188,25 @@ def _facts(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[st
     return facts
 
 
+def true_of(truth: Truth, coverage: Coverage, known: Known, whole: str) -> set[str]:
+    """What may be said of it. Of one that was refused it may have been said before that it came, as OrderAcks do."""
+    facts = _facts(truth, coverage, known, whole)
+    refusals = set(_refusals(truth, known))
+    said = [number for number in (*known.said, *known.covering) if number not in refusals]
+    if "refused" in facts and any(
+        truth.whole.packets[number].frame <= coverage.last_frame for number in said
+    ):
+        facts.add("said")
+    return facts
+
+
+def _refusals(truth: Truth, known: Known) -> Iterator[int]:
+    for number in (*known.final_acks, *known.admin_acks):
+        message = truth.sights[number].message
+        if message is not None and message.properties.message_class & NEGATIVE:
+            yield number
+
+
 def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
     """Whether it came before the spoilt capture ends."""
     return any(truth.whole.packets[number].frame <= coverage.last_frame for number in known.arrivals)
@@ -196,10 +215,10 @@ def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
 def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: str) -> bool:
     """Whether a second world fits in which what was not told is not so."""
     lacking = _facts(truth, coverage, known, whole) - FACTS[told]
-    if "refused" in lacking or "said" in lacking:
-        if not _may_be_others(truth, coverage, known.said):
+    for fact, sayers in (("refused", list(_refusals(truth, known))), ("said", known.said)):
+        if fact in lacking and not _may_be_others(truth, coverage, sayers):
             return False
-        lacking -= {"refused", "said"}
+        lacking.discard(fact)
     if "came" in lacking or "seen to come" in lacking:
         if _may_be_others(truth, coverage, known.arrivals):
             return True
@@ -207,9 +226,12 @@ def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: s
         return isinstance(manager, bytes) and fits_elsewhere(truth, coverage, Guid(manager))
     if "did not come" in lacking:
         largest = max((len(truth.whole.packets[number].data) for number in known.crossings), default=0)
-        return any(
+        if any(
             span.end - span.start >= largest and coverage.lacks(span) for span in truth.whole.spans.values()
-        )
+        ):
+            return True
+        # Who lost frames may have lost the last.
+        return coverage.is_lossy and fits_beyond(truth, known)
     return True
 
 

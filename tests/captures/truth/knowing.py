@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from captures.decode import Finding, Kind, Sight
 from captures.decode.analyst import subject_of
@@ -18,6 +19,8 @@ from mqproto.wire import NULL_GUID, FinalAckBody, Guid, OrderAckBody, TxSequence
 from tests.captures.truth.saying import Decoded, Tabled, decoded, tabled
 from tests.captures.truth.whole import Whole
 
+NEGATIVE: Final = 0x8000
+
 
 @dataclass
 class Known:
@@ -25,6 +28,7 @@ class Known:
 
     crossings: each that carried it, with its hop. arrivals: those that brought it to its destination.
     order_acks, final_acks, admin_acks: those that say what became of it.
+    covering: positive FinalAcks of later numbers of its sequence, which say that it came, too.
     """
 
     key: MessageKey
@@ -34,6 +38,7 @@ class Known:
     order_acks: list[int] = field(default_factory=list)
     final_acks: list[int] = field(default_factory=list)
     admin_acks: list[int] = field(default_factory=list)
+    covering: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -111,6 +116,14 @@ def _messages(sights: dict[int, Sight]) -> dict[str, Known]:
         elif isinstance(body, FinalAckBody):
             if (about := messages.get((body.source_guid, body.message_id))) is not None:
                 about.final_acks.append(number)
+            if not message.properties.message_class & NEGATIVE:
+                for known in messages.values():
+                    if (
+                        known.sequence is not None
+                        and known.sequence[1] == body.tx_sequence_id
+                        and known.sequence[2] < body.tx_sequence_number
+                    ):
+                        known.covering.append(number)
         elif sight.kind is Kind.ADMIN_ACK and (about := messages.get(subject_of(message))) is not None:
             about.admin_acks.append(number)
     return {known.name: known for known in messages.values()}

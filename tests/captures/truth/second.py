@@ -14,10 +14,13 @@ from typing import Final
 
 from captures import spoil
 from captures.decode import Sight
+from captures.decode.facts import MessageKey
+from captures.decode.journeys import message_key
 from captures.files.frame import Frame
+from captures.net.tcp import FIN, PSH, RST
 from mqproto.base.errors import MqprotoError
 from mqproto.wire import EstablishConnection, Guid, MessageClass, TxSequenceId, UserMessage, encode_packet
-from tests.captures.truth.knowing import Truth
+from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded, decoded
 from tests.captures.truth.whole import Coverage, Whole
 
@@ -30,14 +33,35 @@ STRANGER: Final = Guid(b"somebody else...")
 
 
 def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
-    """Whether a world fits in which none of these packets were what they are, but others of their size."""
-    others = {}
+    """Whether a world fits in which none of these packets were what they are, but others of their size.
+
+    Each may have been its sender's own. Where what is left of a message shows whose it was, all its copies are another
+    message of the same source, on the same way.
+    """
+    copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
-        other = another(truth.sights[number])
-        if other is None or not unseen(truth, coverage, number, other):
+        message = truth.sights[number].message
+        copies.setdefault(None if message is None else message_key(message), []).append(number)
+    others: dict[int, bytes] = {}
+    for numbers in copies.values():
+        found = _in_place_of(truth, coverage, numbers) or _in_place_of(truth, coverage, numbers, min(numbers))
+        if not found:
             return False
-        others[number] = other
+        others |= found
     return by_the_book(truth, others)
+
+
+def _in_place_of(
+    truth: Truth, coverage: Coverage, numbers: list[int], message_id: int | None = None
+) -> dict[int, bytes]:
+    """What the copies of a message may have been; nothing if one of them cannot have been."""
+    others: dict[int, bytes] = {}
+    for number in numbers:
+        other = another(truth.sights[number], message_id)
+        if other is None or not unseen(truth, coverage, number, other):
+            return {}
+        others[number] = other
+    return others
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
@@ -63,18 +87,55 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
     return by_the_book(truth, others)
 
 
-def another(sight: Sight) -> bytes | None:
-    """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none."""
+def fits_beyond(truth: Truth, known: Known) -> bool:
+    """Whether a world fits in which more frames, the last of all, brought a message to where it goes.
+
+    They go by a connection that is open, from the last who had it straight there.
+    """
+    sight = truth.sights[max(known.crossings)]
+    message = sight.message
+    assert message is not None
+    way = (sight.hop[1], message.user.queue_manager_address)
+    streams = {truth.whole.spans[number].stream for number, each in truth.sights.items() if each.hop == way}
+    onward = replace(message, session=None, user=replace(message.user, flags=message.user.flags + 1))
+    for stream in streams:
+        frames = [frame for frame in truth.whole.frames if _connection(truth, frame) == stream[0]]
+        places = [place for place in map(spoil.placed, frames) if place is not None]
+        if any(place.flags & (FIN | RST) for place in places):
+            continue
+        last = [frame for frame in frames if truth.whole.of_frame[frame.number].stream == stream][-1]
+        place = spoil.placed(last)
+        assert place is not None
+        sequence = place.sequence + place.end - place.payload
+        more = spoil.written(last, place, sequence, place.flags | PSH, encode_packet(onward))
+        end = truth.whole.frames[-1]
+        more = more._replace(number=end.number + 1, time_ns=end.time_ns + 1)
+        second = decoded([[*truth.whole.frames, more]])
+        if len(second.sights) == len(truth.decoded.sights) + 1 and _keeps_rules(truth, second):
+            return True
+    return False
+
+
+def _connection(truth: Truth, frame: Frame) -> int | None:
+    span = truth.whole.of_frame.get(frame.number)
+    return None if span is None else span.stream[0]
+
+
+def another(sight: Sight, message_id: int | None = None) -> bytes | None:
+    """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none.
+
+    Args:
+        message_id: of one of the same source instead, on the same way; all copies are to have the same.
+    """
     message, sender = sight.seen.packet, sight.hop[0]
     if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
         return None
     number = sight.seen.number
-    user = replace(
-        message.user,
-        source_queue_manager=Guid(sender),
-        message_id=FRESH + number,
-        flags=message.user.flags & ~0x1F,
-    )
+    if message_id is None:
+        source, flags = Guid(sender), message.user.flags & ~0x1F
+    else:
+        number, source, flags = message_id, message.user.source_queue_manager, message.user.flags
+    user = replace(message.user, source_queue_manager=source, message_id=FRESH + number, flags=flags)
     transaction = message.transaction
     if transaction is not None:
         transaction = replace(
@@ -103,7 +164,11 @@ def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:
 def by_the_book(truth: Truth, others: Mapping[int, bytes]) -> bool:
     """Whether a world with other packets breaks no rule that the first one keeps."""
     second = decoded([rewritten(truth.whole, others)])
-    return len(second.sights) == len(truth.decoded.sights) and _breaches(second) <= _breaches(truth.decoded)
+    return len(second.sights) == len(truth.decoded.sights) and _keeps_rules(truth, second)
+
+
+def _keeps_rules(truth: Truth, second: Decoded) -> bool:
+    return _breaches(second) <= _breaches(truth.decoded)
 
 
 def rewritten(whole: Whole, others: Mapping[int, bytes]) -> list[Frame]:

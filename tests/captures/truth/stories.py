@@ -8,8 +8,8 @@ from typing import Final
 
 from captures.pipeline.stages.rows import key_text
 from mqproto.wire import MessageClass
-from tests.captures.truth.claims import NEGATIVE, Claims, Verdict, bare, verdict
-from tests.captures.truth.knowing import Known
+from tests.captures.truth.claims import Claims, Verdict, bare, verdict
+from tests.captures.truth.knowing import NEGATIVE, Known
 
 
 class Stories(Claims):
@@ -43,7 +43,7 @@ class Stories(Claims):
 
     def is_covered(self, known: Known) -> bool:
         """Whether a positive FinalAck of a later number says that it came."""
-        return any(self.covers(known, number) for number in self.truth.sights)
+        return bool(known.covering)
 
     def _arrivals_of(self, known: Known, text: str) -> Iterator[list[int]]:
         """Of the numbers of its sequence that are told, the packets that brought each to its destination."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from captures import spoil
@@ -10,10 +12,12 @@ from captures.decode.journeys import message_key
 from captures.decode.row import identifier_text
 from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
+from captures.framing import HEAD_BYTES
 from tests.captures.truth.claims import Verdict
+from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import decoded
-from tests.captures.truth.second import fits
+from tests.captures.truth.second import fits, fits_beyond
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -100,6 +104,54 @@ def test_a_message_of_which_the_head_is_there_was_seen(truth: Truth) -> None:
     assert [holds for _, holds in judge.of_story(name, [sentence])] == [Verdict.TRUE]
 
 
+def test_a_number_is_seen_where_the_head_of_its_message_is_there(truth: Truth) -> None:
+    judge = claims(truth, list(spoil.shortened(truth.whole.frames, 200)))
+    number, transaction = next(
+        (sight.seen.number, sight.message.transaction)
+        for sight in judge.said.sights
+        if sight.seen.cut_bytes and sight.message is not None and sight.message.transaction is not None
+    )
+    it = f"number {transaction.tx_sequence_number:,} of sequence 1:2"
+    for text, holds in (
+        (f"{it}, not seen before #{number}, came within 1 s", Verdict.TRUE),
+        (f"{it}, not seen before #{number}, came 0.065 s before it", Verdict.TRUE),
+        (f"{it}, not seen before #{number + 1}, came within 1 s", Verdict.FALSE),
+    ):
+        assert judge.of_finding(Finding(Severity.NOTE, "gap-filled", number, text)) is holds
+
+
+def test_of_what_was_refused_it_may_have_been_said_before_that_it_came(truth: Truth) -> None:
+    known = a_later_one(truth)
+    coverage = Coverage(truth.whole, truth.whole.frames)
+    assert true_of(truth, coverage, known, "refused") == {"refused", "came", "seen to come", "said"}
+    silent = replace(known, order_acks=[], final_acks=[], admin_acks=[], covering=[])
+    assert true_of(truth, coverage, silent, "refused") == {"refused", "came", "seen to come"}
+
+
+def test_what_shows_its_source_alone_may_have_been_another_message_of_that_source(truth: Truth) -> None:
+    known, packets = next(
+        (known, packets)
+        for known in truth.messages.values()
+        if len(packets := known.order_acks) > 1
+        and any(truth.sights[packet].hop[0] != known.key[0] for packet in packets)
+    )
+    heads = {truth.whole.packets[packet].frame: packet for packet in packets}
+
+    def cut(size_bytes: int) -> Coverage:
+        """Of the packets so many bytes are there."""
+        frames = []
+        for frame in truth.whole.frames:
+            place = spoil.placed(frame)
+            if frame.number in heads and place is not None:
+                kept = place.payload + size_bytes
+                frame = frame._replace(data=frame.data[:kept], missing_bytes=len(frame.data) - kept)
+            frames.append(frame)
+        return Coverage(truth.whole, frames)
+
+    assert fits(truth, cut(HEAD_BYTES + len(known.key[0])), packets)
+    assert not fits(truth, cut(64), packets), "they say which messages they are"
+
+
 def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:
     known = a_later_one(truth)
     hidden = {
@@ -114,6 +166,21 @@ def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Tru
     hidden = {truth.whole.packets[number].frame for number in known.arrivals}
     left = [frame for frame in truth.whole.frames if frame.number not in hidden]
     assert not fits(truth, Coverage(truth.whole, left), known.arrivals)
+
+
+def test_who_lost_frames_may_have_lost_the_last_that_brought_a_message(truth: Truth) -> None:
+    known = next(
+        known
+        for known in truth.messages.values()
+        if len(set(known.crossings.values())) == 2 and len(set(known.arrivals)) == 1
+    )
+    on_its_way = {number: hop for number, hop in known.crossings.items() if number not in known.arrivals}
+    assert fits_beyond(truth, replace(known, crossings=on_its_way))
+    assert not fits_beyond(truth, known), "nobody sends it on from where it goes"
+    frames = truth.whole.frames
+    assert Coverage(truth.whole, list(spoil.lost(frames, 2, 1))).is_lossy
+    for spoilt in (frames, frames[50:], frames[:-50], list(spoil.shortened(frames, 300))):
+        assert not Coverage(truth.whole, spoilt).is_lossy
 
 
 def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(truth: Truth) -> None:

@@ -117,10 +117,11 @@ class Coverage:
         self.whole = whole
         parts: dict[tuple[StreamKey, int], list[tuple[int, int]]] = defaultdict(list)
         self.places: list[Span | None] = []  # of each frame, in their new order
-        self.last_frame = 0  # of the whole capture
+        self.first_frame = self.last_frame = 0  # of the whole capture
         self.is_cut = False  # whether frames lack their ends
         reader = IpReader()
         for frame in frames:
+            self.first_frame = min(self.first_frame or frame.number, frame.number)
             self.last_frame = max(self.last_frame, frame.number)
             self.is_cut |= frame.missing_bytes > 0
             segment = segment_in(frame, reader)
@@ -162,6 +163,16 @@ class Coverage:
     def lacks(self, span: Span) -> bool:
         """Whether no interface has all of some bytes."""
         return not self.has(span)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether whole frames were lost, between the first and the last that are there."""
+        return not self.is_cut and any(
+            self.first_frame < packet.first_frame
+            and packet.frame < self.last_frame
+            and self.lacks(self.whole.spans[number])
+            for number, packet in self.whole.packets.items()
+        )
 
     def lacks_before(self, span: Span, interface: int) -> int:
         """How many bytes of the stream before some of it an interface lacks."""

@@ -151,6 +151,20 @@ def test_without_a_header_of_its_end_a_message_is_known_to_have_come_once_all_th
     assert [sent.count for sent in known.values()] == [1, *[None] * 6]
 
 
+def test_what_came_between_two_holes_is_acknowledged_with_what_came_behind_them() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number, size_bytes in enumerate((10, 2_000, 10, 10, 10), 1):
+        wire.send("a", transactional(number, body=bytes(size_bytes)))
+    wire.send("a", transactional(6), riding=True)
+    answer = wire.ack("c")
+    # The second is lost, which may have been many small ones, and the fourth.
+    known = fates(lacking(scene.packets, [5, 7]))
+    assert [sent.count for sent in known.values()] == [1, None, 5, 6]
+    fate = (answer.number, answer.number)
+    assert [(sent.acknowledged_by, sent.saved_by) for sent in known.values()] == [fate] * 4
+
+
 def test_of_too_many_acknowledgments_none_is_taken_for_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARD_LIMIT", 3)
     scene = Scene()
