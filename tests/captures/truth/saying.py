@@ -62,9 +62,20 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
 
 
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
-    """The frames of all files as decode takes them, with the numbers that they have."""
+    """The frames of all files as decode takes them, with the numbers that they have.
+
+    A file has its interfaces in the order in which their first frames come: of a TAP's halves the first has the clock.
+    """
     if len(files) == 1:
-        return list(files[0])
+        places: dict[int, int] = {}
+        return [
+            frame._replace(
+                interface=frame.interface._replace(
+                    number=places.setdefault(frame.interface.number, len(places))
+                )
+            )
+            for frame in files[0]
+        ]
     numbered = [iter([frame._replace(comment=str(frame.number)) for frame in file]) for file in files]
     return [frame._replace(number=int(frame.comment)) for frame in merged(numbered)]
 

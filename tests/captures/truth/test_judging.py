@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +14,11 @@ from captures.decode.row import identifier_text
 from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
 from captures.framing import HEAD_BYTES
+from captures.packets import read_packets
 from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth
-from tests.captures.truth.saying import decoded
+from tests.captures.truth.saying import decoded, written
 from tests.captures.truth.second import fits, fits_beyond
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
@@ -181,6 +183,16 @@ def test_who_lost_frames_may_have_lost_the_last_that_brought_a_message(truth: Tr
     assert Coverage(truth.whole, list(spoil.lost(frames, 2, 1))).is_lossy
     for spoilt in (frames, frames[50:], frames[:-50], list(spoil.shortened(frames, 300))):
         assert not Coverage(truth.whole, spoilt).is_lossy
+
+
+def test_decode_and_the_tables_read_the_same_half_of_a_tap_by_its_own_clock(
+    truth: Truth, tmp_path: Path
+) -> None:
+    halves = list(spoil.skewed(spoil.halved(truth.whole.frames), 2_000_000_000, 0, {1}))
+    begun = next(place for place, frame in enumerate(halves) if frame.interface.number == 1)
+    path = written(tmp_path / "tap.pcapng", halves[begun:])
+    first = next(iter(read_packets(str(path))))
+    assert decoded([halves[begun:]]).sights[0].seen.time_ns == first.time_ns
 
 
 def test_where_the_bytes_of_packets_are_is_known_through_every_way_of_spoiling(truth: Truth) -> None:
