@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from captures.pipeline.engine import Engine
 from captures.pipeline.java import find_java
 from captures.pipeline.job import analyse
 from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.shipping import pack
-from captures.pipeline.sparkengine import SparkEngine
 from captures.pipeline.tables import Tables
 from tests.captures.pipeline import processes, witnessed
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
@@ -62,13 +60,6 @@ def assert_same(found: Tables, expected: Tables) -> None:
 def assert_shipped(seen: Iterable[Witness]) -> None:
     """All had our code, and construct, from the zip."""
     assert {".zip/" in place for witness in seen for place in (witness.code, witness.needs)} == {True}
-
-
-def test_spark_in_this_process_s_company_makes_what_one_process_makes(
-    spark: SparkSession, samples: Path, tmp_path: Path
-) -> None:
-    alone = tables_of(samples, tmp_path / "alone", LocalEngine())
-    assert_same(tables_of(samples, tmp_path / "out", SparkEngine(spark)), alone)
 
 
 def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though_one_is_killed(
