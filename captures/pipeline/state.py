@@ -16,6 +16,7 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from captures.pipeline.state_schema import DEFAULTS, RECORDS
@@ -25,7 +26,9 @@ T = TypeVar("T")
 
 FORM: Final = 1
 """Of the list of entries itself."""
-PLAIN: Final = (type(None), bool, int, float, str, bytes)
+PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
+TUPLE: Final = ""
+"""What begins a tuple, which has no entry of its own: there are many."""
 FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"int": int, "list": list, "set": set}
 """What a defaultdict may make."""
 
@@ -123,9 +126,13 @@ class _Writer:
         return FORM, self._kinds, entries
 
     def _value(self, thing: object) -> Any:
-        """A plain value as it is, and in the place of another a list with the place of its entry."""
-        if type(thing) in PLAIN:
+        """A plain value as it is, and a tuple; in the place of another thing a list with the place of its entry."""
+        kind = type(thing)
+        if kind in PLAIN:
             return thing
+        if kind is tuple:
+            items: Any = thing
+            return [TUPLE, *(items if PLAIN.issuperset(map(type, items)) else self._values(items))]
         place = self._places.get(id(thing))
         if place is None:
             place = self._places[id(thing)] = len(self._things)
@@ -137,11 +144,15 @@ class _Writer:
         record = _by_kind().get(kind)
         if record is not None:
             place = self._kind(record.name, *record.fields)
-            return [place, *map(self._value, _held(record, thing))]
+            return [place, *self._values(_held(record, thing))]
         write = _WRITERS.get(kind)
         if write is None:
             raise StateError(f"{kind.__module__}.{kind.__qualname__} is nothing that is kept")
-        return [self._kind(kind.__name__), *map(self._value, write(thing))]
+        return [self._kind(kind.__name__), *self._values(write(thing))]
+
+    def _values(self, things: Iterable[Any]) -> list[Any]:
+        value = self._value
+        return [thing if type(thing) in PLAIN else value(thing) for thing in things]
 
     def _kind(self, *described: str) -> int:
         place = self._kind_places.get(described[0])
@@ -165,9 +176,8 @@ def _held(record: Record, thing: Any) -> Iterable[Any]:
     return (getattr(thing, name) for name in record.fields)
 
 
-def _pairs(thing: dict[Any, Any]) -> Iterator[Any]:
-    for pair in thing.items():
-        yield from pair
+def _pairs(thing: dict[Any, Any]) -> Iterable[Any]:
+    return chain.from_iterable(thing.items())
 
 
 def _default_pairs(thing: defaultdict[Any, Any]) -> Iterator[Any]:
@@ -179,7 +189,6 @@ def _default_pairs(thing: defaultdict[Any, Any]) -> Iterator[Any]:
 
 
 _WRITERS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
-    tuple: iter,
     frozenset: iter,
     list: iter,
     set: iter,
@@ -208,7 +217,10 @@ class _Reader:
         return found
 
     def _value(self, value: Any) -> Any:
-        return self._made(value[0]) if type(value) is list else value
+        if type(value) is not list:
+            return value
+        first, *rest = value
+        return tuple(map(self._value, rest)) if first == TUPLE else self._made(first)
 
     def _made(self, place: int) -> Any:
         """The thing of an entry; one that can change may still be empty."""
@@ -219,8 +231,8 @@ class _Reader:
         if name in _EMPTY:
             found = _EMPTY[name](values)
             self._empty.append(place)
-        elif name in ("tuple", "frozenset"):
-            found = (tuple if name == "tuple" else frozenset)(map(self._value, values))
+        elif name == "frozenset":
+            found = frozenset(map(self._value, values))
         else:
             record = records().get(name)
             if record is None:

@@ -225,7 +225,8 @@ def as_json(written: object) -> bytes:
         (as_json([2, [], []]), "it has form 2, and this program reads 1"),
         (as_json([1, [["system"]], [[0, "ls"]]]), "system is nothing that is kept"),
         (as_json([1, [["defaultdict"]], [[0, "system", 1, 2]]]), "it is damaged: "),
-        (as_json([1, [["tuple"]], [[0, [0]]]]), "it is damaged: "),
+        (as_json([1, [["frozenset"]], [[0, [0]]]]), "it is damaged: "),
+        (as_json([1, [["frozenset"]], [[0, []]]]), "it is damaged: "),
         (encoded(list(ENDS)), "it holds no Growth"),
     ],
 )
