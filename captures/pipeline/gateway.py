@@ -1,42 +1,88 @@
-"""The Java of a session as a process: started by pyspark, and ended by us, as it has to end with us."""
+"""The Java of a session as a process: started, reached, and ended by us.
+
+pyspark would start it as well. It is done here because it has to end with us, whatever happens: on Ctrl-C while Spark
+starts, pyspark leaves it running; and later, from inside a call, it may no longer be asked to stop.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Final
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, Final, Protocol
 
-from pyspark import SparkConf
-
+START_TIMEOUT_S: Final = 300
 END_TIMEOUT_S: Final = 60
 BACKGROUND: Final = 10
 """As `nice` has it."""
+POLL_S: Final = 0.05
+ADDRESS: Final = Struct("!ii")
+"""What Java says of where it listens: the port and the size of the secret that follows."""
+
+
+class GatewayError(Exception):
+    """The Java did not get as far as to listen; the text says how it ended."""
+
+
+class Gateway(Protocol):
+    """Of py4j's gateway, what is used here."""
+
+    def shutdown(self) -> None: ...
 
 
 class JavaProcess:
-    """A Java that does what we say until its standard input ends, as it does when we are gone.
+    """spark-submit, which becomes a Java that does what we say until its standard input ends.
 
     Args:
-        conf: of Spark.
-        environ: what its environment has beside ours.
+        command: spark-submit and its arguments, perhaps with a shell around it.
+        environ: its environment.
         log: what it and its workers write.
 
     Raises:
-        PySparkRuntimeError: it ended before it listened.
+        GatewayError: it ended before it listened.
     """
 
-    def __init__(self, conf: SparkConf, environ: Mapping[str, str], log: BinaryIO) -> None:
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: BinaryIO) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            address = Path(folder) / "address"
+            # A group of its own: Ctrl-C is for us, and the group can be killed while it is still a chain of scripts.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address)},
+                start_new_session=True,
+            )
+            try:
+                self.gateway = self._reach(address)
+            except BaseException:
+                self.kill()
+                raise
+
+    def _reach(self, address: Path) -> Gateway:
         from pyspark.java_gateway import launch_gateway
 
-        # A group of its own: Ctrl-C is for us, and the group can be killed while it is still a chain of scripts.
-        how = {"stdout": log, "stderr": log, "start_new_session": True}
-        with environment(environ):
-            self.gateway: Any = launch_gateway(conf, how)  # type: ignore[no-untyped-call]
-        self._process: subprocess.Popen[bytes] = self.gateway.proc
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not address.exists():
+            if (status := self._process.poll()) is not None:
+                raise GatewayError(f"its Java ended with status {status}")
+            if time.monotonic() > deadline:
+                raise GatewayError(f"its Java was not ready within {START_TIMEOUT_S} s")
+            time.sleep(POLL_S)
+        told = address.read_bytes()
+        port, length = ADDRESS.unpack_from(told)
+        secret = told[ADDRESS.size : ADDRESS.size + length].decode()
+        with environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
+            gateway: Gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        return gateway
 
     @property
     def has_ended(self) -> bool:
@@ -51,7 +97,9 @@ class JavaProcess:
         """
         with suppress(Exception):
             self.gateway.shutdown()
-        self._end_input()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
         if not wait:
             with suppress(OSError):
                 os.setpriority(os.PRIO_PGRP, self._process.pid, BACKGROUND)
@@ -72,9 +120,6 @@ class JavaProcess:
         """End it now, if it has not ended, and wait until it is gone."""
         self.strike()
         self._process.wait()
-        self._end_input()
-
-    def _end_input(self) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()

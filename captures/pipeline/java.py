@@ -100,7 +100,7 @@ def _usable(binary: Path, release: str, source: str, folder: Path) -> Java:
     """This Java as Spark can start it: by itself if it has the module, else by a launcher in `folder`."""
     home = binary.parent.parent
     if _run(binary, MODULE, "-version").returncode:
-        home = write_launcher(folder / "java", LAUNCHER, {"module": MODULE, "binary": binary.absolute()})
+        home = _launcher_home(binary, folder)
     return Java(home, binary, release, source)
 
 
@@ -134,15 +134,12 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         raise JavaError(f"{binary} does not start: {error}") from None
 
 
-def write_launcher(home: Path, script: str, told: Mapping[str, object]) -> Path:
-    """A JAVA_HOME whose java is a script.
-
-    Args:
-        told: what goes into the script, as words of a shell.
-    """
+def _launcher_home(binary: Path, folder: Path) -> Path:
+    """A JAVA_HOME in `folder` whose java is a launcher for `binary`."""
+    home = folder / "java"
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(parents=True)
-    words = {name: shlex.quote(str(what)) for name, what in told.items()}
-    launcher.write_text(script.format(**words), "utf-8")
+    text = LAUNCHER.format(module=shlex.quote(MODULE), binary=shlex.quote(str(binary.absolute())))
+    launcher.write_text(text, "utf-8")
     launcher.chmod(0o700)
     return home

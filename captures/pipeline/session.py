@@ -21,12 +21,11 @@ from types import FrameType
 from typing import BinaryIO, Final
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from captures.pipeline.failures import JobError, job_error, reason, reason_in_log
-from captures.pipeline.gateway import JavaProcess, environment
+from captures.pipeline.gateway import GatewayError, JavaProcess, environment
 from captures.pipeline.java import find_java
 from captures.pipeline.progress import Listener, Progress, nobody
 from captures.pipeline.sharing import cache_folder, share_classes
@@ -148,11 +147,9 @@ class _Start:
         self.java = find_java(folder)
         self.sharing = share_classes(self.java, self.spark_home, cache_folder(), make=archive)
         ours = self._settings()
-        every = ours | settings
+        self.settings = ours | settings
         if more := settings.get(OPTIONS):
-            every[OPTIONS] = f"{ours[OPTIONS]} {more}"
-        self.conf = SparkConf().setMaster(master.name).setAll(list(every.items()))
-        self.environment = self._environment()
+            self.settings[OPTIONS] = f"{ours[OPTIONS]} {more}"
 
     def _settings(self) -> dict[str, str]:
         log4j = self.folder / "log4j2.properties"
@@ -186,7 +183,7 @@ class _Start:
 
     def _environment(self) -> dict[str, str]:
         """What this session's Java has in its environment, beside what we have."""
-        variables = {"JAVA_HOME": str(self.sharing.home(self.java, self.folder))}
+        variables = {"JAVA_HOME": str(self.java.home)}
         if self.master.is_here:
             variables["SPARK_LOCAL_IP"] = LOOPBACK
         # Where it is not named, Spark takes the first python3 on PATH, which may lack everything.
@@ -199,10 +196,14 @@ class _Start:
     @contextmanager
     def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
         """The Java, until the block ends: as it likes if all is well, at once if not."""
+        command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
+        for name, value in self.settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command = self.sharing.command([*command, "pyspark-shell"])
         before = self.log.stat().st_size
         try:
-            process = JavaProcess(self.conf, self.environment, log)
-        except (PySparkException, OSError) as error:
+            process = JavaProcess(command, os.environ | self._environment(), log)
+        except (GatewayError, OSError) as error:
             self.sharing.discard()
             with self.log.open(encoding="utf-8", errors="replace") as said:
                 said.seek(before)
@@ -239,8 +240,8 @@ class _Start:
         """
         on_interrupt = signal.getsignal(signal.SIGINT)
         try:
-            with environment(self.environment):
-                context = SparkContext(conf=self.conf, gateway=process.gateway)
+            with environment(self._environment()):
+                context = SparkContext(conf=SparkConf().setMaster(self.master.name), gateway=process.gateway)
             if not self.master.is_local:
                 context.addPyFile(str(pack(self.folder / "mqproto.zip")))
             return SparkSession(context)

@@ -17,29 +17,27 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from captures.pipeline.java import Java, write_launcher
+from captures.pipeline.java import Java
 
 QUIET: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=off")
 """Start as usual where an archive cannot be used, and say nothing of it."""
-LAUNCHER: Final = """\
-#!/bin/sh
-# Starts a Java and, if it is one that writes an archive and all was well, gives that its name.
-{java} "$@"
+KEEP: Final = """\
+fresh=$1 archive=$2
+shift 2
+"$@"
 status=$?
-case "$*" in
-*{fresh}*)
-    [ $status -ne 0 ] || {{ sync {fresh}; mv -f {fresh} {archive}; }} 2>/dev/null
-    rm -f {fresh} ;;
-esac
+[ $status -ne 0 ] || { sync "$fresh"; mv -f "$fresh" "$archive"; } 2>/dev/null
+rm -f "$fresh"
 exit $status
 """
+"""Runs a command and, if all was well, gives the archive that it wrote its name."""
 KEPT: Final = 3
 """How many Sparks, those used last, keep their archives: each has some 180 MB."""
 BASE_TIMEOUT_S: Final = 60
@@ -81,16 +79,11 @@ class Sharing:
     archive: Path | None = None
     fresh: Path | None = None
 
-    def home(self, java: Java, folder: Path) -> Path:
-        """A JAVA_HOME whose java keeps the archive that it writes, also when we have gone by then.
-
-        Args:
-            folder: where a launcher may be written.
-        """
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The command that starts Java, followed by keeping what it wrote; also when we have gone by then."""
         if self.fresh is None:
-            return java.home
-        told = {"java": java.home / "bin" / "java", "fresh": self.fresh, "archive": self.archive}
-        return write_launcher(folder / "keeping", LAUNCHER, told)
+            return list(command)
+        return ["/bin/sh", "-c", KEEP, "sh", str(self.fresh), str(self.archive), *command]
 
     def discard(self) -> None:
         """After a Java that was killed with its command: what it has written, if anything, is not whole."""

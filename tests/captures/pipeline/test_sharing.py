@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,24 +46,14 @@ def other_java(tmp_path: Path) -> Java:
 
 def start(java: Java, sharing: Sharing) -> None:
     """Start this Java, and have it end."""
-    run(sharing, java, *sharing.options, "-version").check_returncode()
+    subprocess.run(
+        sharing.command([str(java.binary), *sharing.options, "-version"]), check=True, capture_output=True
+    )
 
 
-def run(sharing: Sharing, java: Java, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """The java that Spark would start, with these arguments."""
-    with tempfile.TemporaryDirectory() as folder:
-        binary = sharing.home(java, Path(folder)) / "bin" / "java"
-        return subprocess.run([binary, *arguments], check=False, capture_output=True)
-
-
-def ended(sharing: Sharing, folder: Path, script: str = "touch $fresh") -> int:
-    """What comes of a session whose Java has done that; the status with which it ended."""
-    java = folder / "stand-in" / "bin" / "java"
-    java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(f"#!/bin/sh\nfresh={sharing.fresh}\n{script}\n")
-    java.chmod(0o700)
-    stand_in = Java(java.parent.parent, java, "21.0.8", "JAVA_HOME")
-    return run(sharing, stand_in, *sharing.options).returncode
+def ended(sharing: Sharing) -> None:
+    """What comes of a session whose Java has written its archive."""
+    subprocess.run(sharing.command(["touch", str(sharing.fresh)]), check=True)
 
 
 def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
@@ -83,23 +72,21 @@ def test_the_first_java_writes_an_archive_and_the_next_one_finds_it(
     start(java, replace(second, options=("-Xshare:on", *strictly)))
 
 
-def test_java_starts_with_an_archive_that_is_damaged(
-    java: Java, spark_home: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_java_starts_with_an_archive_that_is_damaged(java: Java, spark_home: Path, cache: Path) -> None:
     first = share_classes(java, spark_home, cache)
-    ended(first, tmp_path)
+    ended(first)
     sharing = share_classes(java, spark_home, cache)
     assert sharing.fresh is None
     start(java, sharing)
 
 
 def test_of_two_that_start_at_once_each_writes_its_own_and_one_stays(
-    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path
+    other_java: Java, spark_home: Path, cache: Path
 ) -> None:
     first, second = (share_classes(other_java, spark_home, cache) for _ in range(2))
     assert first.fresh != second.fresh
-    ended(first, tmp_path)
-    ended(second, tmp_path)
+    ended(first)
+    ended(second)
     assert [first.archive] == [second.archive] == list(cache.iterdir())
 
 
@@ -111,41 +98,31 @@ def test_what_a_killed_java_has_written_is_not_kept(other_java: Java, spark_home
     assert list(cache.iterdir()) == []
 
 
-@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("echo half of it >$fresh; exit 3", 3)])
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("echo half of it >$0; exit 3", 3)])
 def test_of_a_java_that_wrote_none_or_failed_nothing_is_kept(
-    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path, script: str, status: int
+    other_java: Java, spark_home: Path, cache: Path, script: str, status: int
 ) -> None:
-    assert ended(share_classes(other_java, spark_home, cache), tmp_path, script) == status
+    sharing = share_classes(other_java, spark_home, cache)
+    done = subprocess.run(sharing.command(["sh", "-c", script, str(sharing.fresh)]), check=False)
+    assert done.returncode == status
     assert list(cache.iterdir()) == []
 
 
-def test_a_java_that_writes_none_does_not_touch_that_of_another(
-    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path
-) -> None:
-    sharing = share_classes(other_java, spark_home, cache)
-    assert sharing.fresh is not None
-    sharing.fresh.write_bytes(b"under way")
-    assert ended(replace(sharing, options=()), tmp_path, "exit 0") == 0
-    assert list(cache.iterdir()) == [sharing.fresh]
-
-
 def test_another_release_or_another_spark_has_another_archive(
-    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path
+    other_java: Java, spark_home: Path, cache: Path
 ) -> None:
-    ended(share_classes(other_java, spark_home, cache), tmp_path)
+    ended(share_classes(other_java, spark_home, cache))
     assert share_classes(other_java, spark_home, cache).fresh is None
     assert share_classes(replace(other_java, release="21.0.9"), spark_home, cache).fresh is not None
     os.utime(spark_home / "jars", (1, 1))
     assert share_classes(other_java, spark_home, cache).fresh is not None
 
 
-def test_as_many_are_kept_as_have_been_used_last(
-    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_as_many_are_kept_as_have_been_used_last(other_java: Java, spark_home: Path, cache: Path) -> None:
     made = []
     for number in range(KEPT + 1):
         sharing = share_classes(replace(other_java, release=f"21.0.{number}"), spark_home, cache)
-        ended(sharing, tmp_path)
+        ended(sharing)
         assert sharing.archive is not None
         made.append(sharing.archive)
         # The first has been used since, all others long ago.
@@ -165,11 +142,9 @@ def test_what_nobody_has_finished_goes_after_an_hour(other_java: Java, spark_hom
     assert list(cache.iterdir()) == [new]
 
 
-def test_one_that_is_not_to_be_made_is_still_used(
-    other_java: Java, spark_home: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_one_that_is_not_to_be_made_is_still_used(other_java: Java, spark_home: Path, cache: Path) -> None:
     assert share_classes(other_java, spark_home, cache, make=False) == Sharing()
-    ended(share_classes(other_java, spark_home, cache), tmp_path)
+    ended(share_classes(other_java, spark_home, cache))
     assert share_classes(other_java, spark_home, cache, make=False).options != ()
 
 
