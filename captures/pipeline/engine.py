@@ -99,10 +99,15 @@ class Outbox:
     @property
     def buckets(self) -> dict[str, set[int]]:
         """By exchange, the buckets that there are rows for."""
-        found: defaultdict[str, set[int]] = defaultdict(set)
-        for entry in self.entries:
-            found[entry.exchange].add(entry.bucket)
-        return dict(found)
+        return buckets_of(self.entries)
+
+
+def buckets_of(entries: Iterable[Entry]) -> dict[str, set[int]]:
+    """By exchange, the buckets that some entries are for."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for entry in entries:
+        found[entry.exchange].add(entry.bucket)
+    return dict(found)
 
 
 Function = Callable[[T, Inbox, Outbox, Count], R]

@@ -29,6 +29,7 @@ from captures.pipeline.engine import (
     OrderedInbox,
     Outbox,
     Outputs,
+    buckets_of,
     collecting_seldom,
     pickled,
     spare_modules,
@@ -63,6 +64,18 @@ class Done(NamedTuple):
 
 Waiting = list[tuple[int, str, Entry]]
 """Batches for one task, in their order, each with the place of its exchange, and its file."""
+
+
+class _Work(NamedTuple):
+    """What the tasks of one stage have in common.
+
+    waiting: by bucket. folder: where they leave what they put.
+    """
+
+    function: Function[Any, Any]
+    reads: Sequence[str]
+    waiting: Mapping[int, Waiting]
+    folder: Path
 
 
 class LocalEngine(Outputs[list[Sent]]):
@@ -117,12 +130,12 @@ class LocalEngine(Outputs[list[Sent]]):
         """
         if not tasks:
             return []
-        waiting = self._waiting(reads)
         self._stages += 1
         folder = self._folder_now() / f"{self._stages:04d}"
         folder.mkdir()
+        work = _Work(function, reads, self._waiting(reads), folder)
         try:
-            done = list(self._carried_out(stage, function, tasks, reads, waiting, folder))
+            done = list(self._carried_out(stage, work, tasks))
         except TaskError as error:
             raise JobError(f"the job failed: {error}") from error
         except BrokenProcessPool:
@@ -134,13 +147,7 @@ class LocalEngine(Outputs[list[Sent]]):
         sent = [
             Sent(str(folder / str(bucket)), each.entries) for bucket, each in zip(tasks, done, strict=True)
         ]
-        found: list[dict[str, set[int]]] = []
-        for each in sent:
-            buckets: defaultdict[str, set[int]] = defaultdict(set)
-            for entry in each.entries:
-                buckets[entry.exchange].add(entry.bucket)
-            found.append(buckets)
-        self._add(stage, sent, found)
+        self._add(stage, sent, (buckets_of(each.entries) for each in sent))
         return [each.result for each in done]
 
     def clear(self) -> None:
@@ -172,55 +179,33 @@ class LocalEngine(Outputs[list[Sent]]):
             some.sort(key=lambda each: (each[0], each[2].source, each[2].order))
         return found
 
-    def _carried_out(
-        self,
-        stage: str,
-        function: Function[T, R],
-        tasks: Mapping[int, T],
-        reads: Sequence[str],
-        waiting: Mapping[int, Waiting],
-        folder: Path,
-    ) -> Iterator[Done]:
+    def _carried_out(self, stage: str, work: _Work, tasks: Mapping[int, T]) -> Iterator[Done]:
         packets = size_bytes = 0
         self._listener(Progress(stage, 0, len(tasks)))
-        every = self._every(function, list(tasks.items()), reads, waiting, folder)
-        for number, done in enumerate(every, 1):
+        for number, done in enumerate(self._every(work, list(tasks.items())), 1):
             packets, size_bytes = packets + done.packets, size_bytes + done.size_bytes
             self._listener(Progress(stage, number, len(tasks), packets, size_bytes))
             yield done
 
-    def _every(
-        self,
-        function: Function[T, R],
-        tasks: Sequence[tuple[int, T]],
-        reads: Sequence[str],
-        waiting: Mapping[int, Waiting],
-        folder: Path,
-    ) -> Iterator[Done]:
+    def _every(self, work: _Work, tasks: Sequence[tuple[int, T]]) -> Iterator[Done]:
         """What becomes of the tasks, in their order."""
         for number, (bucket, task) in enumerate(tasks):
             is_worth_it = self._pool is not None or time.monotonic() >= self._alone_until_s
             if self._processes > 1 and is_worth_it and len(tasks) - number > 1:
-                yield from self._in_pool(function, tasks[number:], reads, waiting, folder)
+                yield from self._in_pool(work, tasks[number:])
                 return
-            yield _carry_out(function, task, bucket, reads, waiting.get(bucket, []), folder)
+            waiting = work.waiting.get(bucket, [])
+            yield _carry_out(work.function, task, bucket, work.reads, waiting, work.folder)
 
-    def _in_pool(
-        self,
-        function: Function[T, R],
-        tasks: Sequence[tuple[int, T]],
-        reads: Sequence[str],
-        waiting: Mapping[int, Waiting],
-        folder: Path,
-    ) -> Iterator[Done]:
+    def _in_pool(self, work: _Work, tasks: Sequence[tuple[int, T]]) -> Iterator[Done]:
         if self._pool is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(list(PRELOADED))
             self._pool = ProcessPoolExecutor(self._processes, context, _begin)
-        stage = folder / "stage"
-        stage.write_bytes(pickled((function, reads)))
+        stage = work.folder / "stage"
+        stage.write_bytes(pickled((work.function, work.reads)))
         futures = [
-            self._pool.submit(_in_process, str(stage), task, bucket, waiting.get(bucket, []))
+            self._pool.submit(_in_process, str(stage), task, bucket, work.waiting.get(bucket, []))
             for bucket, task in tasks
         ]
         try:
