@@ -35,7 +35,7 @@ from captures.pipeline.schemas.tables import COMMENTED
 from captures.pipeline.strangers import apart
 from captures.pipeline.tables import WORK, Run, Tables, TablesError
 from captures.pipeline.tidying import TidyTask, groups, tidy
-from captures.pipeline.verdicts import SCHEMAS, judge
+from captures.pipeline.verdicts import MADE, judge
 from captures.pipeline.work import SeriesResult, Work
 from captures.pipeline.writing import write
 
@@ -194,7 +194,7 @@ def analyse(
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced
         else:
-            replaced |= {part.name for part in before_run if part.table in SCHEMAS}
+            replaced |= {part.name for part in before_run if part.table in MADE}
             replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
         kept = [part for part in before_run if part.name not in replaced]
         lists = [names for each in known.values() for names in (each.captures, each.streams)]
@@ -300,7 +300,7 @@ def _tidied(
     keyed = (
         (f"{part.table} {places.get(part.name, '')}", part)
         for part in parts
-        if part.table in SCHEMAS or part.name in places
+        if part.table in MADE or part.name in places
     )
     together = list(groups(keyed))
     tasks = [

@@ -23,32 +23,15 @@ from captures.pipeline.engine import Engine
 from captures.pipeline.judged import FOLDER, FORM, PARTED_NS, Buckets, Judged, Past, digest, horizon
 from captures.pipeline.parts import Part
 from captures.pipeline.saving import save, saved
-from captures.pipeline.stages import clocks, duplicates
+from captures.pipeline.schemas.tables import TABLES
+from captures.pipeline.stages import clocks
 from captures.pipeline.stages.directory import origins_of
-from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.rows import batch_of
-from captures.pipeline.stages.schema import ENDINGS, RELATIONS
-from captures.pipeline.stages.sequence_schema import GAPS, ORDER_ACKS, SEQUENCE_HOPS, SEQUENCES
-from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.tables import Run
 from captures.pipeline.workbench import Bench, Done, Task
 
-SCHEMAS: Final = {
-    "relations": RELATIONS,
-    "sessions": SESSIONS,
-    "sequences": SEQUENCES,
-    "sequence_hops": SEQUENCE_HOPS,
-    "gaps": GAPS,
-    "order_acks": ORDER_ACKS,
-    "endings": ENDINGS,
-    "histories": HISTORIES,
-    "hops": HOPS,
-    "duplicates": duplicates.DUPLICATES,
-    "arrivals": duplicates.ARRIVALS,
-    "clocks": clocks.CLOCKS,
-    "findings": placing.PLACED_FINDINGS,
-}
-"""All tables of what packets mean. Every one is there, though it may have no rows."""
+MADE: Final = frozenset(TABLES) - {"packets", "streams", "captures"}
+"""The tables of what packets mean."""
 CONNECTION_ROWS: Final = 40_000
 """For about how many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64

@@ -25,6 +25,7 @@ from captures.decode.sight import Kind
 from captures.decode.ways import ENDLESS, EVER, Sending, begins
 from captures.net.direction import Ending
 from captures.net.tcp import Endpoint
+from captures.pipeline.schemas import sessions as schemas
 from captures.pipeline.stages import steady
 from captures.pipeline.stages.directory import Directory, Remembered
 from captures.pipeline.stages.facts import SESSION_COLUMNS, endpoints, session_facts
@@ -32,7 +33,6 @@ from captures.pipeline.stages.findings import finding_row
 from captures.pipeline.stages.relations import is_from, relations_of
 from captures.pipeline.stages.rows import Batches, batches_of, codes, key_text, queue_of, values
 from captures.pipeline.stages.schema import BEGUN, FINDINGS, RELATIONS, TEXT
-from captures.pipeline.stages.session_schema import SESSIONS
 from captures.pipeline.stages.steady import Packets
 from mqproto.wire import guid_from_text
 
@@ -69,6 +69,7 @@ ENDED: Final = (
 """What this stage reads of streams."""
 WAITING_LIMIT: Final = 262_144
 """Of how many messages at a time the acknowledgments are waited for; with more, their rows go out without."""
+SESSIONS: Final = schemas.SESSIONS.schema
 SCHEMAS: Final = {"relations": RELATIONS, "sessions": SESSIONS, "findings": FINDINGS}
 RANK: Final = 0
 """Findings about the session come first among those of a packet."""

@@ -18,7 +18,7 @@ from captures.pipeline.stages.duplicates import DUPLICATES
 from captures.pipeline.stages.history_schema import HISTORIES, HOPS
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import GAPS, SEQUENCE_HOPS, SEQUENCES
-from captures.pipeline.stages.session_schema import SESSIONS
+from captures.pipeline.stages.sessions import SESSIONS
 from captures.pipeline.streams import STREAMS
 from captures.pipeline.tables import Tables
 from tests.conformance import ROOT

@@ -32,7 +32,7 @@ from captures.pipeline.stages.findings import packet_findings
 from captures.pipeline.stages.rows import Batches, key_of, key_text
 from captures.pipeline.stages.schema import RELATIONS
 from captures.pipeline.stages.sequence_schema import CONFIRMATIONS
-from captures.pipeline.stages.session_schema import SESSIONS
+from captures.pipeline.stages.sessions import SESSIONS
 from captures.pipeline.stages.straight import Straight
 from tests.captures.pipeline.stages.table import batches
 
