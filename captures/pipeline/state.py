@@ -29,7 +29,7 @@ FORM: Final = 1
 PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 TUPLE: Final = ""
 """What begins a tuple, which has no entry of its own: there are many."""
-FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"int": int, "list": list, "set": set}
+FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
 """What a defaultdict may make."""
 
 
