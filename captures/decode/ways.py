@@ -203,7 +203,7 @@ class Ways:
         return self._lack(self._out_of.get(node, ()), since_ns, until_ns, size_bytes)
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
-        """The same of what it sent and another queue manager had: not of what one no longer took that had reset."""
+        """The same of what it sent and another queue manager took: one that has reset the connection takes no more."""
         spans = (each for each in self._out_of.get(node, ()) if each.came_bytes >= size_bytes)
         return self._lack(spans, since_ns, NEVER, size_bytes)
 
