@@ -32,9 +32,10 @@ them nothing may be told otherwise."""
 SHARE: Final = 0.99
 FOUND: Final = 0.95
 """Of the breaches whose evidence is there, in the long form and in the short one."""
-OF_ONE_FOUND: Final = 0.6
-"""Of those of one rule. Where an OrderAck is for what never came, or a message left with another hop count than it
-came, a frame that was lost since may have been what it was about: then nobody can tell."""
+OF_ONE_FOUND: Final = 0.8
+OF_LATE_ONES_FOUND: Final = {"order-ack-beyond": 0.7}
+"""Of those of one rule. Where an OrderAck is for what never came, a frame that was lost since may have been what it was
+about: then nobody can tell."""
 FRAMES: Final = 6_000
 """A world with more frames than this takes long, and says nothing new."""
 
@@ -106,4 +107,9 @@ def test_breaches_are_found_though_frames_are_lost(tmp_path: Path) -> None:
     assert total.share >= FOUND
     if IS_LONG:
         assert all(tally.planted for tally in found.values())
-        assert {code: tally.share for code, tally in found.items() if tally.share < OF_ONE_FOUND} == {}
+        few = {
+            code: tally.share
+            for code, tally in found.items()
+            if tally.share < OF_LATE_ONES_FOUND.get(code, OF_ONE_FOUND)
+        }
+        assert few == {}
