@@ -27,11 +27,15 @@ from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.packets import content_of, read_packets
 from captures.pipeline.datasource import CHANGED, CaptureSource
 from captures.pipeline.files import look_at, mapped
+from captures.pipeline.job import analyse
+from captures.pipeline.localengine import LocalEngine
 from captures.pipeline.scan import read_plan
 from captures.pipeline.segments import segments
+from captures.pipeline.tables import Tables
 from mqproto.base.errors import UsageError
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
+from tests.captures.pipeline.samples import elsewhere
 from tests.conformance import ROOT
 from tests.test_readme import blocks
 
@@ -83,6 +87,21 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
     return [
         tuple(bytes(one) if isinstance(one, bytearray) else one for one in row) for row in frame.collect()
     ]
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("table", ["histories", "hops"])
+def test_a_query_sees_a_table_as_one_run_left_it(spark: SparkSession, tmp_path: Path, table: str) -> None:
+    out = str(tmp_path / "out")
+    for system, name in enumerate(("gap-held", "window"), 1):
+        analyse([str(elsewhere(name, tmp_path, system))], Tables(out), LocalEngine())
+    reader = spark.read.format("mqproto").option("rows", table)
+    for found, run in ((reader.load(out), None), (reader.option("run", "1").load(out), 1)):
+        tables = Tables(out, run)
+        told = [row.asDict(recursive=True) for row in found.collect()]
+        assert sorted(map(repr, told)) == sorted(map(repr, tables.read(table).to_pylist()))
+        assert len(told) == tables.rows(table)
+    assert Tables(out).rows(table) > Tables(out, 1).rows(table)
 
 
 @pytest.mark.xdist_group("spark")

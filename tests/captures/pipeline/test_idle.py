@@ -55,6 +55,15 @@ def test_what_is_said_of_captures_that_are_in_the_tables_is_what_a_run_would_say
     assert nothing_new(inventory([str(tmp_path / "nowhere")]), tables) is None
 
 
+def test_one_capture_that_is_not_in_the_tables_is_something_to_do(tmp_path: Path) -> None:
+    known, tables = tmp_path / "known.pcapng", Tables(tmp_path / "out")
+    shutil.copy(SAMPLES / "gap-held.pcapng", known)
+    analyse([str(known)], tables, LocalEngine())
+    assert nothing_new(inventory([str(known)]), tables) is not None
+    shutil.copy(SAMPLES / "window.pcapng", tmp_path / "new.pcapng")
+    assert nothing_new(inventory([str(known), str(tmp_path / "new.pcapng")]), tables) is None
+
+
 def test_nothing_starts_for_it(tmp_path: Path) -> None:
     capture, out = str(SAMPLES / "window.pcapng"), str(tmp_path / "out")
     analyse([capture], Tables(out), LocalEngine())

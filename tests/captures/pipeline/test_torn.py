@@ -8,9 +8,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from captures.pipeline.tables import is_there
 from tests.captures.pipeline import torn
 from tests.conformance import ROOT
+
+# The long form took seven minutes of one core: the limit is for what hangs.
+pytestmark = pytest.mark.timeout(3_600)
 
 COMMITS = int(os.environ.get("MQPROTO_TORN_COMMITS", "8"))
 READS = int(os.environ.get("MQPROTO_TORN_READS", "9"))
