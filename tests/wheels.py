@@ -75,6 +75,8 @@ ANALYSE: Final = (
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "packets"),
     Check(f"mqproto analyse {SAMPLE} --out tables", 0, "1 capture in the tables already"),
     Check("mqproto report tables", 0, "report.html: open it in a browser"),
+    Check(f"mqproto decode {SAMPLE} --tables pool", 0, "packets"),
+    Check("mqproto tables pool --sql 'SELECT count(*) FROM packets'", 0, "count_star()"),
 )
 FOUND: Final = (
     'python -c \'import pyspark_mqproto as found; print(*vars(found).get("__all__", ["nothing"]))\''
@@ -94,8 +96,10 @@ CHECKS: Final = {
         *DECODE,
         lacks("mqproto demo", "trio", "simulator"),
         lacks("mqproto queues", "trio", "simulator"),
-        lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),
+        lacks(f"mqproto decode {SAMPLE} --tables tables", "numpy", "spark"),
+        lacks(f"mqproto analyse {SAMPLE} --out tables", "numpy", "spark"),
         lacks("mqproto report tables", "numpy", "spark"),
+        lacks("mqproto tables tables", "pyarrow", "spark"),
     ),
     "simulator": (
         *COMMAND,
@@ -113,7 +117,7 @@ CHECKS: Final = {
             "mqproto: what they are compared with is not in the wheel: clone mqproto and run it there\n",
         ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
-        lacks(f"mqproto analyse {SAMPLE} --out tables", "pyarrow", "spark"),
+        lacks(f"mqproto analyse {SAMPLE} --out tables", "numpy", "spark"),
     ),
     "testing": (
         *COMMAND,

@@ -13,7 +13,7 @@ EXTRA_OF: Final = {
     "report": "spark",
     "tables": "spark",
 }
-"""What a command needs; all others need `simulator`."""
+"""What a command needs; all others need `simulator`, and `decode` with `--tables` what `analyse` needs."""
 OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 
 
@@ -27,4 +27,6 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
     if not module or module in OURS or module in sys.stdlib_module_names:
         return None
     extra = EXTRA_OF.get(next(iter(arguments), ""), "simulator")
+    if extra == "captures" and any(argument.partition("=")[0] == "--tables" for argument in arguments):
+        extra = "spark"
     return f"{missing.name} is not installed: pip install 'mqproto[{extra}]'"
