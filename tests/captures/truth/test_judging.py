@@ -15,9 +15,10 @@ from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
 from captures.framing import HEAD_BYTES
 from captures.packets import read_packets
+from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
-from tests.captures.truth.knowing import Known, Truth
+from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
 from tests.captures.truth.second import fits, fits_beyond
 from tests.captures.truth.stories import Stories
@@ -128,6 +129,19 @@ def test_of_what_was_refused_it_may_have_been_said_before_that_it_came(truth: Tr
     assert true_of(truth, coverage, known, "refused") == {"refused", "came", "seen to come", "said"}
     silent = replace(known, order_acks=[], final_acks=[], admin_acks=[], covering=[])
     assert true_of(truth, coverage, silent, "refused") == {"refused", "came", "seen to come"}
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_what_somebody_says_to_whom_it_does_not_go_is_not_about_it() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", transactional(1))
+    for packet in (ordered(1), final(1), final(2)):
+        wire.send("b", packet.replace(guid("c"), guid("b"), 1))
+    heard = [wire.send("b", passed_on(packet)).number for packet in (ordered(1), final(1), final(2))]
+    sights, _ = scene.sights()
+    [known] = messages_in({sight.seen.number: sight for sight in sights}).values()
+    assert [*known.said, *known.covering] == heard
 
 
 def test_what_shows_its_source_alone_may_have_been_another_message_of_that_source(truth: Truth) -> None:
