@@ -14,7 +14,7 @@ from typing import Final
 
 from captures import spoil
 from captures.decode import Sight
-from captures.decode.facts import MessageKey
+from captures.decode.facts import MessageKey, NodeKey
 from captures.decode.journeys import message_key
 from captures.files.frame import Frame
 from captures.net.tcp import FIN, PSH, RST
@@ -65,10 +65,18 @@ def _in_place_of(
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
-    """Whether a world fits in which those who called themselves by this GUID in handshakes were somebody else."""
+    """Whether a world fits in which those who called themselves by this GUID in handshakes were somebody else.
+
+    What left them with no hop behind it tells who they are, too: then it was a message of the other one.
+    """
     others = {}
     for number, sight in truth.sights.items():
         packet = sight.seen.packet
+        if isinstance(packet, UserMessage) and sight.hop[0] == manager and not packet.user.hop_count:
+            message = another(sight, sender=STRANGER)
+            if message is None or not unseen(truth, coverage, number, message):
+                return False
+            others[number] = message
         if not isinstance(packet, EstablishConnection) or manager not in (
             packet.client_guid,
             packet.server_guid,
@@ -121,13 +129,14 @@ def _connection(truth: Truth, frame: Frame) -> int | None:
     return None if span is None else span.stream[0]
 
 
-def another(sight: Sight, message_id: int | None = None) -> bytes | None:
+def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None = None) -> bytes | None:
     """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none.
 
     Args:
         message_id: of one of the same source instead, on the same way; all copies are to have the same.
+        sender: if it is another one than the handshake says.
     """
-    message, sender = sight.seen.packet, sight.hop[0]
+    message, sender = sight.seen.packet, sender or sight.hop[0]
     if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
         return None
     number = sight.seen.number
