@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from captures import spoil
 from captures.files.frame import Frame
+from tests.captures.truth.saying import Series
 
 Files: TypeAlias = list[list[Frame]]
+"""The frames of each file, with the numbers that they have in the whole capture."""
 """The frames of each file, with the numbers that they have in the whole capture."""
 
 SECOND_NS: Final = 10**9
@@ -105,6 +108,23 @@ def _everything(frames: list[Frame], seed: int) -> Files:
     return [list(worse)]
 
 
+def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
+    """A sniffer that went on with another file now and then; they are given in any order, and some are gone."""
+    chance = spoil.dice(seed, "ring")
+    cuts = sorted(chance.sample(range(1, len(frames)), 4))
+    files = [frames[start:end] for start, end in pairwise([0, *cuts, len(frames)])]
+    chance.shuffle(files)
+    return Series(files[lost:])
+
+
+def _rotated(frames: list[Frame], seed: int) -> Files:
+    return _ring(frames, seed)
+
+
+def _file_gone(frames: list[Frame], seed: int) -> Files:
+    return _ring(frames, seed, lost=1)
+
+
 def apart(frames: Sequence[Frame]) -> Files:
     """A file for each interface."""
     numbers = sorted({frame.interface.number for frame in frames})
@@ -133,6 +153,8 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "at each host": _hosts,
     "snaplen 96": _snapped(96),
     "snaplen 300": _snapped(300),
+    "rotated": _rotated,
+    "rotated, a file gone": _file_gone,
     "everything": _everything,
 }
 """Frames of a whole capture and a seed in, files out."""
