@@ -15,6 +15,7 @@ Files: TypeAlias = list[list[Frame]]
 """The frames of each file, with the numbers that they have in the whole capture."""
 
 SECOND_NS: Final = 10**9
+MILLISECOND_NS: Final = 10**6
 LENGTHS: Final = (300, 536, 1_448)
 """Of segments, as the smallest links and Ethernet have them."""
 
@@ -33,6 +34,18 @@ def _late(frames: list[Frame], seed: int) -> Files:
 
 def _twice(frames: list[Frame], seed: int) -> Files:
     return [list(spoil.repeated(frames, 5, seed))]
+
+
+def _bursts(frames: list[Frame], seed: int) -> Files:
+    """For moments the sniffer saw nothing at all, as one does that has no buffer left."""
+    chance = spoil.dice(seed, "bursts")
+    moments = [
+        (frames[chance.randrange(len(frames))].time_ns, chance.randrange(50, 500) * MILLISECOND_NS)
+        for _ in range(max(2, len(frames) // 300))
+    ]
+    return [
+        [frame for frame in frames if not any(0 <= frame.time_ns - since_ns < ns for since_ns, ns in moments)]
+    ]
 
 
 def _begun_late(frames: list[Frame], seed: int) -> Files:
@@ -137,6 +150,7 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "0.5 % lost": _lost(0.5),
     "2 % lost": _lost(2),
     "10 % lost": _lost(10),
+    "bursts lost": _bursts,
     "1 % swapped": _swapped(1),
     "20 % swapped": _swapped(20),
     "5 % late": _late,
