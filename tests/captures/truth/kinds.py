@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 
 from captures import spoil
 from captures.files.frame import Frame
+from captures.net.tcp import FIN, RST, SYN
 from tests.captures.truth.saying import Series
 
 Files: TypeAlias = list[list[Frame]]
@@ -46,6 +47,26 @@ def _bursts(frames: list[Frame], seed: int) -> Files:
     return [
         [frame for frame in frames if not any(0 <= frame.time_ns - since_ns < ns for since_ns, ns in moments)]
     ]
+
+
+def _mirrored(frames: list[Frame], seed: int) -> Files:
+    """A switch's port that shows each frame as it comes in and as it goes out, later by up to some milliseconds."""
+    late_ns = spoil.dice(seed, "mirror").choice((2_000, 500_000, 5 * MILLISECOND_NS, 30 * MILLISECOND_NS))
+    copies = [frame._replace(time_ns=frame.time_ns + late_ns) for frame in frames]
+    return [sorted([*frames, *copies], key=lambda frame: frame.time_ns)]
+
+
+def _filtered(frames: list[Frame], seed: int) -> Files:
+    """A capture filter that lets data pass, and neither handshakes nor ends."""
+    placed = [(frame, spoil.placed(frame)) for frame in frames]
+    return [[frame for frame, place in placed if place is None or not place.flags & (SYN | FIN | RST)]]
+
+
+def _stepped(frames: list[Frame], seed: int) -> Files:
+    """The sniffer's clock is put right in the middle: by seconds, or by an hour."""
+    chance = spoil.dice(seed, "step")
+    place, step_ns = chance.randrange(len(frames)), chance.choice((-3_600, -3, 2, 100)) * SECOND_NS
+    return [[*frames[:place], *spoil.skewed(frames[place:], step_ns)]]
 
 
 def _begun_late(frames: list[Frame], seed: int) -> Files:
@@ -155,6 +176,9 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "20 % swapped": _swapped(20),
     "5 % late": _late,
     "5 % twice": _twice,
+    "mirrored": _mirrored,
+    "no handshakes": _filtered,
+    "clock put right": _stepped,
     "begins late": _begun_late,
     "ends early": _ended_early,
     "late SYNs": _late_syns,
