@@ -33,9 +33,9 @@ from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, busin
 from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send, taken_from
 from tests.simulator.forks import Fork, Forks
 from tests.simulator.running import running_with_client, until
+from tests.simulator.typed import MAIN
 from tests.test_readme import blocks, console_blocks, shows
 
-TRIGGER: Final = "from simulator.cli.cli import main\nmain()"
 TRIGGERS: Final = Forks("simulator.cli.cli", "simulator.edges.trigger.run")
 
 
@@ -58,7 +58,7 @@ async def running_trigger(
     file: Path, *options: str, queue: str = "orders", name: str = "trigger"
 ) -> AsyncIterator[Fork]:
     place = ("--directory", str(file.parent), "--name", name)
-    process = await TRIGGERS.start(TRIGGER, "trigger", str(file), queue, *place, *options)
+    process = await TRIGGERS.start(MAIN, "trigger", str(file), queue, *place, *options)
     try:
         said = b""
         while not said.endswith(b"\n"):
