@@ -13,7 +13,7 @@ from captures.decode.journeys import message_key
 from captures.decode.row import identifier_text
 from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
-from captures.framing import HEAD_BYTES
+from captures.net.heads import HEAD_BYTES
 from captures.packets import read_packets
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
