@@ -15,6 +15,7 @@ from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
 from captures.net.heads import HEAD_BYTES
 from captures.packets import read_packets
+from captures.pipeline.stages.rows import key_text
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict
@@ -106,6 +107,18 @@ def test_a_message_of_which_the_head_is_there_was_seen(truth: Truth) -> None:
     name = identifier_text(*message_key(message))
     sentence = f"{sight.source} was seen to send it to {sight.destination} once."
     assert [holds for _, holds in judge.of_story(name, [sentence])] == [Verdict.TRUE]
+
+
+def test_who_is_called_by_his_guid_is_who_is_called_by_his_address(truth: Truth) -> None:
+    judge = claims(truth, truth.whole.frames)
+    known = a_later_one(truth)
+    number, (source, destination) = next(iter(known.crossings.items()))
+    sight = truth.sights[number]
+    for one, other in ((sight.source, sight.destination), (key_text(source)[:8], key_text(destination)[:8])):
+        sentence = f"{one} was seen to send it to {other} once."
+        assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.TRUE]
+        sentence = f"{other} was seen to send it to {one} once."
+        assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.FALSE]
 
 
 def test_a_number_is_seen_where_the_head_of_its_message_is_there(truth: Truth) -> None:
