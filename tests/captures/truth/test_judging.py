@@ -22,7 +22,7 @@ from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
-from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere
+from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -180,6 +180,28 @@ def test_what_shows_its_source_alone_may_have_been_another_message_of_that_sourc
 
     assert fits(truth, cut(HEAD_BYTES + len(known.key[0])), packets)
     assert not fits(truth, cut(64), packets), "they say which messages they are"
+
+
+def test_what_shows_all_but_its_source_may_have_been_somebody_elses_unless_he_sends_it_himself(
+    truth: Truth,
+) -> None:
+    source_ends = HEAD_BYTES + len(STRANGER)
+    pieces = list(spoil.segmented(truth.whole.frames, source_ends))
+    for hop_count, holds in ((1, True), (0, False)):
+        number = next(
+            number
+            for known in truth.messages.values()
+            for number in known.crossings
+            if (message := truth.sights[number].message) is not None
+            and message.user.hop_count == hop_count
+            and truth.whole.of_frame[truth.whole.packets[number].frame].start
+            == truth.whole.spans[number].start
+        )
+        frame = truth.whole.packets[number].frame
+        first = next(piece for piece in pieces if piece.number == frame)
+        left = [piece for piece in pieces if piece is not first]
+        assert fits(truth, Coverage(truth.whole, left), [number]) is holds
+        assert not fits(truth, Coverage(truth.whole, pieces), [number])
 
 
 def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:
