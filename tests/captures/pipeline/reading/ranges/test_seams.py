@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,6 +157,26 @@ def test_a_range_may_begin_with_half_a_head() -> None:
     stream = b"".join(user_message(500 + number % 7) for number in range(600))
     frames = said(stream[:500], stream[500:502], *cut_up(stream[502:], 1_460))
     assert proved(assert_same(frames, [3]))
+
+
+def test_what_begins_inside_a_segment_and_is_proved_in_another_range_is_found() -> None:
+    for seed in range(40):
+        dice = random.Random(seed)
+        packets = [user_message(4 * dice.randrange(30, 200)) for _ in range(12)]
+        borders = list(itertools.accumulate(map(len, packets)))
+        cuts = {
+            *dice.sample(range(1, borders[-1]), 20),
+            *dice.sample(borders, dice.randrange(6)),
+            borders[-1],
+        }
+        stream = b"".join(packets)
+        pieces = [stream[start:end] for start, end in itertools.pairwise([0, *sorted(cuts)])]
+        frames = numbered(frame for frame in said(*pieces) if dice.randrange(6))
+        if seed % 2:
+            frames = [frame if dice.randrange(4) else next(spoil.shortened([frame], 60)) for frame in frames]
+        assert_same(frames, range(0, len(frames), dice.choice((1, 2, 5))))
+        with small_limits():
+            assert_same(frames, range(0, len(frames), dice.choice((1, 2, 3))))
 
 
 def test_a_packet_larger_than_a_range_is_joined() -> None:
