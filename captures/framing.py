@@ -92,11 +92,15 @@ class Guess(NamedTuple):
     data: bytes
     ended: tuple[Chunk, Mark] | None = None
 
-    def behind(self, position: int) -> Guess:
-        """The same, so many bytes later in its stream."""
+    def behind(self, position: int, *, ahead: bool) -> Guess:
+        """The same, so many bytes later in its stream; whether all of that is ahead."""
         ended = self.ended
         if ended is not None:
-            ended = ended[0], ended[1]._replace(position=position + ended[1].position)
+            chunk, mark = ended
+            ended = (
+                chunk._replace(ahead=chunk.ahead or ahead),
+                mark._replace(position=position + mark.position),
+            )
         return self._replace(began=self.began._replace(position=position + self.began.position), ended=ended)
 
 
@@ -324,11 +328,12 @@ class Framing:
         self.position += packet_bytes
         self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
 
-    def go_on_as(self, later: Framing, has_packets: bool) -> None:
+    def go_on_as(self, later: Framing, has_packets: bool, *, ahead: bool) -> None:
         """While it is in step: stand where `later` does, which began in step at our position.
 
         Args:
             has_packets: `later` has found a packet, or the head of what is none.
+            ahead: whether all that it took is, as of Chunk, which it did not know.
         """
         self.missing_bytes = later.missing_bytes + (0 if has_packets else self.missing_bytes)
         self.skipped_bytes = later.skipped_bytes + (0 if has_packets else self.skipped_bytes)
@@ -337,7 +342,7 @@ class Framing:
         self._buffer, self._head, self._rest_bytes = later._buffer, later._head, later._rest_bytes
         self._mark = later._mark._replace(position=self.position + later._mark.position)
         self._refused = later._refused
-        self._guess = None if later._guess is None else later._guess.behind(self.position)
+        self._guess = None if later._guess is None else later._guess.behind(self.position, ahead=ahead)
         self.position += later.position
 
     def end(self) -> StreamCount:

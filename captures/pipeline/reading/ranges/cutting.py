@@ -279,7 +279,8 @@ class _Cutter:
         for row, mark in found.began:
             first_frame[row], began_ns[row], offset[row] = mark.frame, mark.time_ns, mark.offset
         for row, ended in found.ended:
-            frame[row], time_ns[row], ahead[row] = ended.frame, ended.time_ns, ended.ahead
+            frame[row], time_ns[row] = ended.frame, ended.time_ns
+            ahead[row] |= ended.ahead
         by = np.lexsort((start, order, readable))
         if is_spread:
             data = chunks.data

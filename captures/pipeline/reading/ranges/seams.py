@@ -296,7 +296,7 @@ def _join(
         framing.snapped_bytes,
         ahead,
     )
-    framing.go_on_as(read.framing, read.packet_count > 0)
+    framing.go_on_as(read.framing, read.packet_count > 0, ahead=ahead)
     return True
 
 

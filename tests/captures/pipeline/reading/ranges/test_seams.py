@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,14 +98,25 @@ def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
     far = 2**31
     one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
     other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]
-    to = {CLIENT: SERVER, SERVER: CLIENT}
     for line in (one, other):
-        frames = numbered(
-            Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))
-            for source, number, known, data in line
-        )
         for cuts in ({0}, {1}, {2}, {1, 2}):
-            assert_same(frames, cuts)
+            assert_same(exchanged(line), cuts)
+
+
+def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
+    """The other side said something that the capture has only in part, before what proves it."""
+    said = [(CLIENT, 2, 1, SMALL[1:] + SMALL), (SERVER, 2, 65, SMALL[1:]), (CLIENT, 65, 33, SMALL)]
+    for cuts in ({1}, {2}, {1, 2}):
+        assert_same(exchanged(said), cuts)
+
+
+def exchanged(line: Iterable[tuple[Endpoint, int, int, bytes]]) -> list[Frame]:
+    """Segments between the two: who says it, its number, what it acknowledges, and its bytes."""
+    to = {CLIENT: SERVER, SERVER: CLIENT}
+    return numbered(
+        Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))
+        for source, number, known, data in line
+    )
 
 
 @given(worlds(), st.data())
