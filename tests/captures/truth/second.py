@@ -8,8 +8,9 @@ show what is not known. Here they are written, byte by byte, and the whole captu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from captures import spoil
@@ -36,7 +37,8 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
     """Whether a world fits in which none of these packets were what they are, but others of their size.
 
     Each may have been its sender's own. Where what is left of a message shows whose it was, all its copies are another
-    message of the same source, on the same way.
+    message of the same source, on the same way. Where it shows all but that, they are somebody else's, who has given
+    the same number, and came to their sender by a way of which the capture has nothing.
     """
     copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
@@ -44,7 +46,11 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
         copies.setdefault(None if message is None else message_key(message), []).append(number)
     others: dict[int, bytes] = {}
     for numbers in copies.values():
-        found = _in_place_of(truth, coverage, numbers) or _in_place_of(truth, coverage, numbers, min(numbers))
+        found = (
+            _in_place_of(truth, coverage, numbers, another)
+            or _in_place_of(truth, coverage, numbers, partial(another, message_id=min(numbers)))
+            or _in_place_of(truth, coverage, numbers, of_a_stranger)
+        )
         if not found:
             return False
         others |= found
@@ -52,12 +58,12 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
 
 
 def _in_place_of(
-    truth: Truth, coverage: Coverage, numbers: list[int], message_id: int | None = None
+    truth: Truth, coverage: Coverage, numbers: list[int], instead: Callable[[Sight], bytes | None]
 ) -> dict[int, bytes]:
     """What the copies of a message may have been; nothing if one of them cannot have been."""
     others: dict[int, bytes] = {}
     for number in numbers:
-        other = another(truth.sights[number], message_id)
+        other = instead(truth.sights[number])
         if other is None or not unseen(truth, coverage, number, other):
             return {}
         others[number] = other
@@ -159,6 +165,14 @@ def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None 
     except MqprotoError:
         return None
     return other if len(other) == len(sight.seen.data) else None
+
+
+def of_a_stranger(sight: Sight) -> bytes | None:
+    """The same message by somebody else; None if it is none, or says what became of others."""
+    message = sight.message
+    if message is None or message.properties.message_class != MessageClass.NORMAL:
+        return None
+    return encode_packet(replace(message, user=replace(message.user, source_queue_manager=STRANGER)))
 
 
 def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:

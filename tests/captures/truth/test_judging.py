@@ -13,15 +13,16 @@ from captures.decode.journeys import message_key
 from captures.decode.row import identifier_text
 from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
-from captures.framing import HEAD_BYTES
+from captures.net.heads import HEAD_BYTES
 from captures.packets import read_packets
+from captures.pipeline.tables.lists import key_text
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
-from tests.captures.truth.second import fits, fits_beyond, fits_elsewhere
+from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -108,6 +109,18 @@ def test_a_message_of_which_the_head_is_there_was_seen(truth: Truth) -> None:
     assert [holds for _, holds in judge.of_story(name, [sentence])] == [Verdict.TRUE]
 
 
+def test_who_is_called_by_his_guid_is_who_is_called_by_his_address(truth: Truth) -> None:
+    judge = claims(truth, truth.whole.frames)
+    known = a_later_one(truth)
+    number, (source, destination) = next(iter(known.crossings.items()))
+    sight = truth.sights[number]
+    for one, other in ((sight.source, sight.destination), (key_text(source)[:8], key_text(destination)[:8])):
+        sentence = f"{one} was seen to send it to {other} once."
+        assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.TRUE]
+        sentence = f"{other} was seen to send it to {one} once."
+        assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.FALSE]
+
+
 def test_a_number_is_seen_where_the_head_of_its_message_is_there(truth: Truth) -> None:
     judge = claims(truth, list(spoil.shortened(truth.whole.frames, 200)))
     number, transaction = next(
@@ -167,6 +180,28 @@ def test_what_shows_its_source_alone_may_have_been_another_message_of_that_sourc
 
     assert fits(truth, cut(HEAD_BYTES + len(known.key[0])), packets)
     assert not fits(truth, cut(64), packets), "they say which messages they are"
+
+
+def test_what_shows_all_but_its_source_may_have_been_somebody_elses_unless_he_sends_it_himself(
+    truth: Truth,
+) -> None:
+    source_ends = HEAD_BYTES + len(STRANGER)
+    pieces = list(spoil.segmented(truth.whole.frames, source_ends))
+    for hop_count, holds in ((1, True), (0, False)):
+        number = next(
+            number
+            for known in truth.messages.values()
+            for number in known.crossings
+            if (message := truth.sights[number].message) is not None
+            and message.user.hop_count == hop_count
+            and truth.whole.of_frame[truth.whole.packets[number].frame].start
+            == truth.whole.spans[number].start
+        )
+        frame = truth.whole.packets[number].frame
+        first = next(piece for piece in pieces if piece.number == frame)
+        left = [piece for piece in pieces if piece is not first]
+        assert fits(truth, Coverage(truth.whole, left), [number]) is holds
+        assert not fits(truth, Coverage(truth.whole, pieces), [number])
 
 
 def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:
