@@ -96,8 +96,8 @@ plants: $(DEV)  ## faults planted in core, loop and store: the first seed of sim
 truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 22 ways, against what is so; an hour
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/truth tests/captures/pipeline/test_truth.py $(ARGS)
 
-rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times; some minutes
-	@MQPROTO_ROTATION_FILES=60 MQPROTO_ROTATION_KILLS=5 $(VENV)/bin/python -m pytest tests/captures/pipeline/test_watching.py $(ARGS)
+rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times, and executors of its cluster; some minutes
+	@MQPROTO_ROTATION_FILES=60 MQPROTO_ROTATION_KILLS=5 MQPROTO_ROTATION_EXECUTORS=1 $(VENV)/bin/python -m pytest tests/captures/pipeline/run/test_watching.py $(ARGS)
 
 torn: $(DEV)  ## 10,000 reads of the tables beside 200 commits, by DuckDB, pandas and polars: none is torn; some minutes
 	@MQPROTO_TORN_COMMITS=200 MQPROTO_TORN_READS=10000 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/pipeline/test_torn.py $(ARGS)

@@ -46,7 +46,7 @@ SETTING_UP: Final = (
 )
 """What a reader does once; .ci/run does its like."""
 WATCHED: Final = (
-    "tests/captures/pipeline/test_watching.py::"
+    "tests/captures/pipeline/run/test_watching.py::"
     "test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run"
 )
 ELSEWHERE: Final[dict[str, str]] = {

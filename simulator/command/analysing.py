@@ -15,7 +15,7 @@ from rich.text import Text
 from simulator.base.screen import wide_console
 
 if TYPE_CHECKING:
-    from captures.pipeline.progress import Progress
+    from captures.pipeline.engines.progress import Progress
 
 MEGABYTE: Final = 1_000_000
 

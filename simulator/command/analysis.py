@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from captures.decode.names import Names
-    from captures.pipeline.engine import Engine
-    from captures.pipeline.job import Result
-    from captures.pipeline.sparkengine import SparkEngine
-    from captures.pipeline.tables import Tables
+    from captures.pipeline.engines.engine import Engine
+    from captures.pipeline.engines.sparkengine import SparkEngine
+    from captures.pipeline.run.job import Result
+    from captures.pipeline.tables.tables import Tables
 
 LOG: Final = Path("_log") / "spark.log"
 SMALL_BYTES: Final = 64 << 20
@@ -108,9 +108,9 @@ def analyse(
     mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """
-    from captures.pipeline.files import inventory
-    from captures.pipeline.job import analyse, nothing_new
-    from captures.pipeline.tables import Tables
+    from captures.pipeline.run.job import analyse, nothing_new
+    from captures.pipeline.source.files import inventory
+    from captures.pipeline.tables.tables import Tables
 
     names, tables = _names(topology), Tables(out)
     range_bytes = range_mib << 20
@@ -157,8 +157,8 @@ def _spark(
 ) -> Iterator[tuple[SparkSession, SparkEngine]]:
     """A session for the block, and what has it carry out stages; where its pages are is said, if there are any."""
     # These take as long to import as all that was done so far.
-    from captures.pipeline.session import spark_session
-    from captures.pipeline.sparkengine import SparkEngine
+    from captures.pipeline.engines.session import spark_session
+    from captures.pipeline.engines.sparkengine import SparkEngine
     from simulator.command.analysing import ProgressLine
 
     line = ProgressLine()
@@ -175,10 +175,10 @@ def make_tables(
     captures: list[str], out: str, topology: str | None, *, body_text: bool, as_json: bool
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
-    from captures.pipeline.files import inventory
-    from captures.pipeline.job import analyse, nothing_new
-    from captures.pipeline.localengine import LocalEngine
-    from captures.pipeline.tables import Tables
+    from captures.pipeline.engines.localengine import LocalEngine
+    from captures.pipeline.run.job import analyse, nothing_new
+    from captures.pipeline.source.files import inventory
+    from captures.pipeline.tables.tables import Tables
     from simulator.command.analysing import ProgressLine
 
     names = _names(topology)
@@ -245,7 +245,7 @@ def _watch(
     as_json: bool,
 ) -> int:
     """A line for each batch, until somebody interrupts it."""
-    from captures.pipeline.watching import watch
+    from captures.pipeline.run.watching import watch
 
     statuses = {DONE}
 

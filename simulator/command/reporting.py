@@ -15,7 +15,7 @@ from simulator.command.options import DONE, FINDING, JsonOption, print_json
 
 if TYPE_CHECKING:
     from captures.pipeline.report.search import Sought
-    from captures.pipeline.tables import Tables
+    from captures.pipeline.tables.tables import Tables
 
 PAGE: Final = "report.html"
 NAMED_LIMIT: Final = 10
@@ -81,8 +81,8 @@ def report(
     # It would speak of fonts, and of where it keeps what it knows of them.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from captures.pipeline.report.search import Sought, prepare
-    from captures.pipeline.tables import Tables
-    from captures.pipeline.whole import whole
+    from captures.pipeline.source.whole import whole
+    from captures.pipeline.tables.tables import Tables
 
     opened = Tables(tables)
     if not (find is queue is host is None):
@@ -186,7 +186,7 @@ def tables(
     mqproto tables tables --sql 'SELECT queue, count(*) FROM histories GROUP BY queue'
     mqproto tables tables --export folder --format csv
     """
-    from captures.pipeline.tables import Tables, TablesError
+    from captures.pipeline.tables.tables import Tables, TablesError
 
     if [columns is not None, sql is not None or export is not None, vacuum].count(True) > 1:
         raise UsageError("--columns, --sql with --export, and --vacuum are different things: one at a time")
@@ -197,7 +197,7 @@ def tables(
         count = opened.vacuum(keep_hours * HOUR_S)
         print_json({"deleted": count}) if as_json else print(f"{count:,} files that nobody needs deleted")
     elif export is not None:
-        from captures.pipeline import queries
+        from captures.pipeline.tables import queries
 
         written = queries.export(opened, export, form, sql)
         print_json([str(path) for path in written]) if as_json else print(*written, sep="\n")
@@ -211,7 +211,7 @@ def tables(
 
 
 def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
-    from captures.pipeline.queries import answer
+    from captures.pipeline.tables.queries import answer
 
     found = answer(tables, sql, None if as_json else ROWS_LIMIT)
     if as_json:
@@ -224,7 +224,7 @@ def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
 
 
 def _describe(tables: Tables, name: str, *, as_json: bool) -> None:
-    from captures.pipeline.schemas.tables import RUNS, TABLES
+    from captures.pipeline.tables.schemas.tables import RUNS, TABLES
 
     known = {**TABLES, "runs": RUNS}
     if name not in known:
@@ -239,7 +239,7 @@ def _describe(tables: Tables, name: str, *, as_json: bool) -> None:
 
 
 def _list(tables: Tables, *, as_json: bool) -> None:
-    from captures.pipeline.schemas.tables import TABLES
+    from captures.pipeline.tables.schemas.tables import TABLES
 
     row = tables.row
     assert row is not None

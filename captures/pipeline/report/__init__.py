@@ -3,8 +3,8 @@
 Plain functions, without Spark. What is read is bounded: tables are gone through batch by batch, counted, and what is
 shown of them is a fixed number of rows, however large they are.
 
-1. `scanning` reads columns of a table, and finds the rows that come first by something; `choosing` finds the keys that
-   do; `spread` counts durations, `overtime` those of each step of the time.
+1. In `counts`, `scanning` reads columns of a table, and finds the rows that come first by something;
+   `choosing` the keys that do. In `facts`, `spread` counts durations, `overtime` those of each step of the time.
 2. `facts` says what is known at the end; `gather` finds it out, with `quality`, `traffic`, `routes`, `queues`,
    `messages`, `sequences` and `judgments`. `outcomes` tells how messages end, `stories` what happened to a message,
    and `places` finds the packets that show it.

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-from captures.pipeline.report.facts import Facts, Sentence, Step
-from captures.pipeline.report.outcomes import style
-from captures.pipeline.report.words import harmless
+from captures.pipeline.report.facts.facts import Facts, Sentence, Step
+from captures.pipeline.report.facts.outcomes import style
+from captures.pipeline.report.facts.words import harmless
 
 TEXTS: Final = {
     "id": "message",

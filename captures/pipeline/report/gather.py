@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from captures.pipeline.report.facts import Captured, Facts, Story
-from captures.pipeline.report.judgments import EXAMPLES, LINKED, complete, judgments, look_up
-from captures.pipeline.report.messages import EMBEDDED_LIMIT, has_room, messages
-from captures.pipeline.report.overtime import steps_of
-from captures.pipeline.report.places import Places
-from captures.pipeline.report.quality import quality
-from captures.pipeline.report.queues import queues
-from captures.pipeline.report.routes import routes
-from captures.pipeline.report.scanning import rows
-from captures.pipeline.report.sequences import sequences
-from captures.pipeline.report.stories import evidence, stories
-from captures.pipeline.report.traffic import traffic
-from captures.pipeline.tables import Tables, TablesError
+from captures.pipeline.report.counts.judgments import EXAMPLES, LINKED, complete, judgments, look_up
+from captures.pipeline.report.counts.messages import EMBEDDED_LIMIT, has_room, messages
+from captures.pipeline.report.counts.places import Places
+from captures.pipeline.report.counts.quality import quality
+from captures.pipeline.report.counts.queues import queues
+from captures.pipeline.report.counts.routes import routes
+from captures.pipeline.report.counts.scanning import rows
+from captures.pipeline.report.counts.sequences import sequences
+from captures.pipeline.report.counts.stories import evidence, stories
+from captures.pipeline.report.counts.traffic import traffic
+from captures.pipeline.report.facts.facts import Captured, Facts, Story
+from captures.pipeline.report.facts.overtime import steps_of
+from captures.pipeline.tables.tables import Tables, TablesError
 
 FILES_SHOWN: Final = 50
 _CAPTURES: Final = (

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Final
 
+from captures.pipeline.report.counts.messages import KEPT
 from captures.pipeline.report.embedded import embedded
-from captures.pipeline.report.facts import Facts
-from captures.pipeline.report.messages import KEPT
-from captures.pipeline.report.outcomes import BAD, GOOD, STUCK, total, unknown
+from captures.pipeline.report.facts.facts import Facts
+from captures.pipeline.report.facts.outcomes import BAD, GOOD, STUCK, total, unknown
+from captures.pipeline.report.facts.words import about, counted, duration, escaped, when
 from captures.pipeline.report.sections.captures import captures
 from captures.pipeline.report.sections.findings import findings
 from captures.pipeline.report.sections.messages import worst
@@ -24,7 +25,6 @@ from captures.pipeline.report.sections.quality import quality
 from captures.pipeline.report.sections.queues import queues
 from captures.pipeline.report.sections.routes import latency, routes
 from captures.pipeline.report.sections.traffic import sequences, traffic
-from captures.pipeline.report.words import about, counted, duration, escaped, when
 
 SUGGESTED: Final = 200
 """How many names a filter offers."""

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from captures.decode.views import quality
-from captures.pipeline.report.facts import Course, Facts, Story
-from captures.pipeline.report.overtime import slow_spell
-from captures.pipeline.report.ranking import slowest, worth_a_look
-from captures.pipeline.report.sparkline import slow_text
-from captures.pipeline.report.spread import Spread
-from captures.pipeline.report.words import (
+from captures.pipeline.report.drawing.sparkline import slow_text
+from captures.pipeline.report.facts.facts import Course, Facts, Story
+from captures.pipeline.report.facts.overtime import slow_spell
+from captures.pipeline.report.facts.ranking import slowest, worth_a_look
+from captures.pipeline.report.facts.spread import Spread
+from captures.pipeline.report.facts.words import (
     about,
     counted,
     decode_command,

@@ -27,8 +27,8 @@ from simulator.bench.measures.tshark import Tshark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from captures.pipeline.engine import Engine, Function
-    from captures.pipeline.progress import Listener
+    from captures.pipeline.engines.engine import Engine, Function
+    from captures.pipeline.engines.progress import Listener
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -158,8 +158,8 @@ def bench_analysis(
         JobError: Spark did not start, or a task failed; the text names its log.
         OSError: the disk is full.
     """
-    from captures.pipeline.progress import nobody
-    from captures.pipeline.session import spark_session
+    from captures.pipeline.engines.progress import nobody
+    from captures.pipeline.engines.session import spark_session
 
     told = listener or nobody
     with (
@@ -272,7 +272,7 @@ class _Bench:
     """Spark, and a folder for captures and tables."""
 
     def __init__(self, spark: SparkSession, folder: Path, connections: int, listener: Listener) -> None:
-        from captures.pipeline.sparkengine import SparkEngine
+        from captures.pipeline.engines.sparkengine import SparkEngine
 
         self._spark = spark
         self._engine = SparkEngine(spark, listener)
@@ -283,7 +283,7 @@ class _Bench:
     @contextmanager
     def capture(self, packets: int) -> Iterator[_Capture]:
         """A capture, for the block."""
-        from captures.pipeline.progress import Progress
+        from captures.pipeline.engines.progress import Progress
 
         self._listener(Progress("writing a capture"))
         path = self._folder / "bulk.pcapng"
@@ -314,8 +314,8 @@ class _Bench:
         Raises:
             BenchError: they lack packets, or something was found wrong.
         """
-        from captures.pipeline.job import analyse
-        from captures.pipeline.tables import Tables
+        from captures.pipeline.run.job import analyse
+        from captures.pipeline.tables.tables import Tables
 
         out = self._folder / "tables"
         stopwatch = _Stopwatch(self._engine)
@@ -372,7 +372,7 @@ def _cost(capture: _Capture, rounds: Sequence[_Round]) -> Cost:
 @contextmanager
 def _log() -> Iterator[Path]:
     """A file for Spark's log, which stays if an error names it."""
-    from captures.pipeline.failures import JobError
+    from captures.pipeline.engines.failures import JobError
 
     handle, name = tempfile.mkstemp(prefix="mqproto-bench-", suffix=".log")
     os.close(handle)

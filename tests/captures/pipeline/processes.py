@@ -20,16 +20,25 @@ def marked_environment() -> dict[str, str]:
 
 def still_there(environ: dict[str, str]) -> list[str]:
     """The command lines of all processes with the mark of this environment."""
+    return list(_marked(environ).values())
+
+
+def running(program: str, environ: dict[str, str]) -> list[int]:
+    """The processes with the mark of this environment whose command line has such a word in it."""
+    return [process for process, line in _marked(environ).items() if program in line]
+
+
+def _marked(environ: dict[str, str]) -> dict[int, str]:
     mark = f"{MARK}={environ[MARK]}".encode()
-    found = []
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             # It has ended meanwhile, or is somebody else's.
             continue
-    return [line for line in found if line]
+    return {process: line for process, line in found.items() if line}
 
 
 def wait_until_gone(environ: dict[str, str]) -> None:

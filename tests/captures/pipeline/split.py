@@ -19,11 +19,11 @@ from captures.net.streams import Ends
 from captures.net.taps import Taps
 from captures.net.tcp import Endpoint, Segment
 from captures.packets import PacketReader, SeenPacket, Totals
-from captures.pipeline.cutting import Packets
-from captures.pipeline.flows import PairSummary, read_flows
-from captures.pipeline.reassembly import RangeSegments
-from captures.pipeline.seams import Correction, OpenPair, Stitcher
-from captures.pipeline.segments import Segments
+from captures.pipeline.reading.ranges.cutting import Packets
+from captures.pipeline.reading.ranges.flows import PairSummary, read_flows
+from captures.pipeline.reading.ranges.reassembly import RangeSegments
+from captures.pipeline.reading.ranges.seams import Correction, OpenPair, Stitcher
+from captures.pipeline.source.segments import Segments
 from tests.captures.frames import segment_in
 
 BETWEEN = b"\xee\xee\xee"

@@ -26,12 +26,12 @@ from captures.net.ip import IpReader
 from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
 from captures.packets import content_of, read_packets
 from captures.pipeline.datasource import CHANGED, CaptureSource
-from captures.pipeline.files import look_at, mapped
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.scan import read_plan
-from captures.pipeline.segments import segments
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.run.job import analyse
+from captures.pipeline.source.files import look_at, mapped
+from captures.pipeline.source.scan import read_plan
+from captures.pipeline.source.segments import segments
+from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
 from tests.captures.frames import fragments_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
@@ -139,8 +139,8 @@ def test_a_query_sees_the_packets_of_objects_as_one_reader_sees_them(
 
 
 STAGES = """
-from captures.pipeline.sparkengine import SparkEngine
-from tests.captures.pipeline.test_engine import EXCHANGES, SOME, expected, taken
+from captures.pipeline.engines.sparkengine import SparkEngine
+from tests.captures.pipeline.engines.test_engine import EXCHANGES, SOME, expected, taken
 
 engine = SparkEngine(spark)
 assert taken(engine, SOME, EXCHANGES, [5, 2, 4, 0]) == expected(SOME, EXCHANGES, [5, 2, 4, 0])

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engine import Engine
-from captures.pipeline.java import find_java
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.shipping import pack
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.engine import Engine
+from captures.pipeline.engines.java import find_java
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.engines.shipping import pack
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline import processes, witnessed
 from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
 from tests.captures.pipeline.contents import rows_of

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from captures.decode.names import Names
-from captures.pipeline.files import inventory
-from captures.pipeline.job import analyse, nothing_new
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.run.job import analyse, nothing_new
+from captures.pipeline.source.files import inventory
+from captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.contents import rows_of
 from tests.conformance import ROOT
 

@@ -11,10 +11,10 @@ import pytest
 
 from captures import spoil
 from captures.files.frame import NANOSECONDS, Frame
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.stages.clocks import ahead
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.judging.messages.clocks import ahead
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.samples import FRAMES
 from tests.captures.truth.saying import written
 

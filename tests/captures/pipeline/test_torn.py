@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from captures.pipeline.tables import is_there
+from captures.pipeline.tables.tables import is_there
 from tests.captures.pipeline import torn
 from tests.conformance import ROOT
 

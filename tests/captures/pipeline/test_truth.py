@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pytest
 
 from captures.decode import Kind, Names
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.stages.histories import Outcome
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.judging.messages.histories import Outcome
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables
 from mqproto.wire import NULL_GUID, MessageClass, guid_text
 from simulator.world.campaign import run_seeds
 from simulator.world.scenarios.scenario import START_UTC_S, guid_of

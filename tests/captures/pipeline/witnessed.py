@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import captures.pipeline.sparkengine
-from captures.pipeline.engine import Count, Inbox, Outbox
-from captures.pipeline.sparkengine import SparkEngine
+import captures.pipeline.engines.sparkengine
+from captures.pipeline.engines.engine import Count, Inbox, Outbox
+from captures.pipeline.engines.sparkengine import SparkEngine
 
 KILLED_STAGE = "writing packets"
 KILLED = "killed"
@@ -87,5 +87,5 @@ if __name__ == "__main__":
     folder, *arguments = sys.argv[1:]
     kill = arguments[0] == "--kill"
     sys.argv[1:] = arguments[kill:]
-    captures.pipeline.sparkengine.SparkEngine = engine_with(folder, kill)  # type: ignore[misc]
+    captures.pipeline.engines.sparkengine.SparkEngine = engine_with(folder, kill)  # type: ignore[misc]
     main()

@@ -13,11 +13,11 @@ from captures.files.frame import Frame
 from captures.files.pcapng import PcapngWriter
 from captures.net.merging import merged
 from captures.packets import PacketReader, Totals
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
+from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.report.gather import told
 from captures.pipeline.report.summary import story_as_json
-from captures.pipeline.tables import Tables
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables
 
 RANGE_BYTES = 1 << 16
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from captures.decode.facts import NodeKey
-from captures.pipeline.stages.rows import key_text
+from captures.pipeline.tables.lists import key_text
 from mqproto.wire import MessageClass
 from tests.captures.truth.claims import Claims, Verdict, bare, verdict
 from tests.captures.truth.knowing import NEGATIVE, Known

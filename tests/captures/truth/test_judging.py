@@ -15,7 +15,7 @@ from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
 from captures.net.heads import HEAD_BYTES
 from captures.packets import read_packets
-from captures.pipeline.stages.rows import key_text
+from captures.pipeline.tables.lists import key_text
 from mqproto.wire import EstablishConnection, Guid, UserMessage
 from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from captures.pipeline.progress import Progress
+from captures.pipeline.engines.progress import Progress
 from simulator.command.analysing import ProgressLine
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.tables import Tables
+from captures.pipeline.tables.tables import Tables
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.rotation import rotation

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables
 from simulator.cli.cli import run_command
 from simulator.command.options import DONE, FINDING, MISUSE
 from tests.captures.pipeline.contents import rows_of

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from captures.pipeline.job import analyse
-from captures.pipeline.localengine import LocalEngine
-from captures.pipeline.stages.histories import Outcome
-from captures.pipeline.tables import Tables
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.judging.messages.histories import Outcome
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
 from simulator.cli.cli import DONE, FINDING, run_command
 from simulator.command.captured import names_of

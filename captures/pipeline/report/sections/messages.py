@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from captures.pipeline.report.facts import Facts
-from captures.pipeline.report.markup import Line, link, table, tag
-from captures.pipeline.report.outcomes import BAD, STUCK, total, unknown
-from captures.pipeline.report.words import duration, escaped, sentence, took, when
+from captures.pipeline.report.drawing.markup import Line, link, table, tag
+from captures.pipeline.report.facts.facts import Facts
+from captures.pipeline.report.facts.outcomes import BAD, STUCK, total, unknown
+from captures.pipeline.report.facts.words import duration, escaped, sentence, took, when
 
 ENDED_BADLY: Final = 10
 """How many messages that are stuck are listed, and how many that were refused or expired."""

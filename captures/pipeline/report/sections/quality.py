@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from captures.decode.views.quality import NOTHING, lacks
-from captures.pipeline.report.facts import Facts
-from captures.pipeline.report.markup import table
-from captures.pipeline.report.words import counted, duration, escaped
+from captures.pipeline.report.drawing.markup import table
+from captures.pipeline.report.facts.facts import Facts
+from captures.pipeline.report.facts.words import counted, duration, escaped
 from captures.points import Point
 
 POINTS_LISTED: Final = 50

@@ -8,8 +8,8 @@ from captures.decode.sessions.connections import Origins
 from captures.net.tcp import Endpoint
 from mqproto.wire import establish_connection
 from tests.captures.decode.scene import Scene, address, express, guid, names
-from tests.captures.pipeline.stages.local import analyse
-from tests.captures.pipeline.stages.table import packet_table
+from tests.captures.pipeline.judging.local import analyse
+from tests.captures.pipeline.judging.table import packet_table
 
 
 def test_ends_are_told_apart_by_port_if_the_capture_begins_in_the_middle() -> None:

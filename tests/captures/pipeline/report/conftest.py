@@ -6,7 +6,7 @@ import pytest
 
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
-from captures.pipeline.tables import Tables
+from captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import sample
 
 

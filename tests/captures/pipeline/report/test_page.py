@@ -17,7 +17,7 @@ from captures.pipeline.report.embedded import FINDINGS_OF_ONE
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.report.summary import as_json, lines, story, story_as_json
-from captures.pipeline.tables import Tables
+from captures.pipeline.tables.tables import Tables
 from tests.captures.pipeline.report.tables import (
     BEGIN_NS,
     Rows,

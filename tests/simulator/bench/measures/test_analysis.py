@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from captures.pipeline.failures import JobError
-from captures.pipeline.progress import Progress
+from captures.pipeline.engines.failures import JobError
+from captures.pipeline.engines.progress import Progress
 from simulator.bench import command
 from simulator.bench.figures import BenchError
 from simulator.bench.measures import analysis, machine
@@ -135,7 +135,7 @@ def test_the_log_stays_only_if_an_error_names_it(
         yield
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("captures.pipeline.session.spark_session", failing)
+    monkeypatch.setattr("captures.pipeline.engines.session.spark_session", failing)
     with pytest.raises(JobError if is_of_spark else BenchError) as error:
         bench_analysis(10)
     left = list(tmp_path.iterdir())

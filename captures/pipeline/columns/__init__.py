@@ -1,6 +1,0 @@
-"""Packets' bytes into columns: one Arrow table of many packets, read all at once by the layouts of mqproto.wire."""
-
-from captures.pipeline.columns.schema import PACKET_SCHEMA
-from captures.pipeline.columns.table import packet_columns, ping_columns
-
-__all__ = ["PACKET_SCHEMA", "packet_columns", "ping_columns"]

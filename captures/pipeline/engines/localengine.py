@@ -1,0 +1,272 @@
+"""Stages carried out on this machine without Java: in this process, or in a pool of others.
+
+Rows on their way are in files of a temporary folder, one for each task that has put some.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+import pyarrow as pa
+
+from captures.pipeline.engines.engine import (
+    Entry,
+    Function,
+    OrderedInbox,
+    Outbox,
+    Outputs,
+    buckets_of,
+    collecting_seldom,
+    pickled,
+    spare_modules,
+)
+from captures.pipeline.engines.failures import JobError, TaskError, naming
+from captures.pipeline.engines.progress import Listener, Progress, nobody
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PRELOADED: Final = ("captures.pipeline.run.job",)
+"""What the process imports that those of the pool are forked from."""
+PATIENCE_S: Final = 1.0
+"""What it takes to import that."""
+
+
+class Sent(NamedTuple):
+    """What one task has put: a file, and what is in it."""
+
+    path: str
+    entries: list[Entry]
+
+
+class Done(NamedTuple):
+    """What became of a task: its result, and the packets and bytes that it has counted."""
+
+    result: Any
+    entries: list[Entry]
+    packets: int
+    size_bytes: int
+
+
+Waiting = list[tuple[int, str, Entry]]
+"""Batches for one task, in their order, each with the place of its exchange, and its file."""
+
+
+class _Work(NamedTuple):
+    """What the tasks of one stage have in common.
+
+    waiting: by bucket. folder: where they leave what they put.
+    """
+
+    function: Function[Any, Any]
+    reads: Sequence[str]
+    waiting: Mapping[int, Waiting]
+    folder: Path
+
+
+class LocalEngine(Outputs[list[Sent]]):
+    """Tasks as those of this process, and of a pool once this process has worked for as long as a pool takes to start.
+
+    Args:
+        processes: of the pool; with one, this process does it all.
+        listener: is told how far each stage is.
+        patience_s: how long it does it all by itself.
+    """
+
+    def __init__(
+        self, processes: int = 1, listener: Listener = nobody, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        super().__init__()
+        self._alone_until_s = time.monotonic() + patience_s
+        self._processes = processes
+        self._listener = listener
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._pool: ProcessPoolExecutor | None = None
+        self._stages = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.clear()
+        if self._pool is not None:
+            # Ctrl-C has come to the pool as well; of another failure its tasks know nothing.
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def carry_out(
+        self,
+        stage: str,
+        function: Function[T, R],
+        tasks: Mapping[int, T],
+        reads: Sequence[str] = (),
+        *,
+        again: str | None = None,
+        puts: bool = True,
+    ) -> list[R]:
+        """As of Engine.
+
+        Raises:
+            JobError: a task failed; the text says which, and why.
+        """
+        if not tasks:
+            return []
+        self._stages += 1
+        folder = self._folder_now() / f"{self._stages:04d}"
+        folder.mkdir()
+        work = _Work(function, reads, self._waiting(reads), folder)
+        try:
+            done = list(self._carried_out(stage, work, tasks))
+        except TaskError as error:
+            raise JobError(f"the job failed: {error}") from error
+        except BrokenProcessPool:
+            raise JobError(
+                "the job failed: a process of ours was killed, perhaps as memory ran out"
+            ) from None
+        assert puts or not any(each.entries for each in done), f"{stage}: puts nothing"
+        self._replace(again, tasks)
+        sent = [
+            Sent(str(folder / str(bucket)), each.entries) for bucket, each in zip(tasks, done, strict=True)
+        ]
+        self._add(stage, sent, (buckets_of(each.entries) for each in sent))
+        return [each.result for each in done]
+
+    def clear(self) -> None:
+        """As of Engine; the folder is gone, too."""
+        super().clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _free(self, held: list[Sent]) -> None:
+        for each in held:
+            Path(each.path).unlink(missing_ok=True)
+
+    def _folder_now(self) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="mqproto-rows-")
+        return Path(self._folder.name)
+
+    def _waiting(self, reads: Sequence[str]) -> dict[int, Waiting]:
+        """What there is for each bucket."""
+        places = {exchange: place for place, exchange in enumerate(reads)}
+        found: defaultdict[int, Waiting] = defaultdict(list)
+        for output in self._outputs:
+            for sent in output.held:
+                for entry in sent.entries:
+                    if entry.exchange in places and entry.source not in output.gone:
+                        found[entry.bucket].append((places[entry.exchange], sent.path, entry))
+        for some in found.values():
+            some.sort(key=lambda each: (each[0], each[2].source, each[2].order))
+        return found
+
+    def _carried_out(self, stage: str, work: _Work, tasks: Mapping[int, T]) -> Iterator[Done]:
+        packets = size_bytes = 0
+        self._listener(Progress(stage, 0, len(tasks)))
+        for number, done in enumerate(self._every(work, list(tasks.items())), 1):
+            packets, size_bytes = packets + done.packets, size_bytes + done.size_bytes
+            self._listener(Progress(stage, number, len(tasks), packets, size_bytes))
+            yield done
+
+    def _every(self, work: _Work, tasks: Sequence[tuple[int, T]]) -> Iterator[Done]:
+        """What becomes of the tasks, in their order."""
+        for number, (bucket, task) in enumerate(tasks):
+            is_worth_it = self._pool is not None or time.monotonic() >= self._alone_until_s
+            if self._processes > 1 and is_worth_it and len(tasks) - number > 1:
+                yield from self._in_pool(work, tasks[number:])
+                return
+            waiting = work.waiting.get(bucket, [])
+            yield _carry_out(work.function, task, bucket, work.reads, waiting, work.folder)
+
+    def _in_pool(self, work: _Work, tasks: Sequence[tuple[int, T]]) -> Iterator[Done]:
+        if self._pool is None:
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload(list(PRELOADED))
+            self._pool = ProcessPoolExecutor(self._processes, context, _begin)
+        stage = work.folder / "stage"
+        stage.write_bytes(pickled((work.function, work.reads)))
+        futures = [
+            self._pool.submit(_in_process, str(stage), task, bucket, work.waiting.get(bucket, []))
+            for bucket, task in tasks
+        ]
+        try:
+            for future in futures:
+                yield future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+
+def _begin() -> None:
+    """In a new process of the pool: Ctrl-C is for the one that has it, and without that there is nothing to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    spare_modules()
+    threading.Thread(target=_end_with_parent, name="the end of its parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _in_process(stage: str, task: Any, bucket: int, waiting: Waiting) -> Done:
+    """One task, in a process of the pool."""
+    function, reads = _stage(stage)
+    return _carry_out(function, task, bucket, reads, waiting, Path(stage).parent)
+
+
+@lru_cache(maxsize=1)
+def _stage(path: str) -> tuple[Function[Any, Any], Sequence[str]]:
+    """What the tasks of a stage have in common."""
+    function, reads = pickle.loads(Path(path).read_bytes())
+    return function, reads
+
+
+def _carry_out(
+    function: Function[T, R], task: T, bucket: int, reads: Sequence[str], waiting: Waiting, folder: Path
+) -> Done:
+    counts = [0, 0]
+
+    def count(packets: int, size_bytes: int) -> None:
+        counts[0] += packets
+        counts[1] += size_bytes
+
+    path = folder / str(bucket)
+    with naming(str(task)), collecting_seldom(), path.open("wb") as file:
+        outbox = Outbox(bucket, file)
+        result = function(task, OrderedInbox(reads, _batches(waiting)), outbox, count)
+    if not outbox.entries:
+        path.unlink()
+    return Done(result, outbox.entries, *counts)
+
+
+def _batches(waiting: Waiting) -> Iterator[tuple[int, Any]]:
+    """Batches of other tasks, packed. What is taken of a file stays in memory only as long as somebody has it."""
+    path, mapped = "", None
+    for place, source, entry in waiting:
+        if source != path or mapped is None:
+            path, mapped = source, pa.memory_map(source)
+        mapped.seek(entry.offset)
+        yield place, mapped.read_buffer(entry.size)

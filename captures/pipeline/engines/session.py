@@ -1,0 +1,307 @@
+"""One Spark session: in this process's company by default, on any cluster by its name, or the one that we are given.
+
+Spark's own log goes to a file. What goes wrong comes out as one line that names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+
+from captures.pipeline.engines.failures import JobError, job_error, reason, reason_in_log
+from captures.pipeline.engines.gateway import GatewayError, JavaProcess, environment
+from captures.pipeline.engines.java import find_java
+from captures.pipeline.engines.progress import Listener, Progress, nobody
+from captures.pipeline.engines.sharing import cache_folder, share_classes
+from captures.pipeline.engines.shipping import pack
+from mqproto.base.errors import MqprotoError, UsageError
+
+LOCAL: Final = "local[*]"
+LOOPBACK: Final = "127.0.0.1"
+OPTIONS: Final = "spark.driver.extraJavaOptions"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""spark-submit sets it for the Python that it starts."""
+
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """Where executors are, as spark-submit's --master says it."""
+
+    name: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the one executor is in the driver's own Java."""
+        return self.name == "local" or self.name.startswith("local[")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nobody on another machine has to reach the driver."""
+        return self.is_local or self.name.startswith(
+            ("local-cluster[", f"spark://{LOOPBACK}:", "spark://localhost:")
+        )
+
+
+@contextmanager
+def spark_session(
+    master: str | None = None,
+    *,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+    listener: Listener = nobody,
+    archive: bool = True,
+) -> Iterator[SparkSession]:
+    """A session for the block; afterwards its Java ends.
+
+    Under spark-submit, or where a session is there already, that one is taken: its master, its settings and the
+    packages on its executors are the business of the program that started it.
+
+    Args:
+        master: as spark-submit has it; by default all cores of this machine.
+        log: the file that Spark, its Java and, where they are on this machine, its workers write to.
+        settings: of Spark; they take the place of ours, but for options of Java, which come behind ours.
+        listener: is told that Spark starts.
+        archive: whether its Java makes the next start faster, if none on this machine has done it yet: some seconds of
+            work for it after the block.
+
+    Raises:
+        JavaError: there is no Java.
+        UsageError: a master or settings are named, and the session is there already.
+        JobError: Spark did not start, or what the block had it do failed.
+    """
+    if SUBMITTED in os.environ or SparkContext._active_spark_context is not None:
+        if master is not None or settings:
+            raise UsageError(
+                "Spark is running already: give master and settings to spark-submit, or whatever started it"
+            )
+        with _given_session() as session:
+            yield session
+        return
+    listener(Progress("starting Spark"))
+    log = log.absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mqproto-spark-", ignore_cleanup_errors=True) as folder:
+        starting = _Start(Master(master or LOCAL), log, Path(folder), dict(settings or {}), archive)
+        logging.getLogger().addFilter(_is_not_of_py4j)
+        with log.open("ab") as file, starting.java_process(file) as process, _ctrl_c_kills(process):
+            session = starting.session(process)
+            try:
+                yield session
+            except Exception as error:
+                if _is_of_spark(error) or (process.has_ended and not isinstance(error, MqprotoError)):
+                    raise job_error("the job failed", reason(error), log) from None
+                raise
+
+
+@contextmanager
+def _given_session() -> Iterator[SparkSession]:
+    is_ours = SparkContext._active_spark_context is None
+    session = SparkSession.builder.getOrCreate()
+    try:
+        yield session
+    except Exception as error:
+        if _is_of_spark(error):
+            raise job_error("the job failed", reason(error), None) from None
+        raise
+    finally:
+        if is_ours:
+            session.stop()
+
+
+class _Start:
+    """All that a session is started with."""
+
+    def __init__(
+        self, master: Master, log: Path, folder: Path, settings: dict[str, str], archive: bool
+    ) -> None:
+        self.master = master
+        self.log = log
+        self.folder = folder
+        self.spark_home = Path(_find_spark_home())
+        self.java = find_java(folder)
+        self.sharing = share_classes(self.java, self.spark_home, cache_folder(), make=archive)
+        ours = self._settings()
+        self.settings = ours | settings
+        if more := settings.get(OPTIONS):
+            self.settings[OPTIONS] = f"{ours[OPTIONS]} {more}"
+
+    def _settings(self) -> dict[str, str]:
+        log4j = self.folder / "log4j2.properties"
+        log4j.write_text(LOGGING, "utf-8")
+        options = [
+            *self.sharing.options,
+            f"-XX:ErrorFile={self.log}.crash",
+            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+            f"-Djava.io.tmpdir={self.folder}",
+        ]
+        settings = {
+            "spark.app.name": "mqproto",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "8",
+            # What goes from stage to stage is packed already, see captures.pipeline.engines.engine.
+            "spark.rdd.compress": "false",
+            "spark.shuffle.compress": "false",
+            "spark.shuffle.spill.compress": "false",
+            "spark.sql.execution.arrow.pyspark.enabled": "true",
+            "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
+        }
+        if self.master.is_here:
+            # The work is done in Python: compiling Java's part of it to the last bit costs more than it saves, and a
+            # collector that lets the heap grow while there is room takes memory that Python could use.
+            options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+            settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = LOOPBACK
+        settings[OPTIONS] = shlex.join(options)
+        return settings
+
+    def _environment(self) -> dict[str, str]:
+        """What this session's Java has in its environment, beside what we have."""
+        variables = {"JAVA_HOME": str(self.java.home)}
+        if self.master.is_here:
+            variables["SPARK_LOCAL_IP"] = LOOPBACK
+        # Where it is not named, Spark takes the first python3 on PATH, which may lack everything.
+        if self.master.is_local or "PYSPARK_PYTHON" not in os.environ:
+            variables["PYSPARK_PYTHON"] = sys.executable
+        if not any(map(str.isspace, str(self.folder))):
+            variables["SPARK_LAUNCHER_OPTS"] = f"-XX:ErrorFile={self.folder}/crash"
+        return variables
+
+    @contextmanager
+    def java_process(self, log: BinaryIO) -> Iterator[JavaProcess]:
+        """The Java, until the block ends: as it likes if all is well, at once if not."""
+        command = [str(self.spark_home / "bin" / "spark-submit"), "--master", self.master.name]
+        for name, value in self.settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command = self.sharing.command([*command, "pyspark-shell"])
+        before = self.log.stat().st_size
+        try:
+            process = JavaProcess(command, os.environ | self._environment(), log)
+        except (GatewayError, OSError) as error:
+            self.sharing.discard()
+            with self.log.open(encoding="utf-8", errors="replace") as said:
+                said.seek(before)
+                why = reason_in_log(said.read()) or str(error)
+            raise job_error("Spark did not start", why, self.log) from None
+        is_ended = False
+        try:
+            yield process
+        except Exception:
+            self._end(process)
+            is_ended = True
+            raise
+        else:
+            self._end(process)
+            is_ended = True
+        finally:
+            if not is_ended:
+                process.kill()
+                self.sharing.discard()
+            _forget_session()
+
+    def _end(self, process: JavaProcess) -> None:
+        if (context := SparkContext._active_spark_context) is not None:
+            # Its Java may be about to end, or have ended, by itself: then this fails, and may warn of it.
+            with suppress(Exception), warnings.catch_warnings(action="ignore"):
+                context.stop()
+        process.close(wait=self.sharing.fresh is None)
+
+    def session(self, process: JavaProcess) -> SparkSession:
+        """The session, once its Java is there.
+
+        Raises:
+            JobError: Spark did not start.
+        """
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        try:
+            with environment(self._environment()):
+                context = SparkContext(conf=SparkConf().setMaster(self.master.name), gateway=process.gateway)
+            if not self.master.is_local:
+                context.addPyFile(str(pack(self.folder / "mqproto.zip")))
+            return SparkSession(context)
+        except Exception as error:
+            raise job_error("Spark did not start", reason(error), self.log) from None
+        finally:
+            # Spark has put a handler of its own there, which calls Java from inside another call to it.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, on_interrupt)
+
+
+@contextmanager
+def _ctrl_c_kills(process: JavaProcess) -> Iterator[None]:
+    """Have Ctrl-C end the Java before anything else.
+
+    Python may be inside a call to it, and what is called while that unwinds would wait for its answer, or fail.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    was_pressed = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal was_pressed
+        was_pressed = True
+        process.strike()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except BaseException:
+        if was_pressed:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Whether a record is for people. py4j logs the traceback of what it raises as well, by no logger of its own."""
+    return "py4j" not in Path(record.pathname).parts
+
+
+def _forget_session() -> None:
+    """Have pyspark take a new Java for the next session; what it knew of this one is gone."""
+    if (context := SparkContext._active_spark_context) is not None:
+        context._accumulatorServer.shutdown()
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    """Whether pyspark raised it, or py4j, by which pyspark talks with Java, or what they talk through."""
+    return isinstance(error, ConnectionError) or any(
+        each.__module__.partition(".")[0] in ("pyspark", "py4j") for each in type(error).__mro__
+    )
+
+
+__all__ = ["LOCAL", "JobError", "spark_session"]

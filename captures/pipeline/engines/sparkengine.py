@@ -1,0 +1,221 @@
+"""Stages carried out by Spark, wherever its executors are: each is one DataFrame, and rows go by Spark's own shuffle.
+
+The rows of such a DataFrame are batches on their way (engine.py), and the results of its tasks. It is kept on the
+disks of executors for as long as a later stage takes from it; what an executor had is made again when it is lost.
+Nothing here needs more of Spark than Spark Connect has.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from captures.pipeline.engines.engine import (
+    Function,
+    OrderedInbox,
+    Outbox,
+    Outputs,
+    collecting_seldom,
+    pickled,
+    spare_modules,
+)
+from captures.pipeline.engines.failures import naming
+from captures.pipeline.engines.progress import Listener, nobody
+from captures.pipeline.engines.tally import Tally, context_of, reported
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ROWS: Final = "exchange string, bucket int, source int, `order` int, rows binary"
+RESULT: Final = ""
+"""The exchange that results are in."""
+SENT: Final = pa.schema(
+    [
+        ("exchange", pa.string()),
+        ("bucket", pa.int32()),
+        ("source", pa.int32()),
+        ("order", pa.int32()),
+        ("rows", pa.binary()),
+    ]
+)
+TAKEN: Final = ("bucket", "place", "rows")
+"""What a task sees of them: the place of the exchange in what the stage reads, from 1 on; at 0 is the task itself."""
+BATCH_BYTES: Final = 4 << 20
+"""How much Spark hands to Python at a time, and how much of what a task puts stays in memory."""
+SETTINGS: Final = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    # The plan is what it is: to look at it again after its shuffle takes a job more, which reads all that was kept.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+}
+"""For the session, while a stage is carried out. Batches are packed already."""
+
+
+class SparkEngine(Outputs[DataFrame]):
+    """Tasks as those of one Spark job each.
+
+    Args:
+        listener: is told how far each stage is, where Spark tells that: not by Spark Connect.
+    """
+
+    def __init__(self, spark: SparkSession, listener: Listener = nobody) -> None:
+        super().__init__()
+        self._spark = spark
+        self._listener = listener
+
+    def carry_out(
+        self,
+        stage: str,
+        function: Function[T, R],
+        tasks: Mapping[int, T],
+        reads: Sequence[str] = (),
+        *,
+        again: str | None = None,
+        puts: bool = True,
+    ) -> list[R]:
+        """As of Engine."""
+        if not tasks:
+            return []
+        with (
+            reported(self._spark, stage, len(tasks), self._listener) as tally,
+            _described(self._spark, stage),
+            _set(self._spark, SETTINGS),
+        ):
+            rows = self._taken(tasks, reads)
+            rows = rows.repartitionById(len(tasks), "bucket")
+            rows = rows.sortWithinPartitions("bucket", "place", "source", "order").select(*TAKEN)
+            found = rows.mapInArrow(_Stage(function, tuple(reads), tally), ROWS)
+            if puts:
+                found = found.persist(StorageLevel.DISK_ONLY)
+            try:
+                results = found.where(F.col("exchange") == RESULT).select("bucket", "rows").collect()
+            except BaseException:
+                self._free(found)
+                raise
+        done = {row.bucket: pickle.loads(row.rows) for row in results}
+        self._replace(again, tasks)
+        self._add(stage, found, (buckets for _, buckets in done.values()))
+        return [done[bucket][0] for bucket in tasks]
+
+    def _free(self, held: DataFrame) -> None:
+        with suppress(Exception):  # Its Java may have ended; then that has been told.
+            held.unpersist()
+
+    def _taken(self, tasks: Mapping[int, Any], reads: Sequence[str]) -> DataFrame:
+        """The tasks, and the rows that they read."""
+        arrays = [
+            pa.array(tasks, pa.int32()),
+            pa.array([0] * len(tasks), pa.int32()),
+            pa.array([0] * len(tasks), pa.int32()),
+            pa.array([0] * len(tasks), pa.int32()),
+            pa.array(map(pickled, tasks.values()), pa.binary()),
+        ]
+        names = ["bucket", "place", "source", "order", "rows"]
+        found = [self._spark.createDataFrame(pa.table(arrays, names))]
+        for output in self._outputs:
+            wanted = [exchange for exchange in reads if exchange in output.buckets]
+            if wanted:
+                place = (
+                    F.array_position(F.array(*map(F.lit, reads)), F.col("exchange"))
+                    .cast("int")
+                    .alias("place")
+                )
+                rows = output.held.where(F.col("exchange").isin(wanted))
+                if output.gone:
+                    rows = rows.where(~F.col("source").isin(list(output.gone)))
+                found.append(rows.select("bucket", place, "source", "order", "rows"))
+        return reduce(DataFrame.unionAll, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What Spark has a worker do with the rows of a partition: of some tasks, each with what it takes behind it."""
+
+    function: Function[Any, Any]
+    reads: tuple[str, ...]
+    tally: Tally | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_modules()
+        for bucket, rows in groupby(_rows(batches), lambda row: row[0]):
+            _, place, task = next(rows)
+            if place == 0:  # Else there is nobody who takes it.
+                yield from self._carry_out(
+                    bucket, pickle.loads(task), ((place - 1, some) for _, place, some in rows)
+                )
+
+    def _carry_out(
+        self, bucket: int, task: Any, batches: Iterator[tuple[int, Any]]
+    ) -> Iterator[pa.RecordBatch]:
+        with tempfile.SpooledTemporaryFile(BATCH_BYTES, prefix="mqproto-rows-") as file:
+            with naming(str(task)), collecting_seldom():
+                outbox = Outbox(bucket, file)
+                result = self.function(task, OrderedInbox(self.reads, batches), outbox, self._count)
+            if self.tally is not None:
+                self.tally.add(ranges=1)
+            file.seek(0)
+            for entry in outbox.entries:
+                yield _sent(entry.exchange, entry.bucket, entry.source, entry.order, file.read(entry.size))
+            yield _sent(RESULT, bucket, bucket, 0, pickled((result, outbox.buckets)))
+
+    def _count(self, packets: int, size_bytes: int) -> None:
+        if self.tally is not None:
+            self.tally.add(packets=packets, size_bytes=size_bytes)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
+    for batch in batches:
+        buckets, places, rows = batch.columns
+        for bucket, place, row in zip(buckets.to_pylist(), places.to_pylist(), rows, strict=True):
+            yield bucket, place, row.as_buffer()
+
+
+def _sent(*row: Any) -> pa.RecordBatch:
+    arrays = [pa.array([value], kind) for value, kind in zip(row, SENT.types, strict=True)]
+    return pa.record_batch(arrays, schema=SENT)
+
+
+@contextmanager
+def _described(spark: SparkSession, stage: str) -> Iterator[None]:
+    """Have Spark's own pages say what the jobs of the block do."""
+    context = context_of(spark)
+    if context is None:
+        tag = stage.replace(" ", "-")
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+    else:
+        context.setJobDescription(stage)
+        try:
+            yield
+        finally:
+            context.setJobDescription(None)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Have settings in the block that the session may have otherwise."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, own in before.items():
+            if own is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, own)

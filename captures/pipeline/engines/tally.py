@@ -1,0 +1,97 @@
+"""How far a stage is that Spark carries out: workers count, the driver asks now and then, and a listener is told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from captures.pipeline.engines.progress import Listener, Progress, nobody
+
+INTERVAL_S: Final = 0.25
+
+
+class Counts(NamedTuple):
+    """What workers count."""
+
+    ranges: int = 0
+    packets: int = 0
+    size_bytes: int = 0
+
+
+class AddCounts(AccumulatorParam[Counts]):
+    """How Spark adds up the counts of its tasks."""
+
+    def zero(self, value: Counts) -> Counts:
+        return Counts()
+
+    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802
+        return Counts(*map(sum, zip(value1, value2, strict=True)))
+
+
+class Tally:
+    """Counts for one stage. It goes to the workers with the function that uses it, and what they add comes back.
+
+    It comes when a task ends. Of a task that ran twice, as after the loss of an executor, both runs may count.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._counts: Accumulator[Counts] = context.accumulator(Counts(), AddCounts())
+
+    def add(self, ranges: int = 0, packets: int = 0, size_bytes: int = 0) -> None:
+        """In a worker: more has been done."""
+        self._counts.add(Counts(ranges, packets, size_bytes))
+
+    @property
+    def counts(self) -> Counts:
+        """In the driver: what has been done by now."""
+        return self._counts.value
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """What a session has unless it is one of Spark Connect, whose Spark is somebody else's."""
+    try:
+        return spark.sparkContext
+    except PySparkException:
+        return None
+
+
+@contextmanager
+def reported(
+    spark: SparkSession, stage: str, total: int, listener: Listener = nobody
+) -> Iterator[Tally | None]:
+    """Tell the listener how far the stage in the block is: at its begin, its end, and a few times a second.
+
+    Spark Connect has no counters: then it is told that the stage has begun, and that it is over.
+    """
+    context = context_of(spark)
+    if context is None:
+        listener(Progress(stage, 0, total))
+        yield None
+        listener(Progress(stage, total, total))
+        return
+    tally = Tally(context)
+    ended = threading.Event()
+
+    def report() -> None:
+        counts = tally.counts
+        listener(Progress(stage, min(counts.ranges, total), total, counts.packets, counts.size_bytes))
+
+    def report_often() -> None:
+        while not ended.wait(INTERVAL_S):
+            report()
+
+    report()
+    reporter = threading.Thread(target=report_often, name="progress", daemon=True)
+    reporter.start()
+    try:
+        yield tally
+    finally:
+        ended.set()
+        reporter.join()
+    report()

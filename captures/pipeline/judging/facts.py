@@ -1,0 +1,331 @@
+"""Rows of packets as the facts that the rules of `captures.decode` read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from captures.decode.facts import (
+    NOT_KNOWN,
+    Acknowledgment,
+    Crossing,
+    Hop,
+    NumberedMessage,
+    SessionFacts,
+)
+from captures.decode.sessions.half import last_loss
+from captures.decode.sight import Kind
+from captures.decode.ways import ENDLESS, EVER, Sending, Talk
+from captures.net.tcp import Endpoint
+from captures.pipeline.tables.lists import identifier_of, key_of, mapped, records, values
+from mqproto.wire import MessageClass, SessionHeader, guid_from_text
+from mqproto.wire.layouts.base import INFINITE
+
+Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
+"""By series, connection, interface and whether the client sent it: the packets of that direction before which the
+capture lacks what may have been messages, as captures.decode.sessions.half has them. Captures that lack nothing have
+none."""
+
+HEADER: Final = (
+    "ack_number",
+    "saved_first",
+    "saved_flags",
+    "sent_count",
+    "recoverable_sent_count",
+    "window_size",
+)
+"""What a SessionHeader or a SessionAck says."""
+SESSION_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "time_ns",
+    "connection",
+    "interface",
+    "source_address",
+    "source_port",
+    "destination_address",
+    "destination_port",
+    "kind",
+    "missing_bytes",
+    "skipped_bytes",
+    "delivery",
+    *HEADER,
+    "client",
+    "server",
+    "refused",
+    "recoverable_ack_timeout_ms",
+    "ack_timeout_ms",
+    "position",
+    "size_bytes",
+    "ahead",
+    "cut_bytes",
+    "snapped_bytes",
+)
+"""What is read of packets to judge sessions."""
+
+
+def endpoints(batch: pa.RecordBatch, end: str) -> list[Endpoint]:
+    """The address and port of one end of each packet."""
+    known: dict[tuple[str, int], Endpoint] = {}
+    found = []
+    for pair in zip(values(batch, f"{end}_address"), values(batch, f"{end}_port"), strict=True):
+        endpoint = known.get(pair)
+        if endpoint is None:
+            endpoint = known[pair] = Endpoint(*pair)
+        found.append(endpoint)
+    return found
+
+
+def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
+    """What the rules of sessions read of packets; a Ping has no session."""
+    return records(
+        SessionFacts,
+        values(batch, "number"),
+        values(batch, "time_ns"),
+        values(batch, "connection"),
+        values(batch, "interface"),
+        endpoints(batch, "source"),
+        endpoints(batch, "destination"),
+        mapped(batch, "kind", Kind),
+        values(batch, "missing_bytes"),
+        values(batch, "skipped_bytes"),
+        mapped(batch, "delivery", "express".__ne__),
+        _headers(batch),
+        mapped(batch, "client", guid_from_text),
+        mapped(batch, "server", guid_from_text),
+        (refused is True for refused in values(batch, "refused")),
+        _timeouts_ms(batch),
+        (window or 0 for window in values(batch, "window_size")),
+        values(batch, "position"),
+        values(batch, "size_bytes"),
+        values(batch, "ahead"),
+        values(batch, "cut_bytes"),
+        values(batch, "snapped_bytes"),
+    )
+
+
+CROSSING_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "interface",
+    "connection",
+    "time_ns",
+    "source_manager",
+    "message_id",
+    "hop_count",
+    "delivery",
+    "previous_number",
+    "digest",
+    "sent_time_s",
+    "time_to_reach_queue_s",
+    "from_key",
+    "to_key",
+    "from_client",
+    "session_number",
+    "acknowledged_by",
+    "saved_by",
+    "destination_manager",
+    "size_bytes",
+)
+"""What is read of UserMessages, joined with their relations, to judge intermediates."""
+
+
+class KnownFate(NamedTuple):
+    """What became of a message on its connection, as rows have it."""
+
+    acknowledged_by: int | None
+    saved_by: int | None
+    numbered: bool
+
+
+def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
+    """UserMessages on their way."""
+    deliveries = values(batch, "delivery")
+    numbered = (number is not None for number in values(batch, "session_number"))
+    fates = records(KnownFate, values(batch, "acknowledged_by"), values(batch, "saved_by"), numbered)
+    return records(
+        Crossing,
+        message_keys(batch),
+        hops(batch),
+        values(batch, "number"),
+        values(batch, "interface"),
+        values(batch, "connection"),
+        values(batch, "time_ns"),
+        values(batch, "hop_count"),
+        (delivery != "express" for delivery in deliveries),
+        _previous_numbers(batch, deliveries),
+        values(batch, "digest"),
+        values(batch, "sent_time_s"),
+        _expiries_s(batch, deliveries),
+        fates,
+        mapped(batch, "destination_manager", guid_from_text),
+        values(batch, "size_bytes"),
+    )
+
+
+NUMBERED_COLUMNS: Final = (
+    "series",
+    "row_id",
+    "number",
+    "interface",
+    "connection",
+    "time_ns",
+    "source_manager",
+    "message_id",
+    "destination_manager",
+    "queue",
+    "sequence",
+    "sequence_number",
+    "previous_number",
+    "sent_time_s",
+    "from_key",
+    "to_key",
+    "from_client",
+)
+ACKNOWLEDGMENT_COLUMNS: Final = (
+    *NUMBERED_COLUMNS,
+    "kind",
+    "message_class",
+    "ack_sequence",
+    "ack_sequence_number",
+    "ack_message",
+    "ahead",
+)
+"""What is read of transactional messages, OrderAcks and FinalAcks, joined with their relations, to judge sequences."""
+
+
+def numbered_messages(batch: pa.RecordBatch, losses: Losses) -> Iterator[NumberedMessage]:
+    """Transactional messages on one hop."""
+    towards = zip(mapped(batch, "destination_manager", guid_from_text), values(batch, "queue"), strict=True)
+    return records(
+        NumberedMessage,
+        message_keys(batch),
+        hops(batch),
+        values(batch, "number"),
+        values(batch, "time_ns"),
+        last_losses(batch, losses),
+        towards,
+        mapped(batch, "sequence", identifier_of),
+        values(batch, "sequence_number"),
+        values(batch, "previous_number"),
+        values(batch, "interface"),
+        values(batch, "connection"),
+        values(batch, "sent_time_s"),
+    )
+
+
+def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
+    """OrderAcks and FinalAcks on one hop."""
+    return records(
+        Acknowledgment,
+        message_keys(batch),
+        hops(batch),
+        values(batch, "number"),
+        mapped(batch, "destination_manager", guid_from_text),
+        mapped(batch, "ack_sequence", identifier_of),
+        values(batch, "ack_sequence_number"),
+        (message_class == MessageClass.ACK_RECEIVE for message_class in values(batch, "message_class")),
+        values(batch, "time_ns"),
+        values(batch, "interface"),
+        values(batch, "connection"),
+        values(batch, "ahead"),
+    )
+
+
+def message_keys(batch: pa.RecordBatch) -> Iterator[Any]:
+    """What the messages are known by."""
+    return zip(mapped(batch, "source_manager", guid_from_text), values(batch, "message_id"), strict=True)
+
+
+def hops(batch: pa.RecordBatch) -> list[Any]:
+    """The queue managers at both ends; the same pair is the same object."""
+    known: dict[Hop, Hop] = {}
+    pairs: Iterator[Any] = zip(
+        mapped(batch, "from_key", key_of), mapped(batch, "to_key", key_of), strict=True
+    )
+    return [known.setdefault(pair, pair) for pair in pairs]
+
+
+def losses_of(sessions: pa.RecordBatch) -> Losses:
+    """What stages after the sessions have to know of those that the capture lacks some of."""
+    columns = ("series", "connection", "interface", "client_losses", "server_losses")
+    return {
+        (series, connection, interface, from_client): packets.tolist()
+        for series, connection, interface, *both in zip(
+            *(values(sessions, name) for name in columns), strict=True
+        )
+        for from_client, packets in zip((True, False), both, strict=True)
+        if packets is not None and len(packets)
+    }
+
+
+def talks_of(sessions: pa.RecordBatch) -> Iterator[tuple[str, Talk]]:
+    """The connections of sessions as what they tell of the ways between queue managers, each with its series."""
+    columns = ("series", "client_key", "server_key", "interface", "first_ns", "last_ns", "skew_ns", "begun")
+    rows = zip(*(values(sessions, name) for name in columns), strict=True)
+    sendings = zip(_sendings(sessions, "client"), _sendings(sessions, "server"), strict=True)
+    for row, (client, server) in zip(rows, sendings, strict=True):
+        series, one, other, interface, first_ns, last_ns, skew_ns, begun = row
+        hop = (key_of(one), key_of(other))
+        talk = Talk(hop, interface, first_ns, last_ns, begun, client, server, last_ns, skew_ns)
+        yield series, talk
+
+
+def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
+    columns = (
+        f"{end}_{name}"
+        for name in (
+            "last_ns",
+            "lost_since_ns",
+            "lost_until_ns",
+            "lost_bytes",
+            "snapped",
+            "rest_bytes",
+            "rest_came_bytes",
+        )
+    )
+    for last_ns, since_ns, until_ns, lost_bytes, *rest in zip(
+        *(values(sessions, name) for name in columns), strict=True
+    ):
+        is_open = until_ns is not None and since_ns is None
+        most_bytes = ENDLESS if lost_bytes is None else lost_bytes
+        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, *rest)
+
+
+def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
+    """Of each packet, the last one up to it, of its end of its connection, before which the capture lacks some."""
+    if not losses:
+        return [None] * batch.num_rows
+    columns = ("number", "series", "connection", "interface", "from_client")
+    return [
+        last_loss(losses.get(key), number)
+        for number, *way in zip(*(values(batch, name) for name in columns), strict=True)
+        for key in [tuple(way)]
+    ]
+
+
+def _previous_numbers(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:
+    for delivery, number in zip(deliveries, values(batch, "previous_number"), strict=True):
+        yield NOT_KNOWN if number is None and delivery == "transactional" else number
+
+
+def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:
+    limits_s = values(batch, "time_to_reach_queue_s")
+    for delivery, sent_s, limit_s in zip(deliveries, values(batch, "sent_time_s"), limits_s, strict=True):
+        yield None if limit_s == INFINITE or delivery == "transactional" else sent_s + limit_s
+
+
+def _headers(batch: pa.RecordBatch) -> Iterator[SessionHeader | None]:
+    """The SessionHeaders, without their reserved bytes."""
+    for fields in zip(*(values(batch, name) for name in HEADER), strict=True):
+        yield None if fields[0] is None else SessionHeader(*fields)
+
+
+def _timeouts_ms(batch: pa.RecordBatch) -> Iterator[tuple[int, int] | None]:
+    saving, waiting = values(batch, "recoverable_ack_timeout_ms"), values(batch, "ack_timeout_ms")
+    for pair in zip(saving, waiting, strict=True):
+        yield None if pair[0] is None else pair

@@ -1,0 +1,47 @@
+"""The tables of messages: what became of each, and each of its hops."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from captures.pipeline.tables.schemas import messages
+
+HOPS: Final = messages.HOPS.schema
+HISTORIES: Final = messages.HISTORIES.schema
+SCHEMAS: Final = {"hops": HOPS, "histories": HISTORIES}
+TOLD: Final = {
+    "hops": (
+        "position",
+        "first_ns",
+        "last_ns",
+        "waited_ns",
+        "waited_uncertainty_ns",
+        "acknowledged_ns",
+        "numbered",
+        "copies",
+        "places",
+    ),
+    "histories": (
+        "first_ns",
+        "last_ns",
+        "route",
+        "hops",
+        "hop_ns",
+        "resends",
+        "arrived_ns",
+        "latency_ns",
+        "latency_uncertainty_ns",
+        "order_acked_ns",
+        "order_ack_at_source",
+        "covered_ns",
+        "final_class",
+        "final_ns",
+        "administration",
+        "administration_ns",
+        "outcome",
+        "reason",
+        "whereabouts",
+        "complete",
+    ),
+}
+"""The columns that `histories` makes; all others are the first packet's."""

@@ -1,0 +1,26 @@
+"""The columns that stages read of packets, and the tables that they make.
+
+Every table has `series` and the `row_id` of a packet, or that packet's file, frame and file_offset themselves; with
+`series` and `row_id` a row joins the table of packets, and so the place in the capture.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from captures.pipeline.tables.schemas import packets
+
+TEXT, INTEGER, SHORT, FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
+INTEGERS, TEXTS = pa.list_(INTEGER), pa.list_(TEXT)
+
+BEGUN: Final = ("row_id", "file", "frame", "file_offset")
+"""What tables of sessions and sequences have of the packet that each began with, beside its series."""
+PLACE: Final = tuple((column.name, column.type) for column in packets.PLACE)
+"""Where a packet is."""
+
+RELATIONS: Final = packets.RELATIONS.schema
+FINDINGS: Final = pa.schema([(column.name, column.type) for column in packets.FOUND])
+"""What was found, as `captures.decode.Finding`, before its place is known."""
+ENDINGS: Final = packets.ENDINGS.schema

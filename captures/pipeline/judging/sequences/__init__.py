@@ -1,0 +1,1 @@
+"""Transactional sequences from end to end."""

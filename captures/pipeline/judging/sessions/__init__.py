@@ -1,0 +1,1 @@
+"""What each packet is to its session, and what the rules say of sessions."""

@@ -1,0 +1,110 @@
+"""The rows of a bucket of messages: those that an earlier run has kept, and what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.engines.engine import Inbox
+from captures.pipeline.judging.messages import duplicates, grouping, settling
+from captures.pipeline.judging.sequences.sequence_schema import CONFIRMATIONS
+from captures.pipeline.judging.tasks.buckets import whole
+from captures.pipeline.judging.tasks.judged import FOLDER
+from captures.pipeline.judging.tasks.workbench import Bench, Task, opened
+from captures.pipeline.tables.parts import Part, parquet_rows, parquet_table
+
+ROWS, CONFIRMED = "message-rows", "confirmations"
+AGAIN: Final = f"{ROWS} again"
+"""Rows on their way: of packets, and of what OrderAcks say of messages. AGAIN has those of packets of earlier runs of
+which more is known now."""
+READ: Final = (opened(ROWS), opened(CONFIRMED), ROWS, CONFIRMED, AGAIN)
+"""What MessageRows takes."""
+
+
+class MessageRows:
+    """All rows of a bucket, those of one message together.
+
+    Attributes:
+        settled, open: by whether more is expected of the message; None if there are none.
+    """
+
+    def __init__(self, bench: Bench, task: Task, inbox: Inbox) -> None:
+        self._bench = bench
+        self._number = task.number
+        self._inbox = inbox
+        self._kept: pa.Table | None = None
+        self.settled: pa.Table | None = None
+        last = self._rows(opened(ROWS), opened(CONFIRMED))
+        rows = self._every(last)
+        if rows is not None:
+            others = pa.array([], pa.string()) if last is None else last["subject"].unique()
+            [batch] = rows.combine_chunks().to_batches()
+            over = pa.array(settling.settled(batch, bench.horizon, others, bench.kept_rows))
+            self.settled, self._kept = rows.filter(over), rows.filter(pc.invert(over))
+        self.open = self._kept if last is None else _sorted(self._kept, last)
+
+    def save(self) -> Part:
+        """Keep what is open but for what only the end lets be read."""
+        rows = pa.table({}) if self._kept is None else self._kept
+        return self._bench.part(FOLDER, "messages", self._number, rows)
+
+    def _every(self, last: pa.Table | None) -> pa.Table | None:
+        """All but those."""
+        kept, new = self._earlier(), self._rows(ROWS, CONFIRMED)
+        again = _table(self._inbox.take(AGAIN))
+        if kept is None:
+            again = None  # Their messages are over.
+        elif again is not None:
+            again = again.filter(pc.is_in(again["subject"], whole(kept["subject"])))
+            kept = kept.filter(pc.invert(pc.is_in(_names(kept), _names(again))))
+        return _sorted(kept, again, new, self._remembered(kept, _together(new, last)))
+
+    def _earlier(self) -> pa.Table | None:
+        """What the run before has kept."""
+        before = self._bench.before
+        if before is None:
+            return None
+        rows = parquet_table(self._bench.store.path(before.messages[self._number]))
+        return rows if rows.num_rows else None
+
+    def _rows(self, name: str, confirmed: str) -> pa.Table | None:
+        rows = _table(self._inbox.take(name))
+        return _together(rows, pa.Table.from_batches(self._inbox.take(confirmed), CONFIRMATIONS))
+
+    def _remembered(self, kept: pa.Table | None, new: pa.Table | None) -> pa.Table | None:
+        """What earlier runs have settled of messages of which there is more."""
+        before = self._bench.before
+        if before is None or new is None or not before.arrivals[self._number]:
+            return None
+        subjects = new.filter(pc.invert(new["about"]))["subject"].unique()
+        if kept is not None:
+            subjects = subjects.filter(pc.invert(pc.is_in(subjects, whole(kept["subject"]))))
+        paths = [self._bench.store.path(name) for name in before.arrivals[self._number]]
+        found = parquet_rows(paths, pc.field("message").isin(subjects))
+        return _table(map(duplicates.remembered, found.to_batches()))
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    some = [batch for batch in batches if batch.num_rows]
+    return pa.Table.from_batches(some) if some else None
+
+
+def _together(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all; what a table has no column for is null."""
+    some = [table for table in tables if table is not None and table.num_rows]
+    return pa.concat_tables(some, promote_options="default") if some else None
+
+
+def _sorted(*tables: pa.Table | None) -> pa.Table | None:
+    """The rows of all, those of one message together."""
+    rows = _together(*tables)
+    return None if rows is None else rows.sort_by([(name, "ascending") for name in grouping.ORDER])
+
+
+def _names(rows: pa.Table) -> pa.Array:
+    """What each row of `subjects.keyed` is known by; null of others."""
+    columns = (whole(rows[name]).cast(pa.string()) for name in ("series", "row_id", "about"))
+    return pc.binary_join_element_wise(*columns, "/")

@@ -1,0 +1,1 @@
+"""What runs keep among the tables for later ones."""

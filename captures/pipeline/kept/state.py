@@ -1,0 +1,297 @@
+"""Objects that runs keep for later ones, as JSON: by the records of state_schema.py, and no others.
+
+What is kept is a list of entries that point at one another, so that two who shared an object share it again: a record
+by its name and the values of its fields, or one of Python's collections. Fields are kept by their names. One that has
+come since is as `DEFAULTS` has it, one that has gone is left out. So any Python and any later version reads it, modules
+may be moved, and nothing is called that a stranger has chosen: a folder of tables may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
+
+from captures.pipeline.kept.state_schema import DEFAULTS, RECORDS
+from mqproto.base.errors import MqprotoError
+
+T = TypeVar("T")
+
+FORM: Final = 1
+"""Of the list of entries itself."""
+PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
+TUPLE: Final = ""
+"""What begins a tuple, which has no entry of its own: there are many."""
+FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
+"""What a defaultdict may make."""
+
+
+class StateError(MqprotoError):
+    """It is not what was kept, or of a version from which nothing leads here."""
+
+
+class Record(NamedTuple):
+    """A class of which objects are kept.
+
+    is_whole: whether its objects are made of all their fields at once, as they cannot change.
+    """
+
+    name: str
+    kind: type
+    fields: tuple[str, ...]
+    is_whole: bool
+
+
+@cache
+def records() -> dict[str, Record]:
+    """All of the schema, by their names."""
+    found = {}
+    for name, (place, fields) in RECORDS.items():
+        module, _, kind = place.rpartition(".")
+        cls = getattr(import_module(module), kind)
+        found[name] = Record(name, cls, tuple(fields.split()), _is_whole(cls))
+    return found
+
+
+@cache
+def _by_kind() -> dict[type, Record]:
+    return {record.kind: record for record in records().values()}
+
+
+def _is_whole(kind: type) -> bool:
+    frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return frozen or issubclass(kind, tuple | Enum | Exception)
+
+
+def encoded(thing: object) -> bytes:
+    """As it is kept.
+
+    Raises:
+        StateError: it is not in the schema, or has what its record has no field for.
+    """
+    written = _Writer().written(thing)
+    return json.dumps(written, separators=(",", ":"), default=_as_text).encode()
+
+
+def decoded(data: bytes | memoryview, kind: type[T]) -> T:
+    """What was kept, made anew.
+
+    Raises:
+        StateError: these bytes are nothing that was kept, or hold something else.
+    """
+    try:
+        form, kinds, entries = json.loads(bytes(data), object_hook=_as_bytes)
+        if form != FORM:
+            raise StateError(f"it has form {form}, and this program reads {FORM}")
+        found = _Reader(kinds, entries).thing(0)
+    except StateError:
+        raise
+    except Exception as error:  # Whatever Python makes of other bytes.
+        raise StateError(" ".join(f"it is damaged: {error}".split())) from None
+    if not isinstance(found, kind):
+        raise StateError(f"it holds no {kind.__name__}")
+    return found
+
+
+def _as_text(data: bytes) -> dict[str, str]:
+    """Bytes as JSON has them."""
+    return {"bytes": b64encode(data).decode()}
+
+
+def _as_bytes(text: dict[str, str]) -> bytes:
+    return b64decode(text["bytes"], validate=True)
+
+
+class _Writer:
+    """Things become entries, each once: the kind by its place in `kinds`, and then what it holds."""
+
+    def __init__(self) -> None:
+        self._kinds: list[list[Any]] = []
+        self._kind_places: dict[object, int] = {}
+        self._places: dict[int, int] = {}
+        self._things: list[object] = []
+
+    def written(self, thing: object) -> tuple[int, list[list[Any]], list[list[Any]]]:
+        self._value(thing)
+        entries = []
+        for each in self._things:  # It grows meanwhile.
+            entries.append(self._entry(each))
+        return FORM, self._kinds, entries
+
+    def _value(self, thing: object) -> Any:
+        """A plain value as it is, and a tuple; in the place of another thing a list with the place of its entry."""
+        kind = type(thing)
+        if kind in PLAIN:
+            return thing
+        if kind is tuple:
+            items: Any = thing
+            return [TUPLE, *(items if PLAIN.issuperset(map(type, items)) else self._values(items))]
+        place = self._places.get(id(thing))
+        if place is None:
+            place = self._places[id(thing)] = len(self._things)
+            self._things.append(thing)
+        return [place]
+
+    def _entry(self, thing: Any) -> list[Any]:
+        kind = type(thing)
+        record = _by_kind().get(kind)
+        if record is not None:
+            place = self._kind(record.name, *record.fields)
+            return [place, *self._values(_held(record, thing))]
+        write = _WRITERS.get(kind)
+        if write is None:
+            raise StateError(f"{kind.__module__}.{kind.__qualname__} is nothing that is kept")
+        return [self._kind(kind.__name__), *self._values(write(thing))]
+
+    def _values(self, things: Iterable[Any]) -> list[Any]:
+        value = self._value
+        return [thing if type(thing) in PLAIN else value(thing) for thing in things]
+
+    def _kind(self, *described: str) -> int:
+        place = self._kind_places.get(described[0])
+        if place is None:
+            place = self._kind_places[described[0]] = len(self._kinds)
+            self._kinds.append(list(described))
+        return place
+
+
+def _held(record: Record, thing: Any) -> Iterable[Any]:
+    """The values of a record's fields."""
+    if isinstance(thing, Enum):
+        return (thing.value,)
+    if isinstance(thing, tuple):
+        return thing
+    own = getattr(thing, "__dict__", None)
+    if own is not None and not own.keys() <= set(record.fields):
+        raise StateError(
+            f"{record.name} has more than its fields: {', '.join(own.keys() - {*record.fields})}"
+        )
+    return (getattr(thing, name) for name in record.fields)
+
+
+def _pairs(thing: dict[Any, Any]) -> Iterable[Any]:
+    return chain.from_iterable(thing.items())
+
+
+def _default_pairs(thing: defaultdict[Any, Any]) -> Iterator[Any]:
+    name = getattr(thing.default_factory, "__name__", "")
+    if FACTORIES.get(name) is not thing.default_factory:
+        raise StateError(f"a defaultdict of {name} is nothing that is kept")
+    yield name
+    yield from _pairs(thing)
+
+
+_WRITERS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
+    frozenset: iter,
+    list: iter,
+    set: iter,
+    deque: lambda thing: (thing.maxlen, *thing),
+    bytearray: lambda thing: (bytes(thing),),
+    dict: _pairs,
+    OrderedDict: _pairs,
+    Counter: _pairs,
+    defaultdict: _default_pairs,
+}
+
+
+class _Reader:
+    """Entries become things: those that can change first as they are when empty, so that they may hold one another."""
+
+    def __init__(self, kinds: list[list[Any]], entries: list[list[Any]]) -> None:
+        self._kinds = kinds
+        self._entries = entries
+        self._things: dict[int, Any] = {}
+        self._empty: list[int] = []
+
+    def thing(self, place: int) -> Any:
+        found = self._made(place)
+        while self._empty:
+            self._fill(self._empty.pop())
+        return found
+
+    def _value(self, value: Any) -> Any:
+        if type(value) is not list:
+            return value
+        first, *rest = value
+        return tuple(map(self._value, rest)) if first == TUPLE else self._made(first)
+
+    def _made(self, place: int) -> Any:
+        """The thing of an entry; one that can change may still be empty."""
+        if place in self._things:
+            return self._things[place]
+        kind, *values = self._entries[place]
+        name = self._kinds[kind][0]
+        if name in _EMPTY:
+            found = _EMPTY[name](values)
+            self._empty.append(place)
+        elif name == "frozenset":
+            found = frozenset(map(self._value, values))
+        else:
+            record = records().get(name)
+            if record is None:
+                raise StateError(f"{name} is nothing that is kept")
+            if record.is_whole:
+                found = self._whole(record, kind, values)
+            else:
+                found = object.__new__(record.kind)
+                self._empty.append(place)
+        self._things[place] = found
+        return found
+
+    def _whole(self, record: Record, kind: int, values: list[Any]) -> Any:
+        if issubclass(record.kind, Enum):
+            return record.kind(self._value(values[0]))
+        held = dict(self._fields(record, kind, values))
+        if not is_dataclass(record.kind):
+            return record.kind(*(held[name] for name in record.fields))
+        found = object.__new__(record.kind)
+        for name, value in held.items():
+            object.__setattr__(found, name, value)
+        return found
+
+    def _fields(self, record: Record, kind: int, values: list[Any]) -> Iterator[tuple[str, Any]]:
+        """What the record's fields hold, whatever fields it had when it was kept."""
+        names = self._kinds[kind][1:]
+        kept = dict(zip(names, values, strict=True))
+        for name in record.fields:
+            if name in kept:
+                yield name, self._value(kept[name])
+            elif (record.name, name) in DEFAULTS:
+                yield name, DEFAULTS[record.name, name]()
+            else:
+                raise StateError(f"a {record.name} of another version, of which nothing says its {name}")
+
+    def _fill(self, place: int) -> None:
+        kind, *values = self._entries[place]
+        name, found = self._kinds[kind][0], self._things[place]
+        if name in ("list", "set", "deque"):
+            held = map(self._value, values[1:] if name == "deque" else values)
+            found.update(held) if name == "set" else found.extend(held)
+        elif name == "bytearray":
+            found += values[0]
+        elif name in _EMPTY:
+            held = map(self._value, values[1:] if name == "defaultdict" else values)
+            for key in held:
+                found[key] = next(held)
+        else:
+            for field, value in self._fields(records()[name], kind, values):
+                setattr(found, field, value)
+
+
+_EMPTY: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
+    "list": lambda _: [],
+    "set": lambda _: set(),
+    "deque": lambda values: deque(maxlen=values[0]),
+    "bytearray": lambda _: bytearray(),
+    "dict": lambda _: {},
+    "OrderedDict": lambda _: OrderedDict(),
+    "Counter": lambda _: Counter(),
+    "defaultdict": lambda values: defaultdict(FACTORIES[values[0]]),
+}

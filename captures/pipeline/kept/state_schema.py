@@ -1,0 +1,362 @@
+"""What runs keep for later ones, field by field: the schema of state.py.
+
+A record has a name of its own, so that its class may be moved or renamed. What a class has more, or less, is to be
+entered here: a field that has come needs a value for those records that were kept without it, in `DEFAULTS`. If what
+is kept means something else than before, `growth.FORM` or `judged.FORM` has to be raised; then it is not gone on from,
+and captures are read, or packets judged, anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+RECORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "acknowledgment": (
+        "captures.decode.facts.Acknowledgment",
+        "key hop number towards identifier sequence_number positive time_ns interface connection ahead",
+    ),
+    "session-facts": (
+        "captures.decode.facts.SessionFacts",
+        "number time_ns connection interface source destination kind missing_bytes skipped_bytes recoverable "
+        "header client server refused timeouts_ms window position size_bytes ahead cut_bytes snapped_bytes",
+    ),
+    "finding": (
+        "captures.decode.findings.Finding",
+        "severity code packet text section others",
+    ),
+    "severity": (
+        "captures.decode.findings.Severity",
+        "",
+    ),
+    "names": (
+        "captures.decode.names.Names",
+        "managers addresses hosts queues _destinations",
+    ),
+    "bounded-ranges": (
+        "captures.decode.ranges.BoundedRanges",
+        "_first _last _limit",
+    ),
+    "sequence-checker": (
+        "captures.decode.sequences.checker.SequenceChecker",
+        "_limit _remembered _sequences",
+    ),
+    "gap": (
+        "captures.decode.sequences.progress.Gap",
+        "first last packet time_ns",
+    ),
+    "hop-progress": (
+        "captures.decode.sequences.progress.HopProgress",
+        "base covered gaps passed packet place",
+    ),
+    "claim": (
+        "captures.decode.sequences.sequence.Claim",
+        "ack missing message_id is_behind",
+    ),
+    "said": (
+        "captures.decode.sequences.sequence.Said",
+        "acker own_id number packet",
+    ),
+    "sequence": (
+        "captures.decode.sequences.sequence.Sequence",
+        "key towards ambiguous hops unknown early order_acked order_ack_packet order_ack_id order_ack_ended "
+        "said passed written is_ahead claims suspicions packets",
+    ),
+    "session-checker": (
+        "captures.decode.sessions.checker.SessionChecker",
+        "_connections",
+    ),
+    "session": (
+        "captures.decode.sessions.connections.Connection",
+        "client server stage asked client_guid server_guid timeouts_ms request proposal",
+    ),
+    "connections": (
+        "captures.decode.sessions.connections.Connections",
+        "_addresses _called _connections _names",
+    ),
+    "stage": (
+        "captures.decode.sessions.connections.Stage",
+        "",
+    ),
+    "session-half": (
+        "captures.decode.sessions.half.Half",
+        "endpoint key hop label step end sent most recoverable_sent most_recoverable adrift acknowledged "
+        "stale torn unacknowledged unsaved unnumbered heard window offered over losses",
+    ),
+    "sent-packet": (
+        "captures.decode.sessions.half.Sent",
+        "half packet recoverable count recoverable_count most most_recoverable acknowledged_by "
+        "acknowledged_ns saved_by numbered",
+    ),
+    "step": (
+        "captures.decode.sessions.half.Step",
+        "",
+    ),
+    "acknowledged": (
+        "captures.decode.sight.Acknowledged",
+        "packets",
+    ),
+    "kind": (
+        "captures.decode.sight.Kind",
+        "",
+    ),
+    "lack": (
+        "captures.decode.ways.Lack",
+        "",
+    ),
+    "sending": (
+        "captures.decode.ways.Sending",
+        "last_ns lost_since_ns lost_until_ns lost_bytes snapped rest_bytes rest_came_bytes",
+    ),
+    "span": (
+        "captures.decode.ways.Span",
+        "lack since_ns until_ns size_bytes sender came_bytes",
+    ),
+    "ways": (
+        "captures.decode.ways.Ways",
+        "began_late _began_ns _into _out_of _skew_ns",
+    ),
+    "capture-error": (
+        "captures.files.frame.CaptureError",
+        "where offset reason",
+    ),
+    "interface": (
+        "captures.files.frame.Interface",
+        "number link_type name options",
+    ),
+    "clock": (
+        "captures.files.pcapng.Clock",
+        "ticks_per_second offset_s",
+    ),
+    "section": (
+        "captures.files.pcapng.Section",
+        "order sources interface_count",
+    ),
+    "source": (
+        "captures.files.pcapng.Source",
+        "interface clock snapshot_bytes",
+    ),
+    "framing": (
+        "captures.framing.Framing",
+        "missing_bytes position seen skipped_bytes snapped_bytes _buffer _guess _head _mark _refused "
+        "_rest_bytes",
+    ),
+    "guess": (
+        "captures.framing.Guess",
+        "began size_bytes data ended",
+    ),
+    "mark": (
+        "captures.framing.Mark",
+        "position time_ns frame offset",
+    ),
+    "stream-count": (
+        "captures.framing.StreamCount",
+        "stream packet_count packet_bytes cut_count cut_bytes headless_bytes refused_bytes hidden_bytes "
+        "resumed_count",
+    ),
+    "view": (
+        "captures.net.causality.View",
+        "senders _apart _count",
+    ),
+    "side": (
+        "captures.net.conversation.Side",
+        "",
+    ),
+    "chunk": (
+        "captures.net.direction.Chunk",
+        "time_ns data missing_bytes frame offset ahead cut_bytes",
+    ),
+    "early-segment": (
+        "captures.net.direction.Early",
+        "position order time_ns frame offset needs payload cut_bytes",
+    ),
+    "ending": (
+        "captures.net.direction.Ending",
+        "",
+    ),
+    "in-place": (
+        "captures.net.direction.InPlace",
+        "start needs chunk",
+    ),
+    "stream": (
+        "captures.net.direction.Stream",
+        "connection source destination interface from_start ending sent_bytes came_bytes data_bytes gap_count "
+        "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
+        "opposite",
+    ),
+    "ip-reader": (
+        "captures.net.ip.IpReader",
+        "given_up_count _partial",
+    ),
+    "partial-packet": (
+        "captures.net.ip._Partial",
+        "pieces whole_bytes held_bytes",
+    ),
+    "held": (
+        "captures.net.recent.Held",
+        "total_bytes",
+    ),
+    "recent": (
+        "captures.net.recent.Recent",
+        "known_from _held _pieces _size_bytes",
+    ),
+    "sender": (
+        "captures.net.sender.Sender",
+        "absent dropped_at queue queue_bytes reached_back reset_at segment_count stream _acknowledged "
+        "_assumed _base _early _early_bytes _finish _held _in_place _initial _is_torn _needed_bare "
+        "_needed_unseen _next _recent _start _taken_count",
+    ),
+    "waiting-chunk": (
+        "captures.net.sender.Waiting",
+        "start needs chunk came other_came",
+    ),
+    "tcp-connection": (
+        "captures.net.streams.Connection",
+        "ends number _apart _assumed _held _views",
+    ),
+    "tap-half": (
+        "captures.net.taps.Half",
+        "interface ahead_ns",
+    ),
+    "endpoint": (
+        "captures.net.tcp.Endpoint",
+        "host port",
+    ),
+    "totals": (
+        "captures.packets.Totals",
+        "frames segment_frames ping_frames other_frames cut_frames untimed_frames first_ns last_ns "
+        "connections msmq_streams given_up_connections packets cut_packets stream_bytes packet_bytes "
+        "cut_bytes headless_bytes refused_bytes other_bytes hidden_bytes resumed_count gap_count "
+        "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
+        "given_up_fragments",
+    ),
+    "capture-file": (
+        "captures.pipeline.source.files.CaptureFile",
+        "path size_bytes form packing fingerprint section start first_ns unpacked_bytes",
+    ),
+    "growth": (
+        "captures.pipeline.reading.growth.Growth",
+        "files frames_before places last_ns range_count frames rows framed totals waiting",
+    ),
+    "past": (
+        "captures.pipeline.judging.tasks.judged.Past",
+        "learners first_hops losses ways places clock_pairs codes",
+    ),
+    "frozen": (
+        "captures.pipeline.reading.ranges.lookback.Frozen",
+        "thing",
+    ),
+    "look-back": (
+        "captures.pipeline.reading.ranges.lookback.LookBack",
+        "places states",
+    ),
+    "place": (
+        "captures.pipeline.reading.reading.Place",
+        "number reading frames_before halves",
+    ),
+    "reading": (
+        "captures.pipeline.source.scan.Reading",
+        "file start end first_number frame_count section damage",
+    ),
+    "open-pair": (
+        "captures.pipeline.reading.ranges.seams.OpenPair",
+        "ends last_place state look_back",
+    ),
+    "pair-state": (
+        "captures.pipeline.reading.ranges.seams.PairState",
+        "connection framings last_number",
+    ),
+    "directory": (
+        "captures.pipeline.judging.sessions.directory.Directory",
+        "by_series",
+    ),
+    "first-hop": (
+        "captures.pipeline.judging.sessions.directory.FirstHop",
+        "series address port manager",
+    ),
+    "introduction": (
+        "captures.pipeline.judging.sessions.directory.Introduction",
+        "number client client_guid server server_guid",
+    ),
+    "learners": (
+        "captures.pipeline.judging.sessions.directory.Learners",
+        "_learners",
+    ),
+    "remembered": (
+        "captures.pipeline.judging.sessions.directory.Remembered",
+        "conflict hosts introductions listening _before _ends _ends_before _next _told",
+    ),
+    "learner": (
+        "captures.pipeline.judging.sessions.directory._Learner",
+        "checker conflict hosts introductions listening number _before _ends _ends_before _told",
+    ),
+    "outcome": (
+        "captures.pipeline.judging.messages.histories.Outcome",
+        "",
+    ),
+    "hop-count": (
+        "captures.pipeline.judging.sequences.sequence_counts.HopCount",
+        "first_ns last_ns received resends gaps",
+    ),
+    "order-row": (
+        "captures.pipeline.judging.sequences.sequence_counts.OrderRow",
+        "acker number at_source row",
+    ),
+    "sequence-count": (
+        "captures.pipeline.judging.sequences.sequence_counts.SequenceCount",
+        "sequence place first_ns queue last_ns order_acks positive negative last_final order_rows "
+        "final_number final_row unseen returning doubtful hops",
+    ),
+    "unconfirmed": (
+        "captures.pipeline.judging.sequences.sequence_counts.Unconfirmed",
+        "_highest _numbers _values",
+    ),
+    "sequence-stage": (
+        "captures.pipeline.judging.sequences.sequences.SequenceStage",
+        "_checkers _confirmed _counts _losses _out",
+    ),
+    "session-stage": (
+        "captures.pipeline.judging.sessions.sessions.SessionStage",
+        "_directory _names _out _series _steady _waiting_count",
+    ),
+    "session-count": (
+        "captures.pipeline.judging.sessions.sessions._Count",
+        "packets size_bytes messages session_acks missing_bytes sending ending waiting",
+    ),
+    "session-series": (
+        "captures.pipeline.judging.sessions.sessions._Series",
+        "addresses checker connections sessions",
+    ),
+    "session-row": (
+        "captures.pipeline.judging.sessions.sessions._Session",
+        "connection number interface place first_ns begun last_ns newest_ns skew_ns opened_ns reached client "
+        "server severities",
+    ),
+    "wire-format-error": (
+        "mqproto.base.errors.WireFormatError",
+        "field offset value limit section",
+    ),
+    "packet-buffer": (
+        "mqproto.wire.buffer.PacketBuffer",
+        "fault _kept _needed _rest",
+    ),
+    "message-class": (
+        "mqproto.wire.classes.MessageClass",
+        "",
+    ),
+    "session-header": (
+        "mqproto.wire.layouts.session.SessionHeader",
+        "ack_sequence_number recoverable_msg_ack_seq_number recoverable_msg_ack_flags "
+        "user_msg_sequence_number recoverable_msg_seq_number window_size reserved",
+    ),
+    "tx-sequence-id": (
+        "mqproto.wire.layouts.transaction.TxSequenceId",
+        "time_stamp ordinal",
+    ),
+}
+"""By the name of a record: its class, and its fields in their order."""
+DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
+    ("acknowledgment", "ahead"): lambda: False,
+    ("framing", "_guess"): lambda: None,
+}
+"""By record and field: what one is that was kept without it."""

@@ -1,0 +1,1 @@
+"""From ranges of captures to the tables of packets and streams."""

@@ -1,0 +1,99 @@
+"""IP fragments over the borders of ranges.
+
+Each range is read as if nothing waited for fragments before it, and hands on those that it has. Then one task goes
+through the fragments of a whole series in their order, as they are few, and says what waits before each range that has
+some. Such a range is read once more, with that.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from captures.net.ip import Datagram, Fragment, IpReader
+from captures.pipeline.engines.engine import Count, Inbox, Outbox, pickled
+from captures.pipeline.kept.state import decoded, encoded
+from captures.pipeline.reading.addresses import FRAGMENTS
+
+ROWS: Final = pa.schema([("place", pa.int64()), ("fragments", pa.large_binary())])
+"""The fragments of a range, pickled."""
+
+
+class FragmentLog(IpReader):
+    """Keeps the fragments that it is given, beside putting them together.
+
+    Args:
+        waiting: goes on as this one does.
+    """
+
+    def __init__(self, waiting: IpReader) -> None:
+        super().__init__()
+        vars(self).update(vars(waiting))
+        self.fragments: list[Fragment] = []
+
+    def add(self, fragment: Fragment) -> Datagram | None:
+        self.fragments.append(fragment)
+        return super().add(fragment)
+
+
+def fragment_rows(place: int, fragments: Sequence[Fragment]) -> pa.RecordBatch:
+    """Those of a range, for `join_fragments`."""
+    return pa.record_batch([[place], [pickled(list(fragments))]], schema=ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTask:
+    """All fragments of a series.
+
+    first: the number of its first new range. before: what waits before that; None if nothing does.
+    end: a number behind all ranges.
+    """
+
+    series: str
+    first: int
+    before: bytes | None
+    end: int
+
+    def __str__(self) -> str:
+        return f"fragments in {self.series}"
+
+
+@dataclass(slots=True)
+class FragmentsJoined:
+    """What became of them.
+
+    waiting: before ranges that were read without it, and at the end, what waits there; by their numbers.
+    waiting_count: packets that wait for more at the end.
+    """
+
+    waiting: dict[int, bytes]
+    waiting_count: int
+
+
+def join_fragments(task: FragmentTask, inbox: Inbox, outbox: Outbox, count: Count) -> FragmentsJoined:
+    """Say what waits before each range with fragments, and at the end."""
+    ip = waiting_packets(task.before)
+    waiting: dict[int, bytes] = {}
+
+    def look_before(number: int) -> None:
+        if ip.waiting_count and number != task.first:
+            waiting[number] = encoded(ip)
+
+    for rows in inbox.take(FRAGMENTS):
+        for number, fragments in zip(rows["place"].to_pylist(), rows["fragments"], strict=True):
+            look_before(number)
+            for fragment in pickle.loads(fragments.as_buffer()):
+                ip.add(fragment)
+    look_before(task.end)
+    return FragmentsJoined(waiting, ip.waiting_count)
+
+
+def waiting_packets(saved: bytes | None) -> IpReader:
+    """What waits for fragments somewhere, as `join_fragments` says it."""
+    if saved is None:
+        return IpReader()
+    return decoded(saved, IpReader)

@@ -1,0 +1,229 @@
+"""The halves of a TAP in two files: which series these are, and how they become one capture.
+
+A full-duplex TAP may leave a file for each direction. Two series are its halves if each has one direction only of its
+connections, one has the other direction of a connection of the other, and what each acknowledges are bytes that the
+other may have sent. Their first frames tell.
+
+One task puts the frames of both in order, as `mqproto decode A B` does (captures.net.merging), and leaves a capture
+that all later stages read as any other, and beside it where each frame stands in its own file. Both are gone after the
+run. So halves that have grown are read again from their beginning.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, cast
+
+import numpy as np
+
+from captures.files.frame import CaptureError, Frame
+from captures.files.pcapng import PcapngWriter
+from captures.net.answers import segment_in
+from captures.net.direction import JUMP_LIMIT_BYTES, signed
+from captures.net.ip import IpReader
+from captures.net.merging import interleaved
+from captures.net.taps import FRAME_LIMIT
+from captures.net.tcp import ACK, Endpoint, Segment
+from captures.packets import Totals, content_of
+from captures.pipeline.engines.engine import Count, Inbox, Outbox
+from captures.pipeline.source.files import CaptureFile, frames_in, look_at, readable_frames
+from captures.pipeline.source.records import Integers
+from captures.pipeline.source.storage import opened, place_of
+from captures.pipeline.source.whole import whole
+from captures.pipeline.tables.parts import Store
+
+Halves = tuple[tuple[CaptureFile, ...], tuple[CaptureFile, ...]]
+"""The files of both, each in their order."""
+
+ORIGIN: Final = np.dtype([("file", "<i4"), ("frame", "<i8"), ("offset", "<i8")])
+"""Where a frame of a merged capture is from: its file, counted over both halves, its number and its offset there."""
+BUFFER_BYTES: Final = 1 << 20
+"""How much is sent at a time to where the tables are."""
+ROWS: Final = 65_536
+"""So many of these are written at a time."""
+
+
+class Numbers(NamedTuple):
+    """What the first segment of a direction says."""
+
+    sent: int
+    acknowledged: int
+
+
+class Ways(dict[tuple[Endpoint, Endpoint], Numbers]):
+    """The directions of which the first frames of a series have segments, and what the first with an ACK says."""
+
+    def belong_to(self, other: Ways) -> int:
+        """How many connections have one direction here and the other there; 0 if one of them says that it cannot be."""
+        if self.keys() & other.keys():
+            return 0
+        shared = [(numbers, other[ends[::-1]]) for ends, numbers in self.items() if ends[::-1] in other]
+        fits = all(_follows(one, two) and _follows(two, one) for one, two in shared)
+        return len(shared) if fits else 0
+
+
+def _follows(one: Numbers, two: Numbers) -> bool:
+    return abs(signed(one.acknowledged - two.sent)) <= JUMP_LIMIT_BYTES
+
+
+def ways_of(files: Iterable[CaptureFile]) -> Ways:
+    """What the first frames of a series show, if no connection has both directions there; nothing if one has."""
+    ip = IpReader()
+    ways = Ways()
+    for number, frame in enumerate(readable_frames(files), 1):
+        segment = segment_in(frame, ip)
+        if segment is not None and segment.flags & ACK:
+            ends = (segment.source, segment.destination)
+            if ends[::-1] in ways:
+                return Ways()
+            ways.setdefault(ends, Numbers(segment.sequence_number, segment.acknowledgment_number))
+        if number >= FRAME_LIMIT:
+            break
+    return ways
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Two halves, and the file that becomes one capture of both; where its frames are from stands beside it.
+
+    name: of the file, where tables are kept: every task gets there.
+    """
+
+    halves: Halves
+    store: Store
+    name: str
+
+    def __str__(self) -> str:
+        return " and ".join(half[0].path for half in self.halves)
+
+
+@dataclass(slots=True)
+class Merged:
+    """What became of two halves.
+
+    file: the capture. origins: the path or URI of the file with an ORIGIN for each of its frames.
+    totals, damage: by the paths of the files: what their frames are, and why some could be read up to there only.
+    """
+
+    file: CaptureFile
+    origins: str
+    totals: dict[str, Totals]
+    damage: dict[str, CaptureError]
+
+
+class Origins(NamedTuple):
+    """Where some frames of a capture are from, as columns: the place of the file, the number and the offset in it."""
+
+    file: Integers
+    frame: Integers
+    offset: Integers
+
+
+def origins_at(path: str, numbers: Integers) -> Origins:
+    """Where frames with these numbers are from; `path` is as of Merged."""
+    first, last = (int(numbers.min()), int(numbers.max())) if len(numbers) else (1, 0)
+    with opened(path) as (file, _):
+        file.seek((first - 1) * ORIGIN.itemsize)
+        rows = np.frombuffer(file.read((last - first + 1) * ORIGIN.itemsize), ORIGIN)
+    table = rows[numbers - first]
+    return Origins(*(table[name].astype(np.int64) for name in Origins._fields))
+
+
+class _Half:
+    """The frames of one half, and which of its files the next of them is from.
+
+    Frames of one half come out in the order in which they went in, but later.
+    """
+
+    def __init__(self, files: Sequence[CaptureFile], first: int) -> None:
+        self.damage: dict[str, CaptureError] = {}
+        self._files = files
+        self._first = first
+        self._ends: list[int] = []
+        self._count = 0
+
+    def frames(self) -> Iterator[Frame]:
+        """All of them."""
+        count = 0
+        for file in self._files:
+            try:
+                for frame in frames_in(file.path):
+                    count += 1
+                    yield frame
+            except CaptureError as damage:
+                self.damage[file.path] = damage
+            self._ends.append(count)
+
+    def file_of_next(self) -> int:
+        """The place of the file of the next frame that comes out."""
+        self._count += 1
+        return self._first + bisect_left(self._ends, self._count)
+
+
+def merge(task: MergeTask, inbox: Inbox, outbox: Outbox, count: Count) -> Merged:
+    """Make one capture of two halves.
+
+    Raises:
+        OSError: a file cannot be read, or the disk has no room.
+    """
+    one, other = task.halves
+    halves = (_Half(one, 0), _Half(other, len(one)))
+    totals = [Totals() for _ in (*one, *other)]
+    readers = (IpReader(), IpReader())
+    origins = f"{task.name}.origins"
+    rows: list[tuple[int, int, int]] = []
+    with _written(task.store, task.name) as capture, _written(task.store, origins) as table:
+        writer: PcapngWriter | None = None
+        for half, frame in interleaved([half.frames() for half in halves]):
+            writer = writer or PcapngWriter(capture, interface=frame.interface)
+            writer.write(frame._replace(comment="", options=()))
+            source = halves[half].file_of_next()
+            _add(totals[source], frame, readers[half])
+            rows.append((source, frame.number, frame.offset))
+            if len(rows) == ROWS:
+                table.write(np.array(rows, ORIGIN).tobytes())
+                rows.clear()
+        table.write(np.array(rows, ORIGIN).tobytes())
+    for each in (*one, *other):
+        count(0, each.size_bytes)
+    return Merged(
+        look_at(task.store.path(task.name)),
+        task.store.path(origins),
+        {each.path: found for each, found in zip((*one, *other), totals, strict=True)},
+        {path: damage for half in halves for path, damage in half.damage.items()},
+    )
+
+
+@contextmanager
+def _written(store: Store, name: str) -> Iterator[BinaryIO]:
+    """A file to write in the block, of any size."""
+    target = store.path(name)
+    if store.folder is None:
+        place = place_of(target)
+        with place.system.open_output_stream(place.path, buffer_size=BUFFER_BYTES) as remote:
+            yield cast(BinaryIO, remote)
+        return
+    with whole(Path(target)) as path, path.open("wb") as file:
+        yield file
+
+
+def _add(totals: Totals, frame: Frame, ip: IpReader) -> None:
+    """Count a frame of a file, as captures.packets does."""
+    totals.frames += 1
+    totals.cut_frames += frame.missing_bytes > 0
+    if frame.time_ns:
+        totals.first_ns = min(totals.first_ns or frame.time_ns, frame.time_ns)
+        totals.last_ns = max(totals.last_ns or 0, frame.time_ns)
+    else:
+        totals.untimed_frames += 1
+    content = content_of(frame, ip)
+    if isinstance(content, Segment):
+        totals.segment_frames += 1
+    elif isinstance(content, str):
+        totals.other_frames[content] += 1
+    else:
+        totals.ping_frames += 1

@@ -1,0 +1,167 @@
+"""The bytes of many streams in order, with columns that say which frame brought what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from captures.net.direction import Chunk
+from captures.net.heads import chain_in, head_in
+from captures.pipeline.source.octets import Octets, gathered
+from captures.pipeline.source.records import Data, Integers
+from captures.pipeline.source.segments import Segments
+
+
+class Piece(NamedTuple):
+    """A chunk, and when it could be read.
+
+    readable: the number of the frame with which it could be read, or more than any if only the capture's end told.
+    order: among all that this frame lets be read between its two ends; below 0 for what it ends.
+    """
+
+    readable: int
+    order: int
+    chunk: Chunk
+
+
+@dataclass(slots=True)
+class Chunks:
+    """Chunks of streams, a row each. Those of a stream stand together, in order.
+
+    readable, order: as of a Piece.
+    frame, time_ns, offset, missing, cut, ahead: as of a captures.net.direction.Chunk.
+    start, size: of its bytes in `data`, where they lie in the order of the rows. No chunk is empty.
+    """
+
+    readable: Integers
+    order: Integers
+    frame: Integers
+    time_ns: Integers
+    offset: Integers
+    missing: Integers
+    cut: Integers
+    ahead: npt.NDArray[np.bool_]
+    size: Integers
+    source: Octets
+    at: Integers
+    start: Integers = field(init=False)
+    _data: Octets | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.start = starts_of(self.size)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def is_laid_down(self) -> bool:
+        """Whether somebody has asked for `data`."""
+        return self._data is not None
+
+    @property
+    def data(self) -> Octets:
+        """The bytes of all chunks, one behind the other. They are copied when they are first asked for."""
+        if self._data is None:
+            self._data = gathered(self.source, self.at, self.size)
+        return self._data
+
+    def shorten(self, row: int, size_bytes: int) -> None:
+        """Take `size_bytes` away from the beginning of a chunk; in `data` they stay."""
+        assert self.is_laid_down, "chunks are laid down as they were"
+        self.start[row] += size_bytes
+        self.at[row] += size_bytes
+        self.size[row] -= size_bytes
+
+    def may_begin(self, row: int) -> bool:
+        """Whether a packet may begin inside a chunk: others follow it to its end, or it ends beyond that."""
+        at = int(self.at[row])
+        data = self.source[at : at + int(self.size[row])].tobytes()
+        return head_in(data)[0] is not None or chain_in(data) is not None
+
+    def piece(self, row: int) -> Piece:
+        """One row by itself."""
+        at = int(self.at[row])
+        chunk = Chunk(
+            int(self.time_ns[row]),
+            self.source[at : at + int(self.size[row])].tobytes(),
+            int(self.missing[row]),
+            int(self.frame[row]),
+            int(self.offset[row]),
+            bool(self.ahead[row]),
+            int(self.cut[row]),
+        )
+        return Piece(int(self.readable[row]), int(self.order[row]), chunk)
+
+
+def from_pieces(pieces: Sequence[Piece]) -> Chunks:
+    """Chunks that were read one by one."""
+    columns = np.array(
+        [
+            (readable, order, frame, time_ns, offset, missing, cut, ahead, len(data))
+            for readable, order, (time_ns, data, missing, frame, offset, ahead, cut) in pieces
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 9)
+    readable, order, frame, time_ns, offset, missing, cut, ahead, size = columns.T
+    data = np.frombuffer(b"".join(piece.chunk.data for piece in pieces), dtype=np.uint8)
+    is_ahead, at = ahead.astype(np.bool_), starts_of(size)
+    return Chunks(readable, order, frame, time_ns, offset, missing, cut, is_ahead, size, data, at)
+
+
+def from_segments(
+    segments: Segments, data: Data, first_number: int, rows: Integers, *, ahead: bool = False
+) -> Chunks:
+    """The payload of segments that came in order and are whole, each a chunk.
+
+    Args:
+        first_number: the number of the range's first frame.
+        rows: those of `segments`, in the order in which their bytes shall lie.
+        ahead: whether all of it is.
+    """
+    number = first_number + segments.frame[rows]
+    size, at, source = segments.size[rows], segments.start[rows], np.frombuffer(data, np.uint8)
+    if (at < 0).any():
+        source, at = np.frombuffer(segments.payloads(data, rows).buffers()[2], np.uint8), starts_of(size)
+    return Chunks(
+        readable=number,
+        order=np.zeros(len(rows), dtype=np.int64),
+        frame=number,
+        time_ns=segments.time_ns[rows],
+        offset=segments.offset[rows],
+        missing=np.zeros(len(rows), dtype=np.int64),
+        cut=np.zeros(len(rows), dtype=np.int64),
+        ahead=np.full(len(rows), ahead),
+        size=size,
+        source=source,
+        at=at,
+    )
+
+
+def joined(parts: Iterable[Chunks]) -> Chunks:
+    """The rows of all parts, one part behind the other."""
+    some = [part for part in parts if len(part)] or [from_pieces([])]
+    if len(some) == 1:
+        return some[0]
+    size = np.concatenate([part.size for part in some])
+    return Chunks(
+        readable=np.concatenate([part.readable for part in some]),
+        order=np.concatenate([part.order for part in some]),
+        frame=np.concatenate([part.frame for part in some]),
+        time_ns=np.concatenate([part.time_ns for part in some]),
+        offset=np.concatenate([part.offset for part in some]),
+        missing=np.concatenate([part.missing for part in some]),
+        cut=np.concatenate([part.cut for part in some]),
+        ahead=np.concatenate([part.ahead for part in some]),
+        size=size,
+        source=np.concatenate([part.data for part in some]),
+        at=starts_of(size),
+    )
+
+
+def starts_of(size: Integers) -> Integers:
+    """Where each begins if they lie one behind the other."""
+    return np.cumsum(size) - size

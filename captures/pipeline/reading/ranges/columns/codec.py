@@ -1,0 +1,133 @@
+"""Packets and Pings one by one: decoded by the codec, and put into words by captures.decode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from captures.decode.analyst import own_findings
+from captures.decode.digest import digest_of
+from captures.decode.row import KEYS, row_of
+from captures.decode.sight import sight_of
+from captures.net.heads import fault_of
+from captures.net.tcp import Endpoint
+from captures.packets import SeenPacket
+from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
+from captures.pipeline.source.octets import Mask, Octets, Vector, alike
+from mqproto.wire import UserMessage
+from mqproto.wire.codec import properties_offset
+from mqproto.wire.layouts.properties import message_properties_header
+from mqproto.wire.schema.parts import wide_size
+
+AT_A_TIME: Final = 1_024
+"""Of how many packets Python has objects at a time: of more, it would have to ask for memory again and again."""
+
+_NOWHERE: Final = Endpoint("", 0)
+BODY_TEXT: Final = "body_text"
+_SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
+
+
+def seen_packet(
+    data: Octets, start: int, end: int, *, connection: int = 0, framed: bool = True, cut_bytes: int = 0
+) -> SeenPacket:
+    """A packet as captures.decode takes it, of which only the bytes are known; -1 is the connection of a Ping.
+
+    Args:
+        framed: False for the head of what is no packet.
+        cut_bytes: of one with a hole, what there is beside these bytes.
+    """
+    octets = data[start:end].tobytes()
+    fault = None if framed else fault_of(octets)
+    return SeenPacket(
+        octets,
+        source=_NOWHERE,
+        destination=_NOWHERE,
+        time_ns=0,
+        connection=connection,
+        cut_bytes=cut_bytes,
+        fault=fault,
+    )
+
+
+def found(seen: SeenPacket) -> list[dict[str, str]] | None:
+    """The findings of a packet as the column `own_findings` has them."""
+    findings = [
+        {"severity": str(each.severity), "code": each.code, "text": each.text, "section": each.section}
+        for each in own_findings(seen)
+    ]
+    return findings or None
+
+
+def add_findings(table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, *signs: Any) -> None:
+    """Fill in what is odd in valid packets, of which one is decoded for all that are alike.
+
+    Args:
+        rows, starts, ends: theirs.
+        signs: vectors of what findings depend on; with none but zeros there is nothing to find.
+    """
+    odd = np.logical_or.reduce([sign != 0 for sign in signs])
+    if odd.any():
+        codes, examples = alike(*(sign[odd] for sign in signs))
+        places = zip(starts[odd][examples], ends[odd][examples], strict=True)
+        forms = [found(seen_packet(data, start, end)) for start, end in places]
+        table.put_items("own_findings", rows[odd], forms, codes)
+
+
+def add_one_by_one(
+    table: Table,
+    data: Octets,
+    rows: Vector,
+    starts: Vector,
+    ends: Vector,
+    framed: Mask | None = None,
+    cut: Vector | None = None,
+    *,
+    connection: int = 0,
+    texts: bool = False,
+) -> None:
+    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are those of all."""
+    for first in range(0, len(rows), AT_A_TIME):
+        some = rows[first : first + AT_A_TIME]
+        seen = [
+            seen_packet(
+                data,
+                starts[row],
+                ends[row],
+                connection=connection,
+                framed=framed is None or bool(framed[row]),
+                cut_bytes=0 if cut is None else int(cut[row]),
+            )
+            for row in some
+        ]
+        said = [row_of(sight_of(each)) for each in seen]
+        for field in _SAID:
+            if field.name == BODY_TEXT and not texts:
+                continue
+            put = table.put_items if field.type == pa.string() else table.put
+            _put(put, field.name, some, [getattr(row, field.name) for row in said])
+        _put(table.put_items, "own_findings", some, [found(each) for each in seen])
+        _put(table.put, "digest", some, [_digest(each) for each in seen])
+        _put(table.put, "body_offset", some, [_body_offset(each) for each in seen])
+
+
+def _put(put: Callable[[str, Vector, Any], None], name: str, rows: Vector, values: list[Any]) -> None:
+    """Values for the rows that have one."""
+    has = np.array([value is not None for value in values])
+    if has.any():
+        put(name, rows[has], [value for value in values if value is not None])
+
+
+def _digest(seen: SeenPacket) -> int | None:
+    return digest_of(seen.data) if isinstance(seen.packet, UserMessage) and not seen.cut_bytes else None
+
+
+def _body_offset(seen: SeenPacket) -> int | None:
+    """Where in its packet the body of a message begins.  [MS-MQMQ] 2.2.19.3"""
+    if not isinstance(seen.packet, UserMessage) or seen.cut_bytes:
+        return None
+    properties = seen.packet.properties
+    before = message_properties_header.offset_of("label") + wide_size(properties.label)
+    return properties_offset(seen.data) + before + len(properties.extension_data)

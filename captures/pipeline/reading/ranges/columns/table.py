@@ -1,0 +1,170 @@
+"""Packets and Pings as rows of PACKET_SCHEMA.
+
+The layouts say where the bytes are and which packets keep the rules, and walk.py reads by them. Rows that the walk
+refuses go through the codec one by one, whose verdict and words hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from captures.decode.sight import INTERNAL_KINDS
+from captures.pipeline.reading.ranges.columns.codec import add_findings, add_one_by_one
+from captures.pipeline.reading.ranges.columns.messages import Messages, add_base, guid_texts
+from captures.pipeline.reading.ranges.columns.schema import Table
+from captures.pipeline.reading.ranges.columns.walk import Fields, Walk
+from captures.pipeline.source.octets import Mask, Octets, Vector
+from mqproto.wire import BaseHeader, ConnectionParameters, EstablishConnection, InternalHeader, SessionAck
+from mqproto.wire.layouts.base import INFINITE, base_header
+from mqproto.wire.layouts.internal import internal_header
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.schema.record import Record
+
+OF_A_PING: Final = -1
+"""The connection of a Ping, as SeenPacket has it."""
+FEW: Final = 32
+"""So few packets are sooner read one by one: to read all at once takes as long for one as for a thousand."""
+
+
+def packet_columns(
+    data: Octets,
+    starts: Vector,
+    sizes: Vector,
+    framed: Mask | None = None,
+    cut: Vector | None = None,
+    *,
+    texts: bool = False,
+) -> pa.RecordBatch:
+    """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
+
+    Give it many at a time, as each call takes some 5 ms whatever it has to do; but no more than 100,000, as each packet
+    takes up to 2 KB of memory, and no more than 512 MiB of them, as the texts of a column are to fit 2 GiB.
+
+    Args:
+        data: bytes, a mapped file for instance.
+        starts, sizes: where in them each packet begins, and how many bytes it has, with the SessionHeader beyond
+            PacketSize.
+        framed: which of them are packets, valid or not; of others the first 16 bytes are given, and that they are the
+            head of none is all that is said of them. By default all are.
+        cut: of each how many bytes it had beside those that are given, as captures.packets.SeenPacket.cut_bytes; by
+            default all are whole.
+        texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
+    """
+    ends = starts + sizes
+    framed = np.ones(len(starts), bool) if framed is None else framed
+    assert ((starts >= 0) & (sizes >= 0) & (ends <= len(data))).all(), "packets lie within the data"
+    table = Table(len(starts))
+    if len(starts) <= FEW:
+        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed, cut, texts=texts)
+        return table.batch()
+
+    heads = Walk(base_header, data, starts, np.minimum(starts + base_header.sizeof(), ends))
+    flags = heads.fields.numbers("flags")
+    is_internal = BaseHeader.internal.within(flags) != 0
+    rides = ~is_internal & (BaseHeader.session_header.within(flags) != 0)
+    record_ends = ends - session_header.sizeof() * rides
+    # What is cut is shorter than its head says.
+    whole = framed & heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
+
+    messages = np.flatnonzero(whole & ~is_internal)
+    taken = [_add_messages(table, data, messages, starts, record_ends, ends, texts=texts)]
+    internal = np.flatnonzero(whole & is_internal)
+    heads_end = starts[internal] + base_header.sizeof()
+    kinds = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof())
+    types = InternalHeader.packet_type.within(kinds.fields.numbers("flags"))
+    for packet_type, record in INTERNAL_PACKETS.items():
+        if len(rows := internal[types == packet_type]):
+            taken.append(_add_internal(table, data, rows, starts, ends, record))
+
+    left = np.ones(len(starts), bool)
+    left[np.concatenate(taken)] = False
+    valid = np.flatnonzero(~left)
+    table.put("size_bytes", valid, sizes[valid])
+    table.put("valid", valid, True)
+    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed, cut, texts=texts)
+    return table.batch()
+
+
+def ping_columns(data: Octets, starts: Vector, sizes: Vector) -> pa.RecordBatch:
+    """Pings by PACKET_SCHEMA; they are rare, and go one by one.
+
+    Args: as for `packet_columns`, with what UDP datagrams carry for packets.
+    """
+    table = Table(len(starts))
+    add_one_by_one(table, data, np.arange(len(starts)), starts, starts + sizes, connection=OF_A_PING)
+    return table.batch()
+
+
+def _add_messages(
+    table: Table,
+    data: Octets,
+    rows: Vector,
+    starts: Vector,
+    record_ends: Vector,
+    ends: Vector,
+    *,
+    texts: bool,
+) -> Vector:
+    """Fill in UserMessages; says which of the rows are."""
+    taken = np.ones(len(rows), bool)
+    while True:  # Once more without those that are refused, so that all vectors are of the same rows.
+        rows = rows[taken]
+        whole = Walk(user_message_packet, data, starts[rows], record_ends[rows])
+        rides = np.flatnonzero(record_ends[rows] < ends[rows])
+        riding = rows[rides]
+        session = Walk(session_header, data, record_ends[riding], ends[riding])
+        taken = whole.taken
+        taken[rides] &= session.taken
+        if taken.all():
+            break
+    messages = Messages(table, data, rows, starts[rows], record_ends[rows], ends[rows], whole.fields)
+    messages.add()
+    if texts:
+        messages.add_texts()
+    _add_session(table, riding, session.fields)
+    return rows
+
+
+def _add_internal(
+    table: Table, data: Octets, rows: Vector, starts: Vector, ends: Vector, record: Record[Any]
+) -> Vector:
+    """Fill in internal packets of one kind; says which of the rows are.  [MS-MQQB] 2.2.2, 2.2.3, 2.2.6"""
+    walk = Walk(record, data, starts[rows], ends[rows])
+    if not walk.taken.all():
+        rows = rows[walk.taken]
+        walk = Walk(record, data, starts[rows], ends[rows])
+    fields = walk.fields
+    table.put_items("kind", rows, [INTERNAL_KINDS[record.kind]], np.zeros(len(rows), np.int64))
+    base = fields.inside("base")
+    flags, seconds = base.numbers("flags"), base.numbers("time_to_reach_queue_s")
+    add_base(table, rows, base)
+    signs = BaseHeader.debug_header.within(flags), seconds != INFINITE
+    add_findings(table, data, rows, starts[rows], ends[rows], *signs)
+    if record.kind is SessionAck:
+        _add_session(table, rows, fields.inside("session"))
+        return rows
+    table.put("refused", rows, InternalHeader.refused.within(fields.inside("internal").numbers("flags")) != 0)
+    if record.kind is EstablishConnection:
+        for name in ("client", "server"):
+            table.put_items(name, rows, *guid_texts(fields.octets(f"{name}_guid")))
+    if record.kind is ConnectionParameters:
+        for name in ("recoverable_ack_timeout_ms", "ack_timeout_ms", "window_size"):
+            table.put(name, rows, fields.numbers(name))
+    return rows
+
+
+def _add_session(table: Table, rows: Vector, header: Fields) -> None:
+    """What a SessionHeader says, alone or riding.  [MS-MQMQ] 2.2.20.4"""
+    for column, name in (
+        ("ack_number", "ack_sequence_number"),
+        ("saved_first", "recoverable_msg_ack_seq_number"),
+        ("saved_flags", "recoverable_msg_ack_flags"),
+        ("sent_count", "user_msg_sequence_number"),
+        ("recoverable_sent_count", "recoverable_msg_seq_number"),
+        ("window_size", "window_size"),
+    ):
+        table.put(column, rows, header.numbers(name))

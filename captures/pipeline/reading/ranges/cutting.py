@@ -1,0 +1,406 @@
+"""The packets in the chunks of many streams: where nothing is wrong without a look at each, else by captures.framing.
+
+A packet is known by where it begins and how long it is; everything else that is said of it is looked up in the chunks
+that its first and its last byte stand in.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from captures.framing import Framed, Framing, Loss, Mark
+from captures.net.direction import Chunk, Stream
+from captures.net.heads import HEAD_BYTES
+from captures.pipeline.reading.ranges.chunks import Chunks, starts_of
+from captures.pipeline.source.octets import Octets, gathered
+from captures.pipeline.source.records import Integers
+from mqproto.base.errors import WireFormatError
+from mqproto.wire import PacketBuffer
+from mqproto.wire.layouts.base import (
+    MAXIMUM_PACKET_SIZE,
+    SIGNATURE,
+    SMALLEST_INTERNAL_PACKET,
+    SMALLEST_USER_MESSAGE,
+    VERSION_NUMBER,
+    BaseHeader,
+    base_header,
+)
+from mqproto.wire.layouts.session import session_header
+
+WINDOW_BYTES: Final = 1 << 16
+"""How much is cut at a time. More would be copied in vain where no packet begins after the first bytes."""
+
+_HEAD: Final = np.dtype(
+    {
+        "names": ["version", "flags", "signature", "size"],
+        "formats": ["u1", "<u2", "<u4", "<u4"],
+        "offsets": [
+            base_header.offset_of(name) for name in ("version_number", "flags", "signature", "packet_size")
+        ],
+        "itemsize": HEAD_BYTES,
+    }
+)
+
+
+@dataclass(slots=True)
+class Packets:
+    """Packets in the order in which they could be read, a row each; the heads of what is none among them.
+
+    The columns mean what the attributes of captures.packets.SeenPacket do, with these of their own:
+
+    stream: an index into `streams`.
+    start, size: of its bytes in `data`, which may be all of the file.
+    readable, order: as of chunks.Piece. All packets of a capture are in order by readable, order and
+        position; those with one `readable` are between the same two ends.
+    """
+
+    stream: Integers
+    position: Integers
+    start: Integers
+    size: Integers
+    framed: npt.NDArray[np.bool_]
+    frame: Integers
+    first_frame: Integers
+    offset: Integers
+    time_ns: Integers
+    began_ns: Integers
+    missing: Integers
+    skipped: Integers
+    snapped: Integers
+    cut: Integers
+    ahead: npt.NDArray[np.bool_]
+    readable: Integers
+    order: Integers
+    data: Octets
+    streams: list[Stream]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def collected(parts: Sequence[Packets]) -> Packets:
+    """The rows of all parts, one part behind the other."""
+    others = ("stream", "start", "data", "streams")
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in (column.name for column in fields(Packets))
+        if name not in others
+    }
+    counts = [len(part.streams) for part in parts]
+    shifts = np.cumsum(counts) - counts
+    return Packets(
+        **columns,
+        stream=np.concatenate([part.stream + shift for part, shift in zip(parts, shifts, strict=True)]),
+        start=starts_of(columns["size"]),
+        data=np.concatenate([gathered(part.data, part.start, part.size) for part in parts]),
+        streams=[stream for part in parts for stream in part.streams],
+    )
+
+
+class Heads:
+    """What the chunks begin with.
+
+    whole: the size of the packet whose head a chunk begins with; 0 if it begins with none.
+    next_head: the first chunk from each on that begins with one.
+    next_odd: the first from each on that is not just one packet, or has bytes missing before it, or is cut.
+    next_gap: the first from each on that has bytes missing before it, or is cut.
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self.whole = _whole_sizes(chunks)
+        gap = (chunks.missing > 0) | (chunks.cut > 0)
+        self.next_head = _next(self.whole > 0)
+        self.next_odd = _next((self.whole != chunks.size) | gap)
+        self.next_gap = _next(gap)
+
+
+class Run(NamedTuple):
+    """Chunks of one stream, one behind the other: the rows from `first` to before `end`.
+
+    framing: what takes them, and knows all that came before.
+    begun: whether the first row is what `framing.begun` has, and is not to be taken again.
+    """
+
+    stream: Stream
+    framing: Framing
+    first: int
+    end: int
+    begun: bool = False
+
+
+def cut(chunks: Chunks, heads: Heads, runs: Sequence[Run]) -> Packets:
+    """The packets of each run. What is left of each is in its framing."""
+    cutter = _Cutter(chunks, heads)
+    places = {run.stream: place for place, run in enumerate(runs)}
+    untold: list[tuple[int, list[Span]]] = []
+    for place, run in enumerate(runs):
+        spans = cutter.cut(place, run)
+        opposite = None if run.stream.opposite is None else places.get(run.stream.opposite)
+        if spans and opposite is not None:
+            untold.append((opposite, spans))
+    packets = cutter.packets([run.stream for run in runs])
+    for place, spans in untold:
+        _set_ahead(packets, place, spans)
+    return packets
+
+
+Moment = tuple[float, float]
+"""readable and order, as of captures.pipeline.reading.ranges.chunks.Piece."""
+Span = tuple[Moment, Moment]
+"""From when to when a stream lacked bytes that none of its packets had told of."""
+
+
+def _set_ahead(packets: Packets, place: int, spans: Sequence[Span]) -> None:
+    """What a stream's packets were ahead of, as the other side lacked bytes."""
+    rows = np.flatnonzero(packets.stream == place)
+    moments = list(zip(packets.readable[rows].tolist(), packets.order[rows].tolist(), strict=True))
+    for began, ended in spans:
+        packets.ahead[rows[bisect_left(moments, began) : bisect_left(moments, ended)]] = True
+
+
+@dataclass(slots=True)
+class _Found:
+    """Packets by columns that are not put together yet."""
+
+    run: list[int] = field(default_factory=list)  # of each batch, as the next two
+    start: list[Integers] = field(default_factory=list)
+    size: list[Integers] = field(default_factory=list)
+    count: int = 0
+    heads: list[int] = field(default_factory=list)  # rows of what is no packet
+    losses: list[tuple[int, Loss]] = field(default_factory=list)  # of a row
+    told: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # a row that is cut or guessed, and what told so
+    began: list[tuple[int, Mark]] = field(
+        default_factory=list
+    )  # a row that began in a chunk of an earlier run
+    ended: list[tuple[int, Chunk]] = field(default_factory=list)  # a row that was guessed, and where it ended
+
+    def add(self, run: int, start: Integers, size: Integers, loss: Loss) -> None:
+        if any(loss):
+            self.losses.append((self.count, loss))
+        self.run.append(run)
+        self.start.append(start)
+        self.size.append(size)
+        self.count += len(start)
+
+
+class _Cutter:
+    """Goes from chunk to chunk, and over as many at once as it can."""
+
+    def __init__(self, chunks: Chunks, heads: Heads) -> None:
+        self._chunks = chunks
+        self._heads = heads
+        self._found = _Found()
+        # Positions in a stream count missing bytes, starts in `data` do not.
+        self._position = np.cumsum(chunks.size + chunks.missing + chunks.cut) - chunks.size - chunks.cut
+        self._shift: list[int] = []  # by run: from those positions to the positions in its stream
+
+    def cut(self, place: int, run: Run) -> list[Span]:
+        """Take all chunks of a run; when it lacked bytes of which no packet had told."""
+        chunks, framing = self._chunks, run.framing
+        spans: list[Span] = []
+        since: Moment | None = (-inf, 0) if framing.untold else None
+        row = run.first
+        begun_bytes = int(chunks.size[row]) if run.begun else 0
+        ahead = int(self._position[row] - chunks.missing[row])
+        self._shift.append(framing.position - begun_bytes - ahead)
+        row += run.begun
+        while row < run.end:
+            at, found_count, batch_count = row, self._found.count, len(self._found.start)
+            found = self._found_from(run, row) if framing.lost else row
+            if found > row:
+                cut_bytes = int(chunks.cut[row:found].sum())
+                framing.miss(int(chunks.missing[row:found].sum()) + cut_bytes, cut_bytes)
+                framing.pass_over(int(chunks.size[row:found].sum()))
+                row = found
+            elif framing.in_step and not chunks.missing[row] and not chunks.cut[row]:
+                row = self._cut_in_step(place, run, row)
+                at = row - 1
+            else:
+                self._take(place, run, chunks.piece(row).chunk, row)
+                row += 1
+            if since is not None and self._found.count > found_count:
+                start, size = self._found.start[batch_count][0], self._found.size[batch_count][0]
+                told = int(np.searchsorted(chunks.start, start + size - 1, side="right")) - 1
+                told = next((by for each, by in self._found.told[::-1] if each == found_count), told)
+                spans.append((since, self._moment(told)))
+                since = None
+            if since is None and framing.untold:
+                since = self._moment(at)
+        if since is not None:
+            spans.append((since, (inf, 0)))
+        return spans
+
+    def _found_from(self, run: Run, row: int) -> int:
+        """The first row from one on with which a lost way may be found again."""
+        if run.framing.guesses:
+            return row
+        end = min(int(self._heads.next_head[row]), run.end)
+        if run.framing.seen.is_msmq:
+            for place in range(row, end):
+                if self._chunks.may_begin(place):
+                    return place
+        return end
+
+    def _moment(self, row: int) -> Moment:
+        return int(self._chunks.readable[row]), int(self._chunks.order[row])
+
+    def packets(self, streams: list[Stream]) -> Packets:
+        """All that was found."""
+        chunks, found = self._chunks, self._found
+        none = [np.empty(0, dtype=np.int64)]
+        start, size = np.concatenate(found.start or none), np.concatenate(found.size or none)
+        counts = np.array([len(batch) for batch in found.start], dtype=np.int64)
+        run = np.repeat(np.array(found.run, dtype=np.int64), counts)
+        first = np.searchsorted(chunks.start, start, side="right") - 1
+        last = np.searchsorted(chunks.start, start + size - 1, side="right") - 1
+        framed = np.ones(len(start), dtype=np.bool_)
+        framed[found.heads] = False
+        missing, skipped, snapped, cut = losses = np.zeros((4, len(start)), dtype=np.int64)
+        for row, loss in found.losses:
+            losses[:, row] = loss
+        data = chunks.source
+        is_spread = chunks.is_laid_down or bool((first != last).any())
+        for row, chunk in found.told:
+            last[row] = chunk
+        position = self._position[first] + start - chunks.start[first]
+        position += np.array(self._shift, dtype=np.int64)[run]
+        readable, order = chunks.readable[last], chunks.order[last]
+        frame, time_ns, ahead = chunks.frame[last], chunks.time_ns[last], chunks.ahead[last]
+        first_frame, began_ns, offset = chunks.frame[first], chunks.time_ns[first], chunks.offset[first]
+        for row, mark in found.began:
+            first_frame[row], began_ns[row], offset[row] = mark.frame, mark.time_ns, mark.offset
+        for row, ended in found.ended:
+            frame[row], time_ns[row], ahead[row] = ended.frame, ended.time_ns, ended.ahead
+        by = np.lexsort((start, order, readable))
+        if is_spread:
+            data = chunks.data
+        else:
+            # Each lies in one segment, so it is read where it lies in the file.
+            start += chunks.at[first] - chunks.start[first]
+        return Packets(
+            stream=run[by],
+            position=position[by],
+            start=start[by],
+            size=size[by],
+            framed=framed[by],
+            frame=frame[by],
+            first_frame=first_frame[by],
+            offset=offset[by],
+            time_ns=time_ns[by],
+            began_ns=began_ns[by],
+            missing=missing[by],
+            skipped=skipped[by],
+            snapped=snapped[by],
+            cut=cut[by],
+            ahead=ahead[by],
+            readable=readable[by],
+            order=order[by],
+            data=data,
+            streams=streams,
+        )
+
+    def _cut_in_step(self, place: int, run: Run, row: int) -> int:
+        """Take chunks from one on that a packet begins with; the row that follows those that were taken."""
+        chunks, framing = self._chunks, run.framing
+        end = min(int(self._heads.next_odd[row]), run.end)
+        if end > row:
+            size = chunks.size[row:end]
+            self._add(place, framing, chunks.start[row:end], size, int(size.sum()))
+            return end
+
+        # Packets that do not end with their segments are cut out of the bytes of all chunks up to the next gap.
+        last = min(int(self._heads.next_gap[row]), run.end) - 1
+        at = int(chunks.start[row])
+        stop = int(chunks.start[last] + chunks.size[last])
+        while at < stop:
+            sizes = _sizes_in(chunks.data[at : min(stop, at + WINDOW_BYTES)])
+            if not len(sizes):
+                break
+            taken = int(sizes.sum())
+            self._add(place, framing, at + np.cumsum(sizes) - sizes, sizes, taken)
+            at += taken
+        if at == stop:
+            return last + 1
+        row = int(np.searchsorted(chunks.start, at, side="right")) - 1
+        chunk = chunks.piece(row).chunk
+        self._take(place, run, chunk._replace(data=chunk.data[at - int(chunks.start[row]) :]), row)
+        return row + 1
+
+    def _add(self, place: int, framing: Framing, start: Integers, size: Integers, taken: int) -> None:
+        loss = Loss(framing.missing_bytes, framing.skipped_bytes, framing.snapped_bytes)
+        self._found.add(place, start, size, loss)
+        framing.advance(len(start), taken)
+
+    def _take(self, place: int, run: Run, chunk: Chunk, row: int) -> None:
+        for framed in run.framing.take(chunk):
+            start, first = self._start_of(place, run, framed)
+            if framed.began.frame != self._chunks.frame[first]:
+                self._found.began.append((self._found.count, framed.began))
+            if framed.fault is not None:
+                self._found.heads.append(self._found.count)
+            if not framed.ended.data:
+                self._found.ended.append((self._found.count, framed.ended))
+            if framed.loss.cut_bytes or not framed.ended.data:
+                self._found.told.append((self._found.count, row))
+            self._found.add(place, np.array([start]), np.array([len(framed.data)]), framed.loss)
+
+    def _start_of(self, place: int, run: Run, framed: Framed) -> tuple[int, int]:
+        """Where a packet begins in the data, and in which row."""
+        position = framed.began.position - self._shift[place]
+        row = (
+            run.first + int(np.searchsorted(self._position[run.first : run.end], position, side="right")) - 1
+        )
+        return int(self._chunks.start[row]) + position - int(self._position[row]), row
+
+
+def whole_size(data: Octets, at: int) -> int:
+    """The size of the packet whose head begins here; 0 if none does, or not all of the head is there."""
+    head = data[at : at + HEAD_BYTES]
+    return int(_whole_of(head.view(_HEAD))[0]) if len(head) == HEAD_BYTES else 0
+
+
+def _sizes_in(data: Octets) -> Integers:
+    """The sizes of the whole packets that these bytes begin with."""
+    try:
+        packets = PacketBuffer().feed(data.tobytes())
+    except WireFormatError:
+        packets = []
+    return np.array([len(packet) for packet in packets], dtype=np.int64)
+
+
+def _whole_sizes(chunks: Chunks) -> Integers:
+    """The sizes of the packets whose heads the chunks begin with; 0 where one begins with none."""
+    whole = np.zeros(len(chunks), dtype=np.int64)
+    rows = np.flatnonzero(chunks.size >= HEAD_BYTES)
+    if len(rows):
+        source = chunks.source
+        windows = np.ndarray((len(source) - HEAD_BYTES + 1,), _HEAD, source, strides=(1,))
+        whole[rows] = _whole_of(windows[chunks.at[rows]])
+    return whole
+
+
+def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
+    """As captures.net.heads.begins_packet judges: whole sizes with the SessionHeader, 0 of what is no head."""
+    flags, size = heads["flags"], heads["size"].astype(np.int64)
+    internal = flags & BaseHeader.internal.mask != 0
+    smallest = np.where(internal, SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE)
+    good = (heads["version"] == VERSION_NUMBER) & (heads["signature"] == SIGNATURE)
+    good &= (smallest <= size) & (size <= MAXIMUM_PACKET_SIZE)
+    rides = ~internal & (flags & BaseHeader.session_header.mask != 0)
+    return np.where(good, size + rides * session_header.sizeof(), 0)
+
+
+def _next(mask: npt.NDArray[np.bool_]) -> Integers:
+    """The first place from each on where the mask is true; its length where there is none."""
+    count = len(mask)
+    places = np.where(mask, np.arange(count), count)
+    return np.minimum.accumulate(places[::-1])[::-1]

@@ -1,0 +1,319 @@
+"""The packets of a range of a capture, and what has to be proved of them where it meets the range before it.
+
+A range knows nothing of those before it. So it is read under an assumption: that every connection comes in with nothing
+waiting, that each side goes on with the byte that is due, that all has come which is acknowledged of a side before its
+first segment, and that a packet begins where one seems to. A
+`PairSummary` carries what was assumed, the bytes before the first packet, and how each connection stands at the end;
+captures.pipeline.reading.ranges.seams proves it, or has the pair read again from what is known by then.
+
+`Reassembler` forgets what exceeds 16,384 connections and 64 MiB; here nothing is given up, since a range is bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from captures.framing import Framing
+from captures.net.direction import Stream
+from captures.net.heads import HEAD_BYTES
+from captures.net.streams import Connection, Ends, ends_of
+from captures.net.tcp import Segment
+from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_segments, joined
+from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut, whole_size
+from captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
+from captures.pipeline.source.octets import Octets
+from captures.pipeline.source.records import Data
+from captures.pipeline.source.segments import Segments
+from mqproto.wire.layouts.base import SIGNATURE, base_header
+
+LEAD_LIMIT_BYTES: Final = 1 << 16
+"""How much of a stream is handed on because no packet was seen to begin before it."""
+SEARCH_LIMIT_BYTES: Final = 8 << 20
+"""So far a packet is searched for inside segments: the largest one, and as much again."""
+CHAIN_COUNT: Final = 3
+"""How many packets in a row make a beginning likely that no segment begins with."""
+SEARCH_LIMIT_COUNT: Final = 64
+"""How often something that looks like one is tried."""
+
+_SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
+_SIGNATURE_AT: Final = base_header.offset_of("signature")
+
+
+class FirstSegment(NamedTuple):
+    """What a pair of ends begins with in a range: enough to say whether it is another connection.
+
+    segment: without its options and all but the first byte of its payload.
+    """
+
+    number: int
+    interface: int
+    segment: Segment
+
+
+@dataclass(slots=True)
+class Lead:
+    """What a stream brings before the first packet that is seen to begin.
+
+    pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` says
+        whether one may have a packet inside that captures.framing finds, or guesses.
+    size_bytes, missing_bytes: of all of them. snapped_bytes: of what is missing, those that frames had which are cut.
+    found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
+        sees it who is lost: not with a chunk, or its head is not in one chunk.
+    """
+
+    pieces: list[Piece] | None
+    size_bytes: int = 0
+    missing_bytes: int = 0
+    snapped_bytes: int = 0
+    found: bool = True
+    gap_bytes: int = 0
+    inside: bool = False
+    chained: bool = False
+
+
+NO_LEAD: Final = Lead([])
+
+
+@dataclass(slots=True)
+class StreamRead:
+    """A stream as far as a range shows it.
+
+    lead: what comes before the first packet that is seen to begin.
+    framing: how it stands at the end, as if it had begun in step behind the lead; None if no packet begins.
+    place: its index in the streams of the range's packets; -1 if no packet begins.
+    packet_count: rows of the range that are of this stream.
+    is_steady: whether nothing was decided that depends on whether it had packets before.
+    is_lossy: whether, behind the lead, bytes were missing or skipped.
+    """
+
+    lead: Lead
+    framing: Framing | None = None
+    place: int = -1
+    packet_count: int = 0
+    is_steady: bool = True
+    is_lossy: bool = False
+
+
+@dataclass(slots=True)
+class ConnectionRead:
+    """A connection as far as a range shows it: how it stands at the end, and its streams that had bytes."""
+
+    connection: Connection
+    streams: dict[Stream, StreamRead] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PairSummary:
+    """All that a range knows of a pair of ends, without payload but what a packet begins or ends with.
+
+    first: its first segment.
+    last_number: the number of the frame of its last segment.
+    connections: those between the two ends, in order; all but the last are over. None if at the end bytes wait for
+        those before them: then the range has to be read again, together with the next.
+    places: the indexes of its streams in those of the range's packets.
+    """
+
+    ends: Ends
+    first: FirstSegment
+    last_number: int
+    connections: list[ConnectionRead] | None
+    places: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Flows:
+    """What a range holds: its packets, if all that was assumed is right, and the summaries that say what that was."""
+
+    packets: Packets
+    summaries: list[PairSummary]
+
+
+class _Slice(NamedTuple):
+    """How many chunks a stream has, one behind the other; and whether others may come before them."""
+
+    connection: ConnectionRead
+    stream: Stream
+    chunk_count: int
+    is_open: bool
+
+
+def read_flows(segments: Segments, data: Data, first_number: int, apart: bool = False) -> Flows:
+    """The packets of a range.
+
+    Args:
+        data: the capture file, as for `segments`.
+        first_number: the number of the range's first frame. Of several files that are one capture, frames are
+            numbered through.
+    """
+    part = RangeSegments(segments, data, first_number, apart)
+    pairs = Pairs(segments)
+    smooth = Smooth(pairs)
+    parts = [from_segments(segments, data, first_number, smooth.payload_rows)]
+    slices: list[_Slice] = []
+    by_pair: dict[int, ConnectionRead] = {}
+    summaries: list[PairSummary] = []
+    for pair, (first, last) in enumerate(pairs.edge_rows.tolist()):
+        outline = _outline(part, first, last)
+        reads: list[ConnectionRead] = []
+        summaries.append(PairSummary(*outline, reads))
+        if smooth.is_smooth[pair]:
+            connection = Connection(outline[1].number, outline[1].segment, assumed=True, apart=apart)
+            reads.append(ConnectionRead(connection))
+            by_pair[pair] = reads[0]
+            continue
+        for epoch in reassemble(part, pairs.rows_of(pair), None, assumed=True):
+            reads.append(ConnectionRead(epoch.connection))
+            for stream, chunks in epoch.chunks().items():
+                is_open = len(reads) == 1 and not stream.from_start
+                slices.append(_Slice(reads[-1], stream, len(chunks), is_open))
+                parts.append(chunks)
+    connections = {pair: read.connection for pair, read in by_pair.items()}
+    smooth_slices = [
+        _Slice(by_pair[pair], stream, count, not stream.from_start)
+        for pair, stream, count in smooth.fill(connections)
+    ]
+    packets = _cut(joined(parts), smooth_slices + slices)
+    for summary in summaries:
+        _finish(summary)
+    return Flows(packets, summaries)
+
+
+def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:
+    """The packets of all streams; what is known of each is added to its connection."""
+    heads = Heads(chunks)
+    runs: list[Run] = []
+    reads: list[StreamRead] = []
+    changed = False
+    end = 0
+    for read, stream, count, is_open in slices:
+        first, end = end, end + count
+        lead, begin = _lead(chunks, heads, first, end) if is_open else (NO_LEAD, first)
+        one = read.streams[stream] = StreamRead(lead)
+        if lead.found:
+            changed |= lead.inside or lead.gap_bytes > 0
+            one.framing, one.place = Framing(stream, is_open or stream.from_start), len(runs)
+            one.is_steady = not is_open
+            one.is_lossy = bool(chunks.missing[begin:end].any() or chunks.cut[begin:end].any())
+            runs.append(Run(stream, one.framing, begin, end))
+            reads.append(one)
+    packets = cut(chunks, Heads(chunks) if changed else heads, runs)
+    places, firsts, counts = np.unique(packets.stream, return_index=True, return_counts=True)
+    for place, row, count in zip(places.tolist(), firsts.tolist(), counts.tolist(), strict=True):
+        reads[place].packet_count = count
+        # A stream that had a packet is MSMQ's on any port, and has begun.
+        reads[place].is_steady |= bool(packets.framed[row]) and packets.position[row] == 0
+    for one in reads:
+        assert one.framing is not None
+        seen = one.framing.seen
+        lacks = bool(seen.cut_bytes or seen.headless_bytes or seen.refused_bytes)
+        one.is_steady |= not lacks
+        one.is_lossy |= lacks
+    return packets
+
+
+def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int]:
+    """What comes before a stream's first packet, and the row that this begins; that row is cut free of it."""
+    begin = int(chunks.start[first])
+    row = min(int(heads.next_head[first]), end)
+    found = row < end
+    size_bytes = int(chunks.start[row] if found else chunks.start[end - 1] + chunks.size[end - 1]) - begin
+    if size_bytes > LEAD_LIMIT_BYTES:
+        inside = _search(chunks, heads, first, row)
+        if inside is not None:
+            row = int(np.searchsorted(chunks.start, inside, side="right")) - 1
+            return _lead_inside(chunks, first, row, inside - int(chunks.start[row])), row
+    limit = SEARCH_LIMIT_BYTES if found else LEAD_LIMIT_BYTES
+    snapped_bytes = int(chunks.cut[first:row].sum())
+    lead = Lead(
+        [chunks.piece(one) for one in range(first, row)] if size_bytes <= limit else None,
+        size_bytes,
+        int(chunks.missing[first:row].sum()) + snapped_bytes,
+        snapped_bytes,
+        found,
+    )
+    if lead.pieces is None:
+        lead.chained = any(chunks.may_begin(one) for one in range(first, row))
+    if found:
+        lead.gap_bytes = int(chunks.missing[row])
+        chunks.missing[row] = 0
+    return lead, row
+
+
+def _lead_inside(chunks: Chunks, first: int, row: int, kept_bytes: int) -> Lead:
+    """What comes before a packet that begins `kept_bytes` into a row, which is cut there."""
+    pieces = [chunks.piece(one) for one in range(first, row)]
+    gap_bytes = 0
+    if kept_bytes:
+        piece = chunks.piece(row)
+        pieces.append(piece._replace(chunk=piece.chunk._replace(data=piece.chunk.data[:kept_bytes])))
+        chunks.shorten(row, kept_bytes)
+    else:
+        gap_bytes = int(chunks.missing[row])
+    chunks.missing[row] = 0
+    return Lead(pieces, gap_bytes=gap_bytes, inside=True)
+
+
+def _search(chunks: Chunks, heads: Heads, first: int, end: int) -> int | None:
+    """Where in the data a packet seems to begin that no chunk begins with: others follow it."""
+    begin = int(chunks.start[first])
+    is_open = first + 1 < end and not chunks.cut[first]
+    last = max(first, min(int(heads.next_gap[first + 1]), end) - 1) if is_open else first
+    stop = int(chunks.start[last] + chunks.size[last])
+    data = chunks.data[begin : min(stop, begin + SEARCH_LIMIT_BYTES)].tobytes()
+    at = _SIGNATURE_AT - 1
+    for _ in range(SEARCH_LIMIT_COUNT):
+        at = data.find(_SIGNATURE, at + 1)
+        if at < 0:
+            break
+        head = begin + at - _SIGNATURE_AT
+        if _is_chain(chunks.data[:stop], head):
+            return head
+    return None
+
+
+def _is_chain(data: Octets, at: int) -> bool:
+    """Whether a packet begins here that others follow, as far as the data goes, and at least one."""
+    for place in range(CHAIN_COUNT):
+        if place >= 2 and at + HEAD_BYTES > len(data):
+            break
+        size = whole_size(data, at)
+        if not size:
+            return False
+        at += size
+    return True
+
+
+def _finish(summary: PairSummary) -> None:
+    """Leave of a summary what is worth handing on."""
+    assert summary.connections is not None
+    summary.places = [
+        one.place for read in summary.connections for one in read.streams.values() if one.place >= 0
+    ]
+    for read in summary.connections:
+        read.connection.forget()
+    if summary.connections[-1].connection.waits:
+        summary.connections = None
+
+
+def _outline(part: RangeSegments, first: int, last: int) -> tuple[Ends, FirstSegment, int]:
+    """Between whom a pair's segments crossed, the first of them, and the number of the last one's frame."""
+    segments = part.segments
+    segment = Segment(
+        segments.ends[segments.source[first]],
+        segments.ends[segments.destination[first]],
+        int(segments.sequence[first]),
+        0,
+        int(segments.flags[first]),
+        0,
+        b"",
+        b"\0" if segments.size[first] else b"",
+    )
+    number = part.first_number + int(segments.frame[first])
+    return (
+        ends_of(segment.source, segment.destination),
+        FirstSegment(number, int(segments.interface[first]), segment),
+        part.first_number + int(segments.frame[last]),
+    )

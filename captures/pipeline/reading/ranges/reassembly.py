@@ -1,0 +1,499 @@
+"""The segments of a range, put in order: the chunks of each stream.
+
+Pairs of ends whose segments simply follow one another, and acknowledge what has come, are taken all at once (`Smooth`).
+All others go through captures.net.streams (`reassemble`), so that there is one implementation of the rules; but where
+many segments in a row bring just what is due, and wait for nothing, they are taken at once as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from captures.files.frame import Frame
+from captures.net.direction import JUMP_LIMIT_BYTES, Arrival, Ending, Stream
+from captures.net.sender import Lag, Sender
+from captures.net.streams import Connection
+from captures.net.tcp import ACK, FIN, RST, SYN, Segment
+from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, from_segments, joined
+from captures.pipeline.source.records import Data, Integers
+from captures.pipeline.source.segments import Segments
+
+RUN_COUNT: Final = 32
+"""How many segments have to follow one another to be worth taking at once."""
+
+
+class RangeSegments(NamedTuple):
+    """The segments of a range, the file that their payloads stand in, and the number of the range's first frame.
+
+    Of several files that are one capture, frames are numbered through.
+
+    apart: whether interfaces that are read as one may have had a direction each of their connections.
+    """
+
+    segments: Segments
+    data: Data
+    first_number: int
+    apart: bool = False
+
+
+class Epoch:
+    """A connection in the segments of a pair, and the chunks of its streams."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._parts: dict[Stream, list[Chunks | list[Piece]]] = {}
+
+    def add(self, stream: Stream, piece: Piece) -> None:
+        """The next chunk of a stream."""
+        parts = self._parts.setdefault(stream, [])
+        if parts and isinstance(parts[-1], list):
+            parts[-1].append(piece)
+        else:
+            parts.append([piece])
+
+    def add_run(self, stream: Stream, chunks: Chunks) -> None:
+        """The next chunks of a stream."""
+        self._parts.setdefault(stream, []).append(chunks)
+
+    def add_arrivals(self, arrivals: Iterable[Arrival], readable: int, order: int) -> None:
+        """What can be read with a frame, in this order."""
+        for place, (stream, chunk) in enumerate(arrivals, order):
+            if chunk is not None:
+                self.add(stream, Piece(readable, place, chunk))
+
+    def settle(self, readable: int) -> None:
+        """The connection is over with a frame: what waits is read before what the frame itself brings."""
+        arrivals = self.connection.settle()
+        self.add_arrivals(arrivals, readable, -len(arrivals))
+
+    def chunks(self) -> dict[Stream, Chunks]:
+        """All chunks of each stream that has any."""
+        return {
+            stream: joined(from_pieces(part) if isinstance(part, list) else part for part in parts)
+            for stream, parts in self._parts.items()
+        }
+
+
+def reassemble(
+    part: RangeSegments, rows: Integers, connection: Connection | None, *, assumed: bool = False
+) -> list[Epoch]:
+    """The connections of one pair, and their chunks.
+
+    Args:
+        rows: the pair's.
+        connection: what is known of it before these segments.
+        assumed: if that is nothing, whether there may have been something, as captures.net.sender has it.
+    """
+    segments, data, first_number, apart = part
+    epochs = [] if connection is None else [Epoch(connection)]
+    ends, interfaces = segments.ends, segments.interfaces
+    columns = (
+        segments.source,
+        segments.destination,
+        segments.sequence,
+        segments.acknowledgment,
+        segments.flags,
+        segments.interface,
+        segments.frame,
+        segments.time_ns,
+        segments.offset,
+        segments.cut,
+    )
+    table = list(zip(*(column[rows].tolist() for column in columns), strict=True))
+    run_ends = _run_ends(segments, rows).tolist()
+    at = retry_at = 0
+    patience = RUN_COUNT
+    while at < len(table):
+        end = run_ends[at]
+        if end - at >= RUN_COUNT and at >= retry_at and epochs and not epochs[-1].connection.waits:
+            if _take_run(part, rows[at:end], epochs[-1]):
+                at, patience = end, RUN_COUNT
+                continue
+            # What is repeated at length follows itself, and not what is due.
+            retry_at, patience = at + patience, 2 * patience
+
+        source, destination, sequence, acknowledgment, flags, place, index, time_ns, offset, cut = table[at]
+        number = first_number + index
+        payload = segments.payload(data, int(rows[at]))
+        one, other = ends[source], ends[destination]
+        segment = Segment(one, other, sequence, acknowledgment, flags, 0, b"", payload, cut)
+        if not epochs or epochs[-1].connection.is_over_for(place, segment):
+            if epochs:
+                epochs[-1].settle(number)
+            connection = Connection(number, segment, assumed=assumed and not epochs, apart=apart)
+            epochs.append(Epoch(connection))
+        frame = Frame(time_ns, b"", interface=interfaces[place], number=number, offset=offset)
+        epochs[-1].add_arrivals(epochs[-1].connection.feed(frame, segment), number, 0)
+        at += 1
+    return epochs
+
+
+def _run_ends(segments: Segments, rows: Integers) -> Integers:
+    """For each row the first from it on that does not simply follow the one before it in its direction, or is cut.
+
+    Nor does one that acknowledges more than the other direction has come to, as far as these rows tell that.
+    """
+    size, flags, sequence = segments.size[rows], segments.flags[rows], segments.sequence[rows]
+    follows = (flags & (SYN | FIN | RST) == 0) & (segments.cut[rows] == 0)
+    whole = size + segments.cut[rows]
+    direction = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.source[rows]
+    filled = np.flatnonzero(size > 0)
+    by = filled[np.argsort(direction[filled], kind="stable")]
+    due = np.full(len(by), -1, dtype=np.int64)
+    same = direction[by[1:]] == direction[by[:-1]]
+    due[1:] = np.where(same, (sequence[by[:-1]] + whole[by[:-1]]) % 2**32, -1)
+    follows[by] &= sequence[by] == due
+    back = segments.interface[rows].astype(np.int64) * len(segments.ends) + segments.destination[rows]
+    for one in np.unique(direction).tolist():
+        # Where this direction stands at each row of the other one, which is none before its first row.
+        own = np.flatnonzero(direction == one)
+        others = np.flatnonzero((back == one) & (size > 0) & (flags & ACK != 0))
+        before = np.searchsorted(own, others) - 1
+        others, before = others[before >= 0], own[before[before >= 0]]
+        taken = whole[before] + (flags[before] & (SYN | FIN) != 0)
+        follows[others] &= distance(segments.acknowledgment[rows[others]], sequence[before] + taken) <= 0
+    places = np.where(follows, len(rows), np.arange(len(rows)))
+    ends: Integers = np.minimum.accumulate(places[::-1])[::-1]
+    return ends
+
+
+def _take_run(part: RangeSegments, rows: Integers, epoch: Epoch) -> bool:
+    """Take segments that follow one another, if they follow what has come, and need no more; nothing waits."""
+    segments, data, first_number, _ = part
+    interface, source = segments.interface[rows], segments.source[rows]
+    sides: list[_Side] = []
+    for number in np.unique(interface).tolist():
+        view = epoch.connection.known_view(number)
+        if view is None:
+            return False
+        one, other = (
+            _Side(
+                sender,
+                segments,
+                rows,
+                (interface == number) & (source == segments.ends.index(sender.stream.source)),
+            )
+            for sender in view.senders
+        )
+        if not one.goes_on_beside(other) or not other.goes_on_beside(one):
+            return False
+        sides += one, other
+    for side in sides:
+        side.acknowledge()
+    for side in sides:
+        some = rows[side.filled]
+        if len(some):
+            side.sender.take_more(segments.size[some].tolist(), partial(_payload_at, part, some))
+            epoch.add_run(
+                side.sender.stream, from_segments(segments, data, first_number, some, ahead=side.is_ahead)
+            )
+    return True
+
+
+class _Side:
+    """The segments that one side has in a run.
+
+    filled: the places in the run of those with payload.
+    is_ahead: whether all that they bring is ahead.
+    """
+
+    def __init__(
+        self, sender: Sender, segments: Segments, rows: Integers, mask: npt.NDArray[np.bool_]
+    ) -> None:
+        self.sender = sender
+        self.is_ahead = False
+        self._opposite = self
+        self._said: tuple[int, ...] = ()
+        self._needed: int | None = None
+        size = segments.size[rows]
+        self._places = np.flatnonzero(mask)
+        self.filled = np.flatnonzero(mask & (size > 0))
+        self._first = int(segments.sequence[rows[self.filled[0]]]) if len(self.filled) else None
+        self._number = segments.acknowledgment[rows]
+        self._is_known = segments.flags[rows] & ACK != 0
+        self._moved = np.cumsum(np.where(mask, size, 0))
+
+    def goes_on_beside(self, opposite: _Side) -> bool:
+        """Whether what it brings is due, and needs nothing that the other side lacks."""
+        self._opposite = opposite
+        theirs = opposite.sender
+        if not len(self._places):
+            return True
+        if self.sender.absent or not self.sender.goes_on(self._first) or self.sender is theirs:
+            return False
+        saying = self._places[self._is_known[self._places]]
+        if not len(saying):
+            return True
+        self.is_ahead = theirs.absent
+        start = theirs.read_to
+        if start is None:
+            # Nothing was seen of it: all that is said has to be what was said before.
+            start = int(self._number[saying[0]])
+        said = distance(self._number[saying], start + opposite._moved[saying])
+        if (np.abs(said) > JUMP_LIMIT_BYTES).any():
+            return False
+        self._said = (
+            int(self._number[saying[0]]),
+            (start + int((said + opposite._moved[saying]).max())) % 2**32,
+        )
+        needing = self.filled[self._is_known[self.filled]]
+        needs = distance(self._number[needing], start + opposite._moved[needing])
+        if len(needing) and not theirs.absent:
+            if theirs.read_to is not None:
+                if (needs > 0).any():
+                    return False
+            elif theirs.lag((start + int(needs.max())) % 2**32) is not Lag.NONE:
+                return False
+        before = needing < opposite.filled[0] if len(opposite.filled) else slice(None)
+        if len(needs[before]):
+            self._needed = (start + int(needs[before].max())) % 2**32
+        return True
+
+    def acknowledge(self) -> None:
+        """Tell the other side what was said of it; neither has taken its bytes yet."""
+        theirs = self._opposite.sender
+        for number in self._said:
+            theirs.acknowledged(number, first=False)
+        if self._needed is not None:
+            theirs.note_needed(self._needed)
+
+
+def distance(numbers: Integers, references: Integers) -> Integers:
+    """How far sequence numbers lie behind others, as captures.net.direction.signed."""
+    behind: Integers = (numbers - references + 2**31) % 2**32 - 2**31
+    return behind
+
+
+def _payload_at(part: RangeSegments, rows: Integers, place: int) -> bytes:
+    return part.segments.payload(part.data, int(rows[place]))
+
+
+class Pairs:
+    """The rows of segments by pair of ends, and by direction within."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.segments = segments
+        source, destination = segments.source.astype(np.int64), segments.destination.astype(np.int64)
+        low, high = np.minimum(source, destination), np.maximum(source, destination)
+        keys, self.pair = np.unique(low * len(segments.ends) + high, return_inverse=True)
+        self.count = len(keys)
+        self.direction = 2 * self.pair + (source > destination)
+        self.by_pair = np.argsort(self.pair, kind="stable")
+        self._edges = np.searchsorted(self.pair[self.by_pair], np.arange(self.count + 1))
+
+    @property
+    def first_places(self) -> Integers:
+        """Where in `by_pair` each pair begins."""
+        return self._edges[:-1]
+
+    def rows_of(self, pair: int) -> Integers:
+        """Those of one pair, in the order of the capture."""
+        return self.by_pair[self._edges[pair] : self._edges[pair + 1]]
+
+    @property
+    def edge_rows(self) -> npt.NDArray[np.int64]:
+        """The first and the last of each pair."""
+        return np.stack([self.by_pair[self._edges[:-1]], self.by_pair[self._edges[1:] - 1]], axis=1)
+
+
+class _Said:
+    """What each direction says of the other one, where segments simply follow one another.
+
+    Rows are in the order of directions, each of which is a `place`.
+
+    Args:
+        by: the rows. firsts: which of them begin a direction. place: of each row.
+        start: of each direction, the number of its first byte. from_start: whether it begins with a SYN.
+
+    Attributes:
+        is_odd: of each row, whether its payload acknowledges more than the other direction has come to; or a number
+            that is far away; or it answers a SYN that is not there.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        by: Integers,
+        firsts: Integers,
+        place: Integers,
+        start: Integers,
+        from_start: npt.NDArray[np.bool_],
+    ) -> None:
+        segments = pairs.segments
+        direction = pairs.direction[by]
+        flags, number, filled = segments.flags[by], segments.acknowledgment[by], segments.size[by] > 0
+        says = flags & ACK != 0
+        places = np.full(2 * pairs.count, -1, dtype=np.int64)
+        places[direction[firsts]] = np.arange(len(firsts))
+        opposite = places[direction[firsts] ^ 1]
+        is_there = opposite >= 0
+        size, end = _come_to(pairs)
+        size, end = size[by], end[by]
+
+        # The number to count from: where the other direction begins, or what was said first if there is none.
+        first_said = _first(says, firsts)
+        self._has_said = first_said < len(by)
+        said_first = number[np.minimum(first_said, len(by) - 1)]
+        self._reference = np.where(is_there, start[opposite], said_first)
+        there = is_there[place]
+        furthest = distance(number, self._reference[place] + np.where(there, end, 0))
+        self.is_odd = says & (np.abs(furthest) > JUMP_LIMIT_BYTES)
+        self.is_odd |= says & filled & there & (furthest > 0)
+        opens = np.where(is_there, from_start[opposite], False)
+        first_row = by[firsts]
+        begins = np.where(is_there, first_row[opposite], len(by))
+        unseen = by < begins[place]
+        self.is_odd |= says & (flags & SYN != 0) & (unseen | ~opens[place])
+
+        said = np.where(there, end, 0) + furthest
+        self._acknowledged = _furthest(said, says, firsts)
+        self._unseen = _furthest(said, says & filled & unseen, firsts)
+        self._bare = _furthest(said, says & filled & (unseen | (size == 0)), firsts)
+        self._base = np.where(
+            self._has_said & (by[np.minimum(first_said, len(by) - 1)] < begins), said_first, -1
+        )
+
+    def heard(self) -> Iterator[tuple[int | None, int | None, int | None, int | None]]:
+        """By place, what captures.net.sender.Sender.hear takes of the other direction."""
+        for base, reference, *furthest in zip(
+            self._base.tolist(),
+            self._reference.tolist(),
+            self._acknowledged.tolist(),
+            self._unseen.tolist(),
+            self._bare.tolist(),
+            strict=True,
+        ):
+            acknowledged, unseen, bare = (None if one == _NEVER else reference + one for one in furthest)
+            yield (
+                None if base < 0 else base,
+                acknowledged,
+                None if unseen is None else unseen % 2**32,
+                None if bare is None else bare % 2**32,
+            )
+
+
+_NEVER: Final = -(1 << 62)
+
+
+def _come_to(pairs: Pairs) -> tuple[Integers, Integers]:
+    """Of each segment, how many bytes the other direction has had by then; and how many numbers, with its FIN."""
+    segments, by = pairs.segments, pairs.by_pair
+    size, is_high = segments.size[by], pairs.direction[by] & 1 != 0
+    numbers = size + (segments.flags[by] & FIN != 0)
+    starts = pairs.first_places
+    pair = pairs.pair[by]
+    come = []
+    for amount in (size, numbers):
+        low, high = (np.cumsum(np.where(side, amount, 0)) for side in (~is_high, is_high))
+        # None of a pair's first segment is of the other direction.
+        other = np.where(is_high, low, high)
+        before_low, before_high = ((np.concatenate([[0], each[:-1]]))[starts][pair] for each in (low, high))
+        row = np.empty(len(by), dtype=np.int64)
+        row[by] = other - np.where(is_high, before_low, before_high)
+        come.append(row)
+    return come[0], come[1]
+
+
+def _first(mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
+    """The first place of each group where the mask is true; the length where there is none."""
+    places = np.where(mask, np.arange(len(mask)), len(mask))
+    return np.minimum.reduceat(places, firsts) if len(mask) else places
+
+
+def _furthest(values: Integers, mask: npt.NDArray[np.bool_], firsts: Integers) -> Integers:
+    """The largest value of each group where the mask is true; _NEVER where there is none."""
+    values = np.where(mask, values, _NEVER)
+    return np.maximum.reduceat(values, firsts) if len(mask) else values
+
+
+class Smooth:
+    """The pairs whose segments simply follow one another, at one interface: no hole, no repetition, no overtaking.
+
+    None is cut. A SYN is the first of its direction, and a FIN stands where the bytes end that came before it. RST and
+    bare acknowledgments may stand anywhere: they say nothing of the bytes. No payload acknowledges more than the other
+    direction has come to. Before the first segment of that, it is taken to have come to where this begins.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
+        segments = pairs.segments
+        by = np.argsort(pairs.direction, kind="stable")
+        direction, flags, size = pairs.direction[by], segments.flags[by], segments.size[by]
+        sequence, syn, fin = segments.sequence[by], flags & SYN != 0, flags & FIN != 0
+        is_first = np.ones(len(by), dtype=np.bool_)
+        is_first[1:] = direction[1:] != direction[:-1]
+        firsts = np.flatnonzero(is_first)
+        place = np.cumsum(is_first) - 1
+        before = np.cumsum(size) - size
+        before -= before[firsts][place]
+        start = (sequence + syn)[firsts]
+        due = start[place] + before
+
+        odd = ((size > 0) | fin) & ((sequence - due) % 2**32 != 0)
+        odd |= segments.cut[by] > 0
+        odd |= syn & (~is_first | (size > 0) | (flags & (FIN | RST) != 0))
+        pair = pairs.pair[by]
+        edges = pairs.edge_rows
+        odd |= segments.interface[by] != segments.interface[edges[:, 0]][pair]
+        odd |= segments.source[by] == segments.destination[by]
+
+        # Where an index repeats, the last value stays.
+        self._finish = np.full(len(firsts), -1, dtype=np.int64)
+        self._finish[place[fin]] = (due + size)[fin]
+        self._last_flags = np.zeros(len(firsts), dtype=np.uint8)
+        ends = flags & (FIN | RST) != 0
+        self._last_flags[place[ends]] = flags[ends]
+        self._resets: dict[int, tuple[int, int]] = {}  # by the first row of a direction
+        for row in np.flatnonzero((flags & RST != 0) & (flags & ACK != 0)).tolist():
+            said = int(sequence[row]), int(segments.acknowledgment[by[row]])
+            self._resets[int(by[firsts[place[row]]])] = said
+        self._start = start
+        self._from_start = syn[firsts]
+        self._first_row = by[firsts]
+        self._size = np.bincount(place, size, len(firsts)).astype(np.int64)
+        self._said = _Said(pairs, by, firsts, place, start, self._from_start)
+        odd |= self._said.is_odd
+        self.is_smooth = np.bincount(pair, odd, pairs.count) == 0
+        taken = (size > 0) & self.is_smooth[pair]
+        self._count = np.bincount(place, taken, len(firsts)).astype(np.int64)
+        self.payload_rows = by[taken]
+
+    def fill(self, connections: Mapping[int, Connection]) -> list[tuple[int, Stream, int]]:
+        """Let connections take what they had: those of all these pairs, by their index, and new.
+
+        Returns:
+            A pair, a stream and the number of its chunks: as they follow one another in `payload_rows`.
+        """
+        segments = self._pairs.segments
+        taken: list[tuple[int, Stream, int]] = []
+        columns = zip(
+            self._first_row.tolist(),
+            self._start.tolist(),
+            self._size.tolist(),
+            self._count.tolist(),
+            self._from_start.tolist(),
+            self._finish.tolist(),
+            self._last_flags.tolist(),
+            self._said.heard(),
+            strict=True,
+        )
+        for row, start, size_bytes, count, from_start, finish, flags, heard in columns:
+            pair = int(self._pairs.pair[row])
+            if pair not in connections:
+                continue
+            view = connections[pair].view(segments.interfaces[int(segments.interface[row])])
+            sender, other = view.pair(segments.ends[segments.source[row]])
+            # A segment with both counts as reset, as it does where they are taken one by one.
+            ending = Ending.RESET if flags & RST else Ending.FINISHED if flags & FIN else Ending.OPEN
+            sender.take_run(start, size_bytes, from_start, finish if finish >= 0 else None, ending)
+            if row in self._resets:
+                sender.reset_at, other.dropped_at = self._resets[row]
+            other.hear(*heard)
+            if count:
+                taken.append((pair, sender.stream, count))
+        return taken

@@ -1,0 +1,330 @@
+"""Where two ranges of a capture meet: what the later one assumed is proved, or read again.
+
+All that is known of a pair of ends at the end of a range is a `PairState`: how its connection and its streams stand. A
+`Stitcher` takes what the ranges say of the pair, in order. Where a range assumed what the state says, the state goes on
+to where that range left it, without a look at its packets. Where not, the pair's segments of that range are read again
+from the state, by the exact classes. So the result is that of one reader who saw the whole capture.
+
+What is remembered to compare repetitions with does not pass from range to range. Where a repetition reaches back
+behind what is known, the ranges before are read again as well, together with this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from captures.framing import Framing, StreamCount
+from captures.net.direction import Stream
+from captures.net.recent import COMPARED_BYTES
+from captures.net.streams import Connection, Ends
+from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces, joined
+from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut
+from captures.pipeline.reading.ranges.flows import PairSummary, StreamRead
+from captures.pipeline.reading.ranges.lookback import Frozen, LookBack
+from captures.pipeline.reading.ranges.reassembly import Epoch, RangeSegments, reassemble
+from captures.pipeline.source.records import Integers
+from captures.pipeline.source.segments import Segments
+
+END_OF_CAPTURE: Final = 1 << 62
+"""What only the end of the capture lets be read is `readable` then, and behind it in the order of last frames."""
+
+
+class Correction(NamedTuple):
+    """What is to be changed of a stream's packets in a range that is proved.
+
+    connection: the number of the frame with which its connection began; counted from 0 in the order of these numbers,
+        connections have those of captures.packets.SeenPacket.
+    position: to be added.
+    missing_bytes, skipped_bytes, snapped_bytes: to be added to its first packet's in the range.
+    ahead: whether all are ahead, as of captures.packets.SeenPacket.
+    """
+
+    connection: int
+    position: int
+    missing_bytes: int
+    skipped_bytes: int
+    snapped_bytes: int
+    ahead: bool = False
+
+
+@dataclass(slots=True)
+class Seam:
+    """What is to be done with what a range says of a pair.
+
+    proved: whether its packets stand, once they are corrected. Else those of the pair are to be left out.
+    corrections: by the stream's index in the range's packets.
+    packets: more of them: those that were cut in two by the seam, or all that the pair has in this range.
+    closed: streams that are over, with all their counts.
+    """
+
+    proved: bool
+    corrections: dict[int, Correction] = field(default_factory=dict)
+    packets: list[Packets] = field(default_factory=list)
+    closed: list[StreamCount] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PairState:
+    """How a pair stands between two ranges: its connection, its streams that had bytes, and its last frame's number."""
+
+    connection: Connection
+    framings: dict[Stream, Framing]
+    last_number: int = 0
+
+    def framing(self, stream: Stream) -> Framing:
+        """That of a stream, new if it has had no bytes."""
+        if stream not in self.framings:
+            self.framings[stream] = Framing(stream, stream.from_start)
+        return self.framings[stream]
+
+    def close(self) -> list[StreamCount]:
+        """The connection is over, and nothing of it waits: the counts of its streams."""
+        return [self.framing(stream).end() for stream in self.connection.streams]
+
+
+@dataclass(slots=True)
+class OpenPair:
+    """All that is known of a pair at the end of a range, to go on from there.
+
+    last_place: the last range in which it occurred.
+    look_back: as far as may have to be remembered.
+    """
+
+    ends: Ends
+    last_place: int = -1
+    state: PairState | None = None
+    look_back: LookBack = field(default_factory=LookBack)
+
+
+class Stitcher:
+    """Joins what the ranges of a capture say of one pair of ends.
+
+    Args:
+        pair: how it stands at the beginning; it is changed.
+        again: gives the segments of a range by its number; it is asked for those that have to be read again.
+        gone: the ranges that cannot be; it is asked about those only that would have to.
+    """
+
+    def __init__(
+        self, pair: OpenPair, again: Callable[[int], RangeSegments], gone: Container[int] = frozenset()
+    ) -> None:
+        self.pair = pair
+        self._again = again
+        self._gone = gone
+
+    def take(self, place: int, summary: PairSummary) -> Seam:
+        """What becomes of the pair in a range.
+
+        Args:
+            place: the range's number; they come in order, those left out in which the pair does not occur.
+        """
+        pair = self.pair
+        before = Frozen(pair.state)
+        seam = self._prove(summary)
+        if seam is None:
+            seam = self._read_again(place, before)
+        assert pair.state is not None
+        pair.state.last_number = summary.last_number
+        if summary.connections is not None:
+            streams = summary.connections[-1].connection.streams
+            is_whole = len(streams) == len(pair.state.connection.streams)
+            if is_whole and all(stream.data_bytes > COMPARED_BYTES for stream in streams):
+                # All that is remembered at the end of this range is from this range.
+                pair.look_back.clear()
+        pair.look_back.add(place, before)
+        pair.last_place = place
+        return seam
+
+    def finish(self) -> Seam:
+        """The capture is over: what waits for earlier bytes waits no longer."""
+        seam = Seam(proved=True)
+        state, self.pair.state = self.pair.state, None
+        if state is not None:
+            self._close(state, END_OF_CAPTURE + state.last_number, seam)
+        return seam
+
+    def _prove(self, summary: PairSummary) -> Seam | None:
+        """Go on to the end of a range, if it assumed what is so; else None, and the state is no longer true."""
+        state, reads = self.pair.state, summary.connections
+        if reads is None:
+            return None
+        seam = Seam(proved=True)
+        if state is not None and state.connection.is_over_for(summary.first.interface, summary.first.segment):
+            self._close(state, summary.first.number, seam)
+            state = None
+        earliest = reads[0].connection
+        ahead: list[Stream] = []
+        if state is None:
+            if not earliest.stands_alone:
+                return None
+            earliest.know()
+            state = PairState(earliest, {})
+            pairs = [(stream, stream) for stream in earliest.streams]
+        elif len(reads) == 1 and state.connection.is_continued_by(earliest):
+            ahead = state.connection.ahead
+            pairs = list(state.connection.go_on_as(earliest))
+        else:
+            return None
+        lossy = {ours for ours, framing in state.framings.items() if framing.untold}
+        for ours, theirs in pairs:
+            read = reads[0].streams.get(theirs)
+            if read is not None and not _join(state, ours, read, seam, lossy, ahead=ours in ahead):
+                return None
+        for ours, theirs in pairs:
+            read = reads[0].streams.get(theirs)
+            opposite = None if theirs.opposite is None else reads[0].streams.get(theirs.opposite)
+            if read is None:
+                continue
+            # It would have been ahead of what the other side lacked where the range began, and its first bytes of more.
+            if ours.opposite in lossy and (read.packet_count or read.lead.pieces):
+                return None
+            if read.lead.pieces and opposite is not None and opposite.is_lossy:
+                return None
+
+        for later in reads[1:]:
+            seam.closed += state.close()
+            state = PairState(later.connection, {})
+            for stream, read in later.streams.items():
+                assert read.framing is not None
+                state.framings[stream] = read.framing
+                seam.corrections[read.place] = Correction(stream.connection, 0, 0, 0, 0)
+        self.pair.state = state
+        return seam
+
+    def _read_again(self, place: int, before: Frozen) -> Seam:
+        """Read the pair in a range from the state before it, and ranges before that as far as it reaches back."""
+        look_back = self.pair.look_back
+        back: list[int] = []
+        while True:
+            self.pair.state = before.thing
+            reached_back = False
+            for one in [*back, place]:
+                seam = Seam(proved=False)
+                reached_back |= self._read(self._again(one), seam)
+            if reached_back and any(one in self._gone for one in self._further(back)[1]):
+                look_back.without(self._gone)
+            if not reached_back or len(back) == len(look_back):
+                return seam
+            before, back = self._further(back)
+
+    def _further(self, back: list[int]) -> tuple[Frozen, list[int]]:
+        """A state about twice as far back, and the ranges from there on; nothing if there is none."""
+        look_back = self.pair.look_back
+        if len(back) == len(look_back):
+            return Frozen(None), []
+        return look_back.since(min(2 * len(back) + 1, len(look_back)))
+
+    def _read(self, once_more: RangeSegments, seam: Seam) -> bool:
+        """Read the pair in a range from the state as it is; whether it had to be known what was read before."""
+        state = self.pair.state
+        if state is not None:
+            state.connection.take_reached_back()
+        rows = _rows_between(once_more.segments, self.pair.ends)
+        connection = None if state is None else state.connection
+        epochs = reassemble(once_more, rows, connection)
+        reached_back = any(epoch.connection.take_reached_back() for epoch in epochs)
+        for epoch in epochs:
+            if state is None or state.connection is not epoch.connection:
+                if state is not None:
+                    seam.closed += state.close()
+                state = PairState(epoch.connection, {})
+            seam.packets += _cut(state, epoch.chunks())
+        self.pair.state = state
+        return reached_back
+
+    def _close(self, state: PairState, readable: int, seam: Seam) -> None:
+        """The connection is over."""
+        epoch = Epoch(state.connection)
+        epoch.settle(readable)
+        seam.packets += _cut(state, epoch.chunks())
+        seam.closed += state.close()
+
+
+def _join(
+    state: PairState, stream: Stream, read: StreamRead, seam: Seam, lossy: set[Stream], *, ahead: bool
+) -> bool:
+    """Whether a stream goes on as a range read it. Then its framing stands where the range left it.
+
+    Args:
+        lossy: takes it if something lacks up to the first packet that is seen to begin.
+        ahead: whether all of it is.
+    """
+    framing, lead = state.framing(stream), read.lead
+    if lead.missing_bytes or lead.gap_bytes or lead.pieces is None:
+        lossy.add(stream)
+    is_searched = framing.seen.is_msmq and (lead.pieces is not None or lead.chained)
+    if framing.guesses and lead.pieces is None:
+        return False
+    if framing.lost and not lead.inside and not is_searched:
+        framing.miss(lead.missing_bytes, lead.snapped_bytes)
+        framing.pass_over(lead.size_bytes)
+    elif lead.pieces is None:
+        return False
+    elif lead.pieces:
+        chunks = from_pieces(lead.pieces)
+        chunks.ahead[:] |= ahead
+        seam.packets += _cut(state, {stream: chunks})
+    if framing.untold:
+        lossy.add(stream)
+    if read.framing is None:
+        return True
+
+    if framing.guesses:
+        return False  # The next packet may prove what has begun to be one.
+    if lead.gap_bytes:
+        if framing.has_head:
+            return False  # A packet that has a hole is one of those that somebody has to cut.
+        framing.miss(lead.gap_bytes)
+    # The range took it for the beginning of all that is known, if nothing had come before.
+    seen = framing.seen
+    had_any = seen.packet_count or seen.cut_count or seen.headless_bytes or seen.refused_bytes
+    if framing.lost and not lead.inside:
+        framing.find()
+    elif not framing.in_step:
+        return False
+    if had_any and not read.is_steady:
+        return False
+    seam.corrections[read.place] = Correction(
+        stream.connection,
+        framing.position,
+        framing.missing_bytes,
+        framing.skipped_bytes,
+        framing.snapped_bytes,
+        ahead,
+    )
+    framing.go_on_as(read.framing, read.packet_count > 0)
+    return True
+
+
+def _cut(state: PairState, chunks: Mapping[Stream, Chunks]) -> list[Packets]:
+    """The packets in the chunks of a connection's streams, behind what of each has begun."""
+    runs: list[Run] = []
+    parts: list[Chunks] = []
+    end = 0
+    for stream, some in chunks.items():
+        framing = state.framing(stream)
+        other = stream.opposite
+        if other in state.framings and other not in chunks and state.framings[other].untold:
+            some.ahead[:] = True
+        begun = framing.begun
+        if begun is not None:
+            parts.append(from_pieces([Piece(0, 0, begun)]))
+        parts.append(some)
+        first, end = end, end + len(some) + (begun is not None)
+        runs.append(Run(stream, framing, first, end, begun is not None))
+    table = joined(parts)
+    packets = cut(table, Heads(table), runs)
+    return [packets] if len(packets) else []
+
+
+def _rows_between(segments: Segments, ends: Ends) -> Integers:
+    """The segments between two ends, in the order of the capture."""
+    places = [segments.ends.index(end) for end in ends]
+    source, destination = segments.source, segments.destination
+    there = (source == places[0]) & (destination == places[1])
+    back = (source == places[1]) & (destination == places[0])
+    return np.flatnonzero(there | back)

@@ -1,0 +1,141 @@
+"""The table of packets: its columns, and the rows of a range on their way into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from captures.net.tcp import Endpoint
+from captures.packets import SeenPacket
+from captures.pipeline.reading.ranges.columns import packet_columns, ping_columns
+from captures.pipeline.reading.ranges.cutting import Packets
+from captures.pipeline.tables.schemas import packets
+
+ROWS_AT_A_TIME: Final = 32_768
+NO_STREAM: Final = -1
+"""The stream of rows that nothing in their range has to be corrected for."""
+
+PACKETS: Final = packets.PACKETS.schema
+"""The table of packets."""
+FOUND: Final = pa.schema(
+    [
+        ("stream", pa.int32()),
+        ("readable", pa.int64()),
+        ("order", pa.int64()),
+        ("framed", pa.bool_()),
+        *(PACKETS.field(name) for name in ("frame", "first_frame", "file_offset")),
+        *(PACKETS.field(column.name) for column in (*packets.SEEN, *packets.SAID)),
+    ]
+)
+"""A packet as a range shows it, before it is known what came before the range.
+
+stream: an index into the range's streams, or NO_STREAM.
+readable, order, position: all packets of a series are in the order of these.
+frame, first_frame: counted from 1 over the series.
+connection: the number of the frame with which it began, where that is known already; null for a Ping.
+
+The others are those of PACKETS.
+"""
+
+
+def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterator[pa.RecordBatch]:
+    """Packets as rows of FOUND.
+
+    Args:
+        texts: whether with what bodies say.
+        stream: what to put for each packet's stream; by default its index.
+    """
+    streams = packets.streams
+    hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
+    codes["interface"] = np.array([stream.interface.number for stream in streams], dtype=np.int32)
+    codes["connection"] = np.array([stream.connection for stream in streams], dtype=np.int64)
+    for low in range(0, len(packets), ROWS_AT_A_TIME):
+        rows = slice(low, low + ROWS_AT_A_TIME)
+        said = packet_columns(
+            packets.data,
+            packets.start[rows],
+            packets.size[rows],
+            packets.framed[rows],
+            packets.cut[rows],
+            texts=texts,
+        )
+        index = packets.stream[rows]
+        columns: dict[str, Any] = {
+            "stream": index if stream is None else np.full(len(index), stream),
+            "readable": packets.readable[rows],
+            "order": packets.order[rows],
+            "framed": packets.framed[rows],
+            "frame": packets.frame[rows],
+            "first_frame": packets.first_frame[rows],
+            "file_offset": packets.offset[rows],
+            "time_ns": packets.time_ns[rows],
+            "began_ns": packets.began_ns[rows],
+            "position": packets.position[rows],
+            "missing_bytes": packets.missing[rows],
+            "skipped_bytes": packets.skipped[rows],
+            "snapped_bytes": packets.snapped[rows],
+            "cut_bytes": packets.cut[rows],
+            "ahead": packets.ahead[rows],
+        }
+        columns |= {name: values[index] for name, values in codes.items()}
+        yield _batch(columns, hosts, said)
+
+
+def ping_rows(pings: list[SeenPacket], first_number: int) -> pa.RecordBatch:
+    """Pings as rows of FOUND.
+
+    Args:
+        first_number: what the frame numbers of `pings` begin with in the series, less 1.
+    """
+    data = np.frombuffer(b"".join(ping.data for ping in pings), dtype=np.uint8)
+    size = np.array([len(ping.data) for ping in pings], dtype=np.int64)
+    said = ping_columns(data, np.cumsum(size) - size, size)
+    hosts, codes = _codes([(ping.source, ping.destination) for ping in pings])
+    frame = [first_number + ping.frame for ping in pings]
+    columns: dict[str, Any] = {
+        "stream": [NO_STREAM] * len(pings),
+        "readable": frame,
+        "order": [0] * len(pings),
+        "framed": [True] * len(pings),
+        "frame": frame,
+        "first_frame": frame,
+        "file_offset": [ping.file_offset for ping in pings],
+        "time_ns": [ping.time_ns for ping in pings],
+        "began_ns": [ping.began_ns for ping in pings],
+        "interface": [ping.interface.number for ping in pings],
+        "connection": [None] * len(pings),
+        "position": [0] * len(pings),
+        "missing_bytes": [0] * len(pings),
+        "skipped_bytes": [0] * len(pings),
+        "snapped_bytes": [0] * len(pings),
+        "cut_bytes": [0] * len(pings),
+        "ahead": [False] * len(pings),
+    }
+    return _batch(columns | codes, hosts, said)
+
+
+def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[str, Any]]:
+    """Every host once; and by column which of them stands there, or which port."""
+    hosts = list(dict.fromkeys(end.host for pair in ends for end in pair))
+    place = {host: index for index, host in enumerate(hosts)}
+    columns: dict[str, Any] = {}
+    for side, name in enumerate(("source", "destination")):
+        columns[f"{name}_address"] = np.array([place[pair[side].host] for pair in ends], dtype=np.int32)
+        columns[f"{name}_port"] = np.array([pair[side].port for pair in ends], dtype=np.int32)
+    return hosts, columns
+
+
+def _batch(columns: dict[str, Any], hosts: list[str], said: pa.RecordBatch) -> pa.RecordBatch:
+    names = pa.array(hosts, pa.string())
+    arrays = []
+    for field in FOUND:
+        if field.name.endswith("_address"):
+            arrays.append(names.take(pa.array(columns[field.name], pa.int32())))
+        elif field.name in columns:
+            arrays.append(pa.array(columns[field.name], field.type))
+        else:
+            arrays.append(said.column(field.name))
+    return pa.RecordBatch.from_arrays(arrays, schema=FOUND)

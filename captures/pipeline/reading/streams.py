@@ -1,0 +1,45 @@
+"""The table of streams: what each side of a connection sent, as far as one interface saw it, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, Final
+
+import pyarrow as pa
+
+from captures.framing import StreamCount
+from captures.net.direction import STREAM_COUNTS
+from captures.pipeline.tables.lists import batch_of
+from captures.pipeline.tables.schemas import sessions
+
+COUNTS: Final = tuple(field.name for field in fields(StreamCount) if field.name != "stream")
+STREAMS: Final = sessions.STREAMS.schema
+"""A row for each stream, MSMQ's and others'."""
+assert (*STREAM_COUNTS, *COUNTS) == tuple(STREAMS.names[-len(STREAM_COUNTS) - len(COUNTS) :]), (
+    "all that is counted"
+)
+CLOSED: Final = pa.schema([field for field in STREAMS if field.name not in ("series", "file", "frame")])
+"""The same under way; `connection` is the number of the frame with which the connection began."""
+
+
+def closed_rows(seen: Iterable[StreamCount]) -> pa.RecordBatch:
+    """Streams as rows of CLOSED."""
+    return batch_of(CLOSED, map(_row, seen))
+
+
+def _row(seen: StreamCount) -> tuple[Any, ...]:
+    stream = seen.stream
+    return (
+        stream.connection,
+        stream.interface.number,
+        *stream.source,
+        *stream.destination,
+        stream.from_start,
+        stream.ending.value,
+        stream.sent_bytes,
+        stream.came_bytes,
+        stream.data_bytes,
+        *(getattr(stream, name) for name in STREAM_COUNTS),
+        *(getattr(seen, name) for name in COUNTS),
+    )

@@ -1,0 +1,233 @@
+"""The stage that writes the tables of packets and of streams: their rows, put right, numbered, and in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.engines.engine import Count, Inbox, Outbox
+from captures.pipeline.reading.addresses import (
+    CLOSED_STREAMS,
+    CORRECTIONS,
+    FOUND_ROWS,
+    JOINED_ROWS,
+    OPEN_STREAMS,
+)
+from captures.pipeline.reading.halves import Origins, origins_at
+from captures.pipeline.reading.reading import Place
+from captures.pipeline.reading.rows import FOUND, NO_STREAM, PACKETS
+from captures.pipeline.reading.streams import CLOSED, STREAMS
+from captures.pipeline.source.records import Integers
+from captures.pipeline.tables.parts import Part, Store
+
+LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
+"""What a correction adds to the first packet of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesFiles:
+    """The files of a series, in its order.
+
+    frames_before: of each, in the files before it.
+    connections: the numbers of all frames with which connections begin.
+    origins: if it was read as one capture that was made of its files, where each frame of that is from.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    frames_before: tuple[int, ...]
+    connections: Integers
+    origins: str | None = None
+
+    def origins_of(self, numbers: Integers, offsets: Integers | None = None) -> Origins:
+        """Where frames are from, by their numbers over the whole series.
+
+        Args:
+            offsets: where they stand in what was read.
+        """
+        if self.origins is not None:
+            return origins_at(self.origins, numbers)
+        file = np.searchsorted(self.frames_before, numbers, side="left") - 1
+        frame = numbers - np.array(self.frames_before, dtype=np.int64)[file]
+        return Origins(file, frame, np.zeros_like(frame) if offsets is None else offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """A range whose packets are known.
+
+    place: None of what only the end of the series lets be read.
+    name: of the part.
+    rows_before, framed_before: in the ranges before it.
+    """
+
+    store: Store
+    series: str
+    place: Place | None
+    name: str
+    rows_before: int
+    framed_before: int
+
+    def __str__(self) -> str:
+        return str(self.place or f"the end of {self.series}")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsTask:
+    """The streams of a bucket of pairs.
+
+    closed, open: the names of the parts with those that are over, and those that may go on.
+    """
+
+    store: Store
+    series: str
+    closed: str
+    open: str
+
+    def __str__(self) -> str:
+        return f"streams of {self.series}"
+
+
+READ: Final = (JOINED_ROWS, CORRECTIONS, FOUND_ROWS, CLOSED_STREAMS, OPEN_STREAMS)
+"""What `write` takes."""
+
+
+def write(
+    all_series: Mapping[str, SeriesFiles],
+    task: WriteTask | StreamsTask,
+    inbox: Inbox,
+    outbox: Outbox,
+    count: Count,
+) -> list[Part]:
+    """Write the parts of a range, or of a bucket."""
+    if isinstance(task, StreamsTask):
+        return write_streams(all_series[task.series], task, inbox)
+    return [write_packets(all_series[task.series], task, inbox, count)]
+
+
+def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[Part]:
+    """Write the streams of a bucket, if there are any."""
+    parts = []
+    for name, exchange in ((task.closed, CLOSED_STREAMS), (task.open, OPEN_STREAMS)):
+        rows = pa.Table.from_batches(inbox.take(exchange), CLOSED)
+        if rows.num_rows:
+            began = _numbers(rows, "connection")
+            origins = series.origins_of(began)
+            rows = _with(rows, "connection", pa.array(np.searchsorted(series.connections, began)))
+            rows = rows.append_column("series", pa.repeat(pa.scalar(series.name), rows.num_rows))
+            rows = rows.append_column(
+                "file", pa.array(series.paths, pa.string()).take(pa.array(origins.file))
+            )
+            rows = rows.append_column("frame", pa.array(origins.frame))
+            parts.append(task.store.write_part(name, rows.select(STREAMS.names)))
+    return parts
+
+
+def write_packets(series: SeriesFiles, task: WriteTask, inbox: Inbox, count: Count) -> Part:
+    """Write the part of a range."""
+    table = _sorted(_found(task, inbox))
+    part = task.store.write_part(task.name, _numbered(series, task, table))
+    count(table.num_rows, task.place.reading.end - task.place.reading.start if task.place else 0)
+    return part
+
+
+def _found(task: WriteTask, inbox: Inbox) -> list[pa.Table]:
+    """The rows that count: what the range shows by itself, put right, and what only others made whole."""
+    others = pa.Table.from_batches(inbox.take(JOINED_ROWS), schema=FOUND)
+    if task.place is None:
+        return [others]
+    corrections = list(inbox.take(CORRECTIONS))
+    own = pa.Table.from_batches(inbox.take(FOUND_ROWS), schema=FOUND)
+    return [_corrected(own, corrections), others]
+
+
+def _corrected(table: pa.Table, corrections: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The rows of streams that stand, with what was not known when they were found."""
+    if not table.num_rows:
+        return table
+    stream = _numbers(table, "stream")
+    known = pa.Table.from_batches(corrections) if corrections else None
+    if known is None:
+        return table
+    rows = _numbers(known, "stream")
+    # By stream; the last row is that of NO_STREAM, which is -1. A stream that is corrected need not have rows.
+    size = max(int(stream.max()), int(rows.max())) + 2
+    put: dict[str, Integers] = {name: np.zeros(size, dtype=np.int64) for name in ("position", *LOSSES)}
+    connection = np.full(size, -1, dtype=np.int64)
+    stands, ahead = np.zeros((2, size), dtype=np.bool_)
+    stands[NO_STREAM] = True
+    stands[rows], ahead[rows] = known["stands"].to_numpy(), known["ahead"].to_numpy()
+    connection[rows] = _numbers(known, "connection")
+    for name, column in put.items():
+        column[rows] = _numbers(known, name)
+
+    _, firsts = np.unique(stream, return_index=True)
+    is_first = np.zeros(len(stream), dtype=np.bool_)
+    is_first[firsts] = True
+    position = _numbers(table, "position") + put["position"][stream]
+    changed = {"position": position}
+    for name in LOSSES:
+        changed[name] = _numbers(table, name) + np.where(is_first, put[name][stream], 0)
+    for name, column in changed.items():
+        table = _with(table, name, pa.array(column))
+    if ahead.any():
+        table = _with(table, "ahead", pa.array(table["ahead"].to_numpy() | ahead[stream]))
+    known_connection = pa.array(connection[stream], mask=stream == NO_STREAM)
+    table = _with(table, "connection", known_connection)
+    return table if stands.all() else table.filter(pa.array(stands[stream]))
+
+
+def _sorted(tables: list[pa.Table]) -> pa.Table:
+    """All rows in the order in which they could be read."""
+    table = pa.concat_tables(tables)
+    keys = [_numbers(table, name) for name in ("position", "order", "readable")]
+    order = np.lexsort(keys)
+    return table if (order == np.arange(len(order))).all() else table.take(pa.array(order))
+
+
+def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table:
+    """Rows of FOUND as those of PACKETS."""
+    framed = table["framed"].to_numpy()
+    first = series.origins_of(_numbers(table, "first_frame"), _numbers(table, "file_offset"))
+    last = series.origins_of(_numbers(table, "frame"))
+    paths = pa.array(series.paths, pa.string())
+    is_ping = table["connection"].is_null()
+    began = pc.fill_null(table["connection"], 0).to_numpy()
+    time_ns = table["time_ns"]
+    columns: dict[str, Any] = {
+        "series": pa.repeat(pa.scalar(series.name), table.num_rows),
+        "row_id": task.rows_before + np.arange(1, table.num_rows + 1),
+        "number": task.framed_before + np.cumsum(framed),
+        "framed": table["framed"],
+        "file": paths.take(pa.array(first.file)),
+        "frame": last.frame,
+        "first_frame": first.frame,
+        "file_offset": first.offset,
+        "frame_file": pc.if_else(
+            pa.array(first.file == last.file), pa.scalar(None, pa.string()), paths.take(pa.array(last.file))
+        ),
+        "time": pc.divide(time_ns, 1_000).cast(pa.timestamp("us", "UTC")),
+        "connection": pc.if_else(
+            is_ping, pa.scalar(None, pa.int64()), np.searchsorted(series.connections, began)
+        ),
+    }
+    arrays = []
+    for field in PACKETS:
+        column = columns.get(field.name, table[field.name] if field.name in FOUND.names else None)
+        arrays.append(pa.array(column, field.type) if isinstance(column, np.ndarray) else column)
+    return pa.table(arrays, schema=PACKETS)
+
+
+def _numbers(table: pa.Table, name: str) -> Integers:
+    numbers: Integers = table[name].to_numpy().astype(np.int64, copy=False)
+    return numbers
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(place), column)

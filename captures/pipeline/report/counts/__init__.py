@@ -1,0 +1,1 @@
+"""What is counted and found in the tables for a report."""

@@ -1,0 +1,351 @@
+"""What happened to a message, step by step, each with the frame that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.judging.messages.histories import Outcome
+from captures.pipeline.judging.messages.history_schema import HOPS
+from captures.pipeline.judging.sequences.sequence_schema import GAPS
+from captures.pipeline.report.counts.places import Places, Seen
+from captures.pipeline.report.counts.scanning import batches, near
+from captures.pipeline.report.counts.sieve import with_one_of
+from captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
+from captures.pipeline.report.facts.words import took
+from captures.pipeline.tables.tables import Tables
+from mqproto.edge.exactlyonce import Verdict
+from mqproto.wire import MessageClass
+from mqproto.wire.classes import REFUSALS
+
+COPIES_TOLD: Final = 8
+"""How many arrivals of a message at one queue manager are told one by one."""
+GAPS_KEPT: Final = 100
+"""How many gaps of one sequence on its way to one queue manager are looked at."""
+GAPS_TOLD: Final = 4
+_ARRIVAL: Final = ("message", "to_key", "series", "row_id", "number", "verdict", "reason")
+HOPS_OF_ONE: Final = 64
+"""How many hops of one message at most are kept; MSMQ ends a message after 15, or 29 if it is told so."""
+_HOP: Final = tuple(name for name in HOPS.names if name not in ("file_offset", "hop_count"))
+_GAP: Final = ("series", "source_manager", "sequence", "to_key")
+_AS: Final = {
+    str(Verdict.NEW): "as a new one",
+    str(Verdict.DUPLICATE): "as a duplicate",
+    str(Verdict.IN_DOUBT): "in doubt",
+}
+_REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What else tables have of some messages.
+
+    histories, ways: as HISTORIES has them, and HOPS, by the message.
+    arrivals: by message and receiver, as DUPLICATES has them; of those on its way alone, as of gaps.
+    answers: by series and row, the number of the packet that first answered for it.
+    gaps: by _GAP, as GAPS has them.
+    lossy: the series that lack something: what was not seen in them may have been there all the same.
+    """
+
+    histories: list[Row]
+    ways: dict[str, list[Row]]
+    arrivals: dict[tuple[str, str], list[Row]] = field(default_factory=dict)
+    answers: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    gaps: dict[tuple[str, ...], list[Row]] = field(default_factory=dict)
+    lossy: frozenset[str] = frozenset()
+
+    def is_lossy(self, row: Row) -> bool:
+        """Whether the captures lack something where a message was seen."""
+        return any(hop["series"] in self.lossy for hop in (row, *self.ways[row["message"]]))
+
+
+def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
+    """Look for it, and ask for the packets that it leads to."""
+    ways = _ways_of(tables, [row["message"] for row in histories])
+    found = Evidence(histories, ways, lossy=lossy_series(tables))
+    for row in histories:
+        for hop in ways[row["message"]]:
+            found.arrivals[row["message"], hop["to_key"]] = []
+            found.gaps[hop["series"], row["source_manager"], row["sequence"], hop["to_key"]] = []
+    for row in with_one_of(tables, "duplicates", "message", ways, _ARRIVAL):
+        arrivals = found.arrivals.get((row["message"], row["to_key"]))
+        if arrivals is not None and len(arrivals) < COPIES_TOLD:
+            arrivals.append(row)
+            found.answers[row["series"], row["row_id"]] = None
+            places.want_packet(row["series"], row["number"])
+    _answers(tables, found.answers, places)
+    sequences = {row["sequence"] for row in histories if row["sequence"]}
+    for row in with_one_of(tables, "gaps", "sequence", sequences, GAPS.names):
+        gaps = found.gaps.get(tuple(row[name] for name in _GAP))
+        if gaps is not None and len(gaps) < GAPS_KEPT:
+            gaps.append(row)
+            if row["filled_by"] is not None:
+                places.want_packet(row["series"], row["filled_by"])
+    for row in histories:
+        for hop in ways[row["message"]]:
+            places.want_packet(hop["series"], hop["number"])
+        for _, acknowledgment in _acknowledgments(row):
+            places.want_acknowledgment(*acknowledgment)
+    return found
+
+
+def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[str, Story]]:
+    """By the message, what happened to it.
+
+    Args:
+        places: all that was asked for was looked for.
+        ended_ns: when the captures ended.
+    """
+    for row in found.histories:
+        hops = found.ways[row["message"]]
+        holder, gaps = _held(row, hops, found)
+        is_lossy = found.is_lossy(row)
+        steps = [
+            *_crossings(row, hops, found, places),
+            *_holding(row, holder, gaps, places, is_lossy=is_lossy),
+        ]
+        for text, acknowledgment in _acknowledgments(row):
+            seen = places.acknowledgment(*acknowledgment)
+            steps.append(Step(acknowledgment[-1], Sentence(text), _place(seen)))
+        if row["covered_ns"] is not None:
+            text = "a FinalAck of a later message of its sequence said that this one came too"
+            steps.append(Step(row["covered_ns"], Sentence(text)))
+        steps.sort(key=lambda step: step.time_ns)
+        yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns, is_lossy=is_lossy), steps)
+
+
+def lossy_series(tables: Tables) -> frozenset[str]:
+    """The series that lack something: as the run that read them found, or the beginning of a connection."""
+    known = tables.state.get("series", {})
+    lossy = {name for name, each in known.items() if each.get("is_lossy")}
+    for batch in batches(tables, "sessions", ("series", "begun")):
+        lossy.update(batch.column("series").filter(pc.invert(batch.column("begun"))).unique().to_pylist())
+    return frozenset(lossy)
+
+
+def _ways_of(tables: Tables, wanted: list[str]) -> dict[str, list[Row]]:
+    """By the message, its hops in order."""
+    found: dict[str, list[Row]] = {message: [] for message in wanted}
+    for row in with_one_of(tables, "hops", "message", wanted, _HOP):
+        if len(found[row["message"]]) < HOPS_OF_ONE:
+            found[row["message"]].append(row)
+    for hops in found.values():
+        hops.sort(key=lambda row: (row["position"], row["first_ns"]))
+    return found
+
+
+def _answers(tables: Tables, wanted: dict[tuple[str, int], int | None], places: Places) -> None:
+    row_ids = np.unique(np.array([row_id for _, row_id in wanted], dtype=np.int64))
+    columns = ("series", "row_id", "acknowledged_by")
+    for batch in near(tables, "relations", columns, {"row_id": row_ids}):
+        for row in batch.filter(pc.is_in(batch.column("row_id"), value_set=pa.array(row_ids))).to_pylist():
+            key, number = (row["series"], row["row_id"]), row["acknowledged_by"]
+            if key in wanted and number is not None:
+                wanted[key] = number
+                places.want_packet(row["series"], number)
+
+
+def _acknowledgments(row: Row) -> Iterator[tuple[str, tuple[str, str, int]]]:
+    """What acknowledgments of a message said, and what `Places` knows them by."""
+    message = row["message"]
+    if row["order_acked_ns"] is not None and row["sequence"]:
+        text = "its source got the OrderAck" if row["order_ack_at_source"] else "an OrderAck for it was seen"
+        yield text, (row["sequence"], MessageClass.ORDER_ACK.name, row["order_acked_ns"])
+    if row["final_ns"] is not None:
+        yield f"a FinalAck said {row['final_class']}", (message, row["final_class"], row["final_ns"])
+    for name, time_ns in zip(row["administration"] or (), row["administration_ns"] or (), strict=True):
+        yield f"an administration acknowledgment said {name}", (message, name, time_ns)
+
+
+def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> Iterator[Step]:
+    """Each hop, each further copy, and when the receiver first answered."""
+    told = {(hop["series"], hop["number"]) for hop in hops}
+    for hop in hops:
+        ends = f"from {hop['from_label']} to {hop['to_label']}"
+        arrives = hop["first_ns"] == row["arrived_ns"] and hop["to_label"] == row["whereabouts"]
+        text = f"went {ends}{', its destination' if arrives else ''}"
+        waited_ns = hop["waited_ns"]
+        said = Sentence(text)
+        if waited_ns is not None:
+            said = took(f"{text}, after it waited", waited_ns, hop["waited_uncertainty_ns"])
+        seen = places.packet(hop["series"], hop["number"])
+        place = Place(hop["file"], hop["frame"]) if seen is None else seen.place
+        yield Step(hop["first_ns"], said, place)
+        arrivals = found.arrivals[row["message"], hop["to_key"]]
+        for arrival in arrivals:
+            packet = arrival["series"], arrival["number"]
+            again = places.packet(*packet)
+            # The first arrival is no other than the hop's own packet, seen by another capture point.
+            is_first = arrival["verdict"] == Verdict.NEW and not arrival["reason"]
+            if again is not None and packet not in told and not is_first:
+                reason = f": {arrival['reason']}" if arrival["reason"] else ""
+                text = f"came to {hop['to_label']} again, {_AS.get(arrival['verdict'], '')}{reason}"
+                yield Step(again.time_ns, Sentence(text), again.place)
+                told.add(packet)
+        if hop["copies"] > 1 and not 0 < len(arrivals) < COPIES_TOLD:
+            yield Step(hop["last_ns"], Sentence(f"went {ends} for the last of {hop['copies']:,} times"))
+        if hop["acknowledged_ns"] is not None:
+            text = f"{hop['to_label']} answered for it"
+            yield Step(hop["acknowledged_ns"], Sentence(text), _answer(hop, arrivals, found, places))
+
+
+def _answer(hop: Row, arrivals: list[Row], found: Evidence, places: Places) -> Place | None:
+    """The packet by which a receiver answered at that time."""
+    for arrival in arrivals:
+        number = found.answers[arrival["series"], arrival["row_id"]]
+        seen = None if number is None else places.packet(arrival["series"], number)
+        if seen is not None and seen.time_ns == hop["acknowledged_ns"]:
+            return seen.place
+    return None
+
+
+def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
+    """Its destination, and the gaps because of which that had to hold it.  [MS-MQQB] 3.1.5.8.6
+
+    An OrderAck, or a FinalAck of a later message, says that all before the message has come, whether that was seen or
+    not: what was not, held nothing up in the end. Connections that lack something are read later than others: a gap was
+    open by the order of times, and by that of packets too.
+    """
+    is_acked = row["order_acked_ns"] is not None or row.get("covered_ns") is not None
+    arrived_ns, number = row["arrived_ns"], row["sequence_number"]
+    for hop in hops:
+        if row["sequence"] and hop["first_ns"] == arrived_ns and hop["to_label"] == row["whereabouts"]:
+            key = (hop["series"], row["source_manager"], row["sequence"], hop["to_key"])
+            gaps = [
+                gap
+                for gap in found.gaps.get(key, ())
+                if gap["last_number"] < number
+                and gap["opened_ns"] <= arrived_ns
+                and (not is_acked if gap["filled_ns"] is None else gap["filled_ns"] > arrived_ns)
+                and (gap["filled_by"] is None or gap["filled_by"] > hop["number"])
+            ]
+            return hop["to_label"], gaps
+    return "", []
+
+
+def _holding(row: Row, holder: str, gaps: list[Row], places: Places, *, is_lossy: bool) -> Iterator[Step]:
+    if not gaps:
+        return
+    numbers = _numbers(gaps)
+    if is_lossy:
+        text = f"{numbers} had not{_all(gaps)} been seen to come: if they had not, {holder} had to hold it"
+        yield Step(row["arrived_ns"], Sentence(text))
+        return
+    yield Step(row["arrived_ns"], Sentence(f"{holder} had to hold it: {numbers} had not come"))
+    if all(gap["filled_ns"] is not None for gap in gaps):
+        last = max(gaps, key=lambda gap: gap["filled_ns"])
+        text = f"all before it had come, so that {holder} could let it go, after"
+        place = _place(places.packet(last["series"], last["filled_by"]))
+        yield Step(last["filled_ns"], Sentence(text, last["filled_ns"] - row["arrived_ns"]), place)
+
+
+def _numbers(gaps: list[Row]) -> str:
+    shown = ", ".join(
+        f"{gap['first_number']:,}"
+        if gap["first_number"] == gap["last_number"]
+        else f"{gap['first_number']:,}–{gap['last_number']:,}"
+        for gap in gaps[:GAPS_TOLD]
+    )
+    more = " and others" if len(gaps) > GAPS_TOLD else ""
+    return f"of its sequence, {shown}{more}"
+
+
+def _all(gaps: list[Row]) -> str:
+    """Of several numbers some may have come: a gap is one until nothing of it is missing."""
+    return "" if len(gaps) == 1 and gaps[0]["first_number"] == gaps[0]["last_number"] else " all"
+
+
+def _place(seen: Seen | None) -> Place | None:
+    return None if seen is None else seen.place
+
+
+def _verdict(
+    row: Row, hops: list[Row], gaps: list[Row], places: Places, ended_ns: int, *, is_lossy: bool
+) -> Sentence:
+    """What became of it. Of captures that lack something it is said what was seen, and not what was not there."""
+    where = row["whereabouts"]
+    came = f"It came to its destination, {where}"
+    after = Sentence(came)
+    if row["latency_ns"] or row["latency_uncertainty_ns"]:
+        after = took(f"{came}, after", row["latency_ns"], row["latency_uncertainty_ns"])
+    match row["outcome"]:
+        case Outcome.EXPIRED:
+            return Sentence(
+                f"It expired{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
+            )
+        case Outcome.REFUSED:
+            return Sentence(
+                f"It was refused{_why(row)}. It was last seen at {where}. {_grave(row, hops, places)}"
+            )
+        case Outcome.CONFIRMED:
+            return after._replace(after=", and its source was told so.")
+        case Outcome.ACKNOWLEDGED:
+            return Sentence("Its destination said that it came.")
+        case Outcome.REACHED if any(gap["filled_ns"] is None for gap in gaps):
+            numbers = _numbers(gaps)
+            if is_lossy:
+                return Sentence(
+                    f"{came}. {numbers[:1].upper()}{numbers[1:]} were not{_all(gaps)} seen to come."
+                )
+            return Sentence(f"{came}, which has to hold it: {numbers} never came.")
+        case Outcome.REACHED:
+            return after._replace(after=". Nothing more was said of it in these captures.")
+    return _last_seen(row, hops, ended_ns)
+
+
+def _last_seen(row: Row, hops: list[Row], ended_ns: int) -> Sentence:
+    """Where a message is that was not seen to end; or was last seen, where the captures cannot tell."""
+    where, lost = row["whereabouts"], ""
+    if row["outcome"] == Outcome.NOT_KNOWN:
+        lost = f" Whether it went on, the captures cannot say: {row['reason']}."
+    if not hops:
+        return Sentence(f"It was last seen at, or on, {where}.{lost}")
+    last = hops[-1]
+    if last["acknowledged_ns"] is not None:
+        text = f"{where} answered for it, and has it: it did not send it on"
+        if lost:
+            text = f"{last['to_label']} answered for it, and was not seen to send it on"
+        return Sentence(*_until(text, ended_ns - last["acknowledged_ns"], lost))
+    times = f"{last['copies']:,} times" if last["copies"] > 1 else "once"
+    if not last["numbered"]:
+        text = f"{last['from_label']} was seen to send it to {last['to_label']} {times}"
+        return Sentence(f"{text}. Whether that answered, the captures cannot say.{lost}")
+    text = f"{last['from_label']} sent it to {last['to_label']} {times}, and no answer came"
+    if lost:
+        text = (
+            f"{last['from_label']} was seen to send it to {last['to_label']} {times}, and no answer was seen"
+        )
+    return Sentence(*_until(text, ended_ns - last["last_ns"], lost))
+
+
+def _until(text: str, ns: int, lost: str) -> tuple[str, int | None, str]:
+    if ns < 1_000:
+        return f"{text} before the captures end.{lost}", None, ""
+    return f"{text} in the", ns, f" until the captures end.{lost}"
+
+
+def _why(row: Row) -> str:
+    """What the first refusal said, in words where the class of it is known."""
+    for name in (row["final_class"], *(row["administration"] or ())):
+        if name in _REFUSALS:
+            return f": {_REFUSALS[name]}"
+    return ""
+
+
+def _grave(row: Row, hops: list[Row], places: Places) -> str:
+    """Where a message that failed is, by what it asked for.  [MS-MQMQ] 2.2.19.2"""
+    seen = places.packet(hops[0]["series"], hops[0]["number"]) if hops else None
+    if seen is None:
+        return ""
+    if not seen.journal_negative:
+        return "It did not ask to be kept as a dead letter."
+    first = hops[0]
+    source = first["from_label"] if first["from_key"] == row["source_manager"] else "its source"
+    kind = "transactional dead-letter" if row["sequence"] else "dead-letter"
+    return f"It asked to be kept as a dead letter: look into the {kind} queue of {source}."

@@ -1,0 +1,89 @@
+"""Parts of a page: links to messages, tags, pictures, tables; what they are given is escaped, or said to be HTML."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from captures.pipeline.report.drawing.drawing import Figure
+from captures.pipeline.report.facts.outcomes import style
+from captures.pipeline.report.facts.words import escaped, harmless
+
+
+def link(message: str, label: str | None) -> str:
+    """A message by its label, and by the number that its queue manager gave it, as labels may be alike."""
+    number = message.rpartition("\\")[-1]
+    return (
+        f'<a href="#message={quote(message, safe="")}" title="{escaped(message)}">{escaped(label) or "no label"}</a> '
+        f'<span class="faint">\\{escaped(number)}</span>'
+    )
+
+
+def tag(outcome: str) -> str:
+    """How a message ended."""
+    return f'<span class="tag {style(outcome)}">{escaped(outcome)}</span>'
+
+
+def picture(figure: Figure | None) -> Iterator[str]:
+    """A picture, which is an image of its own: nothing in it runs."""
+    if figure is not None:
+        data = base64.b64encode(figure.svg).decode()
+        yield (
+            f'<figure tabindex="0" role="group" aria-label="{figure.title}"><img id="figure-{figure.name}" '
+            f'alt="{html.escape(figure.alt)}" src="data:image/svg+xml;base64,{data}"></figure>'
+        )
+
+
+class Line(NamedTuple):
+    """A row of a table, with what it is found by, and sorted by.
+
+    sought: texts by what they are: `queue`, `host`.
+    ranks: numbers by what they are: `slow`, `count`.
+    """
+
+    cells: Iterable[str]
+    sought: dict[str, Iterable[str]]
+    ranks: dict[str, int]
+
+    @property
+    def attributes(self) -> str:
+        """As HTML."""
+        texts = {name: "\n".join(map(harmless, found)) for name, found in self.sought.items()}
+        said = {**texts, **{name: str(number) for name, number in self.ranks.items()}}
+        return "".join(f' data-{name}="{html.escape(value)}"' for name, value in said.items())
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Iterable[str] | Line], caption: str = "", *, named: str = ""
+) -> Iterator[str]:
+    """A table of cells that are HTML. By its head's first letter > a column is to the right, by ~ it is not broken.
+
+    Args:
+        named: by which the script of the page finds it, to filter and to sort its rows; it is as high as it likes
+            up to a limit.
+    """
+    marks = {">": ' class="right"', "~": ' class="nowrap"'}
+    styles = [marks.get(head[0], ' class="text"') for head in heads]
+    if named:
+        yield f'<div class="wide tall" tabindex="0" role="group" aria-label="{named}"><table id="{named}">'
+    else:
+        yield '<div class="wide"><table>'
+    if caption:
+        yield f"<caption>{caption}</caption>"
+    columns = zip(styles, heads, strict=True)
+    yield (
+        "<tr>"
+        + "".join(f'<th scope="col"{style}>{head.lstrip(">~")}</th>' for style, head in columns)
+        + "</tr>"
+    )
+    for row in rows:
+        cells, attributes = (row.cells, row.attributes) if isinstance(row, Line) else (row, "")
+        yield (
+            f"<tr{attributes}>"
+            + "".join(f"<td{style}>{cell}</td>" for style, cell in zip(styles, cells, strict=True))
+            + "</tr>"
+        )
+    yield "</table></div>"

@@ -1,0 +1,1 @@
+"""What a report knows, and the words for it."""

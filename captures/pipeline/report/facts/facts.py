@@ -1,0 +1,322 @@
+"""What a report says, whoever says it: found by `gather`, drawn by `figures`, written by `page` and `summary`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from captures.pipeline.report.facts.spread import Spread
+from captures.points import Point
+
+SLOW_SHARE: Final = 0.95
+"""By what so many of all took at most is said how slow something is: one that was lost does not make all slow."""
+
+
+@dataclass(slots=True)
+class Captured:
+    """What was read.
+
+    shown: the first files, as CAPTURES has them.
+    damaged: how many are no captures, or are not whole.
+    first_ns, last_ns: of all frames; None if there is none.
+    """
+
+    files: int = 0
+    size_bytes: int = 0
+    frames: int = 0
+    segment_frames: int = 0
+    ping_frames: int = 0
+    other_frames: int = 0
+    cut_frames: int = 0
+    damaged: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Packets over time, in steps of equal length.
+
+    first_ns: where the first step begins.
+    packets: of each sort, how many in each step. size_bytes: of all packets.
+    kinds: of each kind, how many in all.
+    """
+
+    first_ns: int
+    step_ns: int
+    packets: dict[str, list[int]]
+    size_bytes: list[int]
+    kinds: dict[str, int]
+
+
+@dataclass(slots=True)
+class Course:
+    """How long something took, and how many waited, over time, in steps of equal length.
+
+    counts: how many began in each step. half_ns, slow_ns, most_ns: what half of these took at most, 95 % of them, and
+        all; 0 where there are none.
+    waiting: how many were waiting at the end of each step.
+    usual_ns: what a quarter of all took at most.
+    """
+
+    first_ns: int
+    step_ns: int
+    counts: list[int] = field(default_factory=list)
+    half_ns: list[int] = field(default_factory=list)
+    slow_ns: list[int] = field(default_factory=list)
+    most_ns: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    usual_ns: int = 0
+
+    def begins_ns(self, step: int) -> int:
+        """When a step begins."""
+        return self.first_ns + step * self.step_ns
+
+
+class Spell(NamedTuple):
+    """A time in which something was slow. until_ns: None if it was to the end."""
+
+    from_ns: int
+    until_ns: int | None
+
+
+@dataclass(slots=True)
+class Hop:
+    """From one queue manager to the next.
+
+    messages, copies: how many different ones crossed, and how often.
+    first_ns, last_ns: from the first crossing to the last.
+    waited: in the queue manager that they left; answered: from a crossing to its receiver's answer.
+    course: of what they waited; of the answers, where no message was seen before this hop.
+    """
+
+    from_key: str
+    to_key: str
+    from_label: str = ""
+    to_label: str = ""
+    messages: int = 0
+    copies: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    waited: Spread = field(default_factory=Spread)
+    answered: Spread = field(default_factory=Spread)
+    course: Course | None = None
+
+    @property
+    def slow_ns(self) -> int:
+        """What 95 % of its messages took at most, to wait or to be answered."""
+        return max(self.waited.quantile(SLOW_SHARE), self.answered.quantile(SLOW_SHARE))
+
+    @property
+    def most_ns(self) -> int:
+        """What the slowest took."""
+        return max(self.waited.most, self.answered.most)
+
+
+@dataclass(slots=True)
+class Queue:
+    """The messages to one queue.
+
+    name: its format name. called: what people call it.
+    arrived: to its queue manager, if there was more than one hop; confirmed: until their OrderAck.
+    ended, failed: how many came there, and how many were refused or expired; the others were not seen to end.
+    oldest_ns: how long before the end of the captures the first of those others was first seen.
+    hosts: the queue managers at the ends of the first routes.
+    course: of `arrived`, or of `confirmed` where that has nothing; and how many had not been seen to end.
+    """
+
+    name: str
+    called: str = ""
+    messages: int = 0
+    resends: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    arrived: Spread = field(default_factory=Spread)
+    confirmed: Spread = field(default_factory=Spread)
+    ended: int = 0
+    failed: int = 0
+    oldest_ns: int = 0
+    hosts: dict[str, None] = field(default_factory=dict)
+    course: Course | None = None
+
+    @property
+    def unended(self) -> int:
+        """How many were not seen to end."""
+        return self.messages - self.ended - self.failed
+
+    @property
+    def took(self) -> Spread:
+        """What its course is of."""
+        return self.arrived if self.arrived.count else self.confirmed
+
+    @property
+    def slow_ns(self) -> int:
+        """What 95 % of its messages took at most, or how long ago one was seen that has not ended."""
+        return max(self.took.quantile(SLOW_SHARE), self.oldest_ns)
+
+    @property
+    def most_ns(self) -> int:
+        """What the slowest took, or has taken."""
+        return max(self.took.most, self.oldest_ns)
+
+
+@dataclass(slots=True)
+class Routes:
+    """Hops, those with most messages first; and how many messages crossed others, of which there are too many."""
+
+    hops: list[Hop] = field(default_factory=list)
+    left_out: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Queues:
+    """Queues, those with most messages first; and how many messages went to others, of which there are too many."""
+
+    queues: list[Queue] = field(default_factory=list)
+    left_out: int = 0
+
+
+class Place(NamedTuple):
+    """Where a packet is: the frame that ended it, counted from 1 over its file."""
+
+    file: str
+    frame: int
+
+
+class Sentence(NamedTuple):
+    """Words, with a duration between them if there is one."""
+
+    before: str
+    ns: int | None = None
+    after: str = ""
+
+
+class Step(NamedTuple):
+    """One thing that happened to a message. place: None where no one packet shows it, or none was found."""
+
+    time_ns: int
+    said: Sentence
+    place: Place | None = None
+
+
+class Story(NamedTuple):
+    """What became of a message, and how, step by step."""
+
+    verdict: Sentence
+    steps: list[Step]
+
+
+@dataclass(slots=True)
+class Messages:
+    """What became of messages. Rows are as HISTORIES has them.
+
+    arrived: from where they were first seen to their destination, if there was more than one hop.
+    confirmed: until an OrderAck for them came, to their source where the captures show that.
+    stuck, unknown, failed: the first of those in flight, of those of which the captures cannot tell, and of those that
+        were refused or expired.
+    slowest, latest, resent: the worst of each: to their destination, until their OrderAck, and sent again.
+    every: whether `embedded` has all there are, or those of the lists alone.
+    stories: by the message, of those embedded.
+    """
+
+    count: int = 0
+    resends: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    deliveries: dict[str, int] = field(default_factory=dict)
+    arrived: Spread = field(default_factory=Spread)
+    confirmed: Spread = field(default_factory=Spread)
+    stuck: list[dict[str, Any]] = field(default_factory=list)
+    unknown: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    slowest: list[dict[str, Any]] = field(default_factory=list)
+    latest: list[dict[str, Any]] = field(default_factory=list)
+    resent: list[dict[str, Any]] = field(default_factory=list)
+    every: bool = True
+    embedded: list[dict[str, Any]] = field(default_factory=list)
+    stories: dict[str, Story] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SequenceHop:
+    """A sequence on one hop, as SEQUENCE_HOPS has it, and its first gaps, as GAPS has them."""
+
+    row: dict[str, Any]
+    queue: str
+    gaps: list[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Sequences:
+    """Transactional sequences; those shown have gaps that are open, else gaps, else most messages."""
+
+    count: int = 0
+    gaps: int = 0
+    gaps_open: int = 0
+    shown: list[SequenceHop] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Example:
+    """One finding, and the packet that it is about.
+
+    number, place, time_ns, message: None where it is about none, or about what carries no message.
+    others: the places of other packets that it rests on, as far as they are looked for; by their numbers.
+    """
+
+    text: str
+    series: str
+    row_id: int | None
+    number: int | None
+    place: Place | None
+    time_ns: int | None = None
+    message: str | None = None
+    others: dict[int, Place | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Found:
+    """All findings of one code.
+
+    examples: the first of them, more than are shown: for the messages that they are about.
+    """
+
+    severity: str
+    code: str
+    meaning: str
+    section: str
+    count: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Judgments:
+    """Findings, faults first; arrivals by their verdict; sessions by their state at the end."""
+
+    found: list[Found] = field(default_factory=list)
+    verdicts: dict[str, int] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> int:
+        """How many breaches of the protocol."""
+        return sum(each.count for each in self.found if each.severity == "fault")
+
+
+@dataclass(slots=True)
+class Facts:
+    """Everything. traffic: None if there are no packets.
+
+    folder: of the tables, as it was typed.
+    """
+
+    folder: str
+    captured: Captured
+    points: list[Point]
+    traffic: Traffic | None
+    routes: Routes
+    queues: Queues
+    messages: Messages
+    sequences: Sequences
+    judgments: Judgments

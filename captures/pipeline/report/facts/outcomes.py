@@ -1,0 +1,38 @@
+"""How messages end, as far as a report has to tell outcomes apart.
+
+The outcomes themselves are those that the tables have. One that is none of these is a way of saying that the captures
+cannot tell.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.judging.messages.histories import Outcome
+
+GOOD: Final = (str(Outcome.CONFIRMED), str(Outcome.REACHED), str(Outcome.ACKNOWLEDGED))
+BAD: Final = (str(Outcome.REFUSED), str(Outcome.EXPIRED))
+STUCK: Final = (str(Outcome.IN_FLIGHT),)
+
+
+def style(outcome: str) -> str:
+    """How it is shown: `good`, `bad` or `open`."""
+    return "good" if outcome in GOOD else "bad" if outcome in BAD else "open"
+
+
+def is_one_of(column: pa.Array, texts: tuple[str, ...]) -> Any:
+    """Which rows of a column have one of these texts."""
+    return pc.is_in(column, value_set=pa.array(texts, pa.string())).to_numpy(zero_copy_only=False)
+
+
+def total(outcomes: dict[str, int], texts: tuple[str, ...]) -> int:
+    """How many messages ended so."""
+    return sum(outcomes.get(text, 0) for text in texts)
+
+
+def unknown(outcomes: dict[str, int]) -> int:
+    """Of how many messages the captures cannot tell how they ended."""
+    return sum(outcomes.values()) - total(outcomes, GOOD + BAD + STUCK)

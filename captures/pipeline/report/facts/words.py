@@ -1,0 +1,136 @@
+"""Numbers, times and strangers' texts as people read them."""
+
+from __future__ import annotations
+
+import html
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from captures.decode.names import printable
+from captures.decode.views.words import counted, duration, share, short
+from captures.pipeline.report.facts.facts import Sentence, Sequences
+
+__all__ = [
+    "about",
+    "clock",
+    "counted",
+    "decode_command",
+    "duration",
+    "escaped",
+    "frame_filter",
+    "gaps_text",
+    "harmless",
+    "rate",
+    "sentence",
+    "share",
+    "size",
+    "took",
+    "when",
+]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+TEXT_LIMIT: Final = 300
+"""A longer text is cut; a label has 249 characters at most.  [MS-MQMQ] 2.2.19.3"""
+
+
+def harmless(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
+    """Text from a capture, on one line and without anything that steers a terminal or turns letters round."""
+    shown = printable(text or "")
+    return shown if limit is None or len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
+def escaped(text: str | None, limit: int | None = TEXT_LIMIT) -> str:
+    """The same for HTML, between tags and in attributes."""
+    return html.escape(harmless(text, limit), quote=True)
+
+
+def took(before: str, ns: int, uncertainty_ns: int | None) -> Sentence:
+    """Words and how long it took, as well as the clocks tell: of a time below their uncertainty, how long at most.
+
+    Args:
+        uncertainty_ns: 0 if one clock saw both; None where packets of one direction tell, the fastest of which is taken
+            to have needed no time.
+    """
+    if uncertainty_ns is None:
+        return Sentence(f"{before} at least", max(0, ns))
+    if ns <= uncertainty_ns and uncertainty_ns:
+        return Sentence(f"{before} at most", max(0, ns + uncertainty_ns))
+    return Sentence(before, ns)
+
+
+def sentence(said: Sentence) -> str:
+    """Words with a duration between them, as a terminal may show them."""
+    took = "" if said.ns is None else f" {duration(said.ns)}"
+    return harmless(f"{said.before}{took}{said.after}", limit=None)
+
+
+def about(nanoseconds: int) -> str:
+    """The same in two digits, for what was read off a `Spread`."""
+    digits = len(str(abs(nanoseconds)))
+    return duration(round(nanoseconds, 2 - digits) if digits > 2 else nanoseconds)
+
+
+def when(time_ns: int | None) -> str:
+    """Date and time, UTC, to the millisecond."""
+    return "–" if time_ns is None else f"{_moment(time_ns):%Y-%m-%d %H:%M:%S}.{time_ns // 10**6 % 1000:03d}"
+
+
+def clock(time_ns: int, since_ns: int) -> str:
+    """The time of the day, UTC; with its date if that is another than that of the beginning."""
+    moment = _moment(time_ns)
+    date = "" if moment.date() == _moment(since_ns).date() else f"{moment:%Y-%m-%d} "
+    rest_ms = time_ns % 10**9 // 10**6
+    return f"{date}{moment:%H:%M:%S}" + (f".{rest_ms:03d}" if rest_ms else "")
+
+
+def _moment(time_ns: int) -> datetime:
+    return EPOCH + timedelta(seconds=time_ns // 10**9)
+
+
+def size(size_bytes: int) -> str:
+    """`512 bytes`, `4.2 MB`."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes >= factor:
+            return f"{short(size_bytes / factor)} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def rate(count: int, span_ns: int) -> str:
+    """How many a second; nothing if they came at one moment."""
+    if count < 2 or span_ns <= 0:
+        return "–"
+    each_s = count * 10**9 / span_ns
+    return (
+        f"{each_s:,.0f}/s"
+        if each_s >= 10
+        else f"{each_s:.2g}/s"
+        if each_s >= 0.01
+        else f"{each_s * 3600:.2g}/h"
+    )
+
+
+def gaps_text(sequences: Sequences) -> str:
+    """`3 gaps, all filled`; `3 gaps, 1 never filled`."""
+    ended = f"{sequences.gaps_open:,} never" if sequences.gaps_open else "all"
+    return f"{counted(sequences.gaps, 'gap')}, {ended} filled"
+
+
+def decode_command(file: str, *, message: str | None = None, time_ns: int | None = None) -> str:
+    """What shows a packet, as it is typed in a shell: its message from hop to hop, or all of that millisecond."""
+    words = ["mqproto", "decode", file]
+    if message is not None:
+        words += ["--follow", message]
+    elif time_ns is not None:
+        milliseconds = time_ns // 10**6
+        words += ["--after", _typed(milliseconds), "--before", _typed(milliseconds + 1)]
+    return shlex.join(words)
+
+
+def _typed(milliseconds: int) -> str:
+    return f"{_moment(milliseconds * 10**6):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}"
+
+
+def frame_filter(frame: int) -> str:
+    """What Wireshark's filter is to be, to see one frame."""
+    return f"frame.number == {frame}"

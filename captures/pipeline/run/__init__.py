@@ -1,0 +1,1 @@
+"""A run: what is new, which stages it goes through, and what the driver knows in between."""

@@ -1,0 +1,67 @@
+"""The table of captures: each file that was read, what its frames were, and where it is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from captures.files.frame import CaptureError
+from captures.packets import Totals
+from captures.pipeline.reading.reading import RangeRead
+from captures.pipeline.source.files import CaptureFile
+from captures.pipeline.tables.schemas import sessions
+
+CAPTURES: Final = sessions.CAPTURES.schema
+
+
+@dataclass(slots=True)
+class FileRead:
+    """What became of a file: in how many ranges it was read, what its frames are, and where it is damaged."""
+
+    ranges: int = 0
+    totals: Totals = field(default_factory=Totals)
+    damage: CaptureError | None = None
+
+    def add(self, read: RangeRead) -> None:
+        """One of its ranges."""
+        self.ranges += 1
+        self.totals.add(read.totals)
+        self.damage = self.damage or read.damage
+
+
+def captures_table(series: str, files: Iterable[CaptureFile], found: Mapping[str, FileRead]) -> pa.Table:
+    """The rows of some files of a series.
+
+    Args:
+        found: by their paths.
+    """
+    rows = []
+    for file in files:
+        read = found[file.path]
+        totals, damage = read.totals, read.damage
+        rows.append(
+            {
+                "series": series,
+                "file": file.path,
+                "fingerprint": file.fingerprint,
+                "size_bytes": file.size_bytes,
+                "form": file.form,
+                "packing": file.packing,
+                "ranges": read.ranges,
+                "frames": totals.frames,
+                "segment_frames": totals.segment_frames,
+                "ping_frames": totals.ping_frames,
+                "other_frames": sum(totals.other_frames.values()),
+                "other_reasons": sorted(totals.other_frames.items()),
+                "cut_frames": totals.cut_frames,
+                "untimed_frames": totals.untimed_frames,
+                "first_ns": totals.first_ns,
+                "last_ns": totals.last_ns,
+                "damage": damage.reason if damage else None,
+                "damage_offset": damage.offset if damage else None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=CAPTURES)

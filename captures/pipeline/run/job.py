@@ -1,0 +1,459 @@
+"""Captures into tables: which stages there are, what each is given, and what the driver has to know in between.
+
+Each stage is one job for all series together, as there may be many small ones.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from captures.decode.names import Names
+from captures.files.frame import CaptureError
+from captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
+from captures.pipeline.judging.tasks.placing import damage_rows
+from captures.pipeline.judging.tasks.verdicts import MADE, judge
+from captures.pipeline.reading import writing
+from captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
+from captures.pipeline.reading.fragments import join_fragments
+from captures.pipeline.reading.halves import merge
+from captures.pipeline.reading.joining import JoinTask, join_ranges
+from captures.pipeline.reading.reading import Place, ReadTask, read_ranges
+from captures.pipeline.reading.writing import write
+from captures.pipeline.run.known import Known, ToRead, reads
+from captures.pipeline.run.pairing import all_to_read
+from captures.pipeline.run.strangers import apart
+from captures.pipeline.run.work import SeriesResult, Work
+from captures.pipeline.source.files import RANGE_BYTES, Inventory, Range, Series, inventory, ranges
+from captures.pipeline.source.scan import Scanned, replaced, scan, unproved
+from captures.pipeline.tables.parts import Part
+from captures.pipeline.tables.schemas.tables import COMMENTED
+from captures.pipeline.tables.tables import WORK, Run, Tables, TablesError
+from captures.pipeline.tables.tidying import TidyTask, groups, tidy
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SERIES: Final = "series"
+TEXTS: Final = "body_texts"
+REFUSED: Final = "refused"
+JUDGED: Final = "judged"
+CODES: Final = "codes"
+"""In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
+files were refused, by their paths, how far packets are judged, and how often each severity and code was found."""
+
+
+READING: Final = "reading packets"
+"""The stage whose tasks may be done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """One range to be scanned."""
+
+    part: Range
+    range_bytes: int
+
+    def __str__(self) -> str:
+        end = min(self.part.high, self.part.file.size_bytes)
+        return f"{self.part.file.where}, bytes {self.part.low} to {end}"
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run has done.
+
+    known: files that earlier runs have read.
+    codes: how often each severity and code was found, over all runs.
+    """
+
+    series: list[SeriesResult]
+    refused: list[CaptureError]
+    repeated: list[tuple[str, str]]
+    passed_over: list[str]
+    known: list[str]
+    codes: Counter[tuple[str, str]]
+
+
+def nothing_new(
+    found: Inventory, tables: Tables, *, names: Names | None = None, body_texts: bool = False
+) -> Result | None:
+    """What `analyse` comes to if all that was found is in the tables already; None if there is something to do."""
+    state = tables.state
+    before = judged(state.get(JUDGED))
+    is_read = reads(Known(**entry) for entry in state.get(SERIES, {}).values())
+    if (
+        before is None
+        or before.names != digest(names or Names())
+        or (body_texts and not state[TEXTS])
+        or not all(map(is_read, found.files))
+        or _refused(state, found, found.refused) != state[REFUSED]
+    ):
+        return None
+    codes = Counter({(severity, code): count for severity, code, count in state[CODES]})
+    return _result(found, [], (), [file.path for file in found.files], codes)
+
+
+def analyse(
+    paths: Sequence[str],
+    tables: Tables,
+    engine: Engine,
+    *,
+    names: Names | None = None,
+    range_bytes: int = RANGE_BYTES,
+    body_texts: bool = False,
+    found: Inventory | None = None,
+) -> Result:
+    """Read captures into tables. What is in them already, by content, is not read again.
+
+    New files of a series are read behind those that were read before, whose connections they go on with; see
+    captures.pipeline.run.known.to_read for those that do not come after them.
+
+    Args:
+        paths: files, and folders with files.
+        names: what queue managers and queues are called.
+        range_bytes: how much of a file one task reads.
+        body_texts: whether the table of packets has what bodies say; tables that have it go on to have it.
+        found: what there is at the paths, if somebody has looked already.
+
+    Raises:
+        TablesError: as `Tables.run`; or bodies are to be read, and of earlier packets they were not.
+        JobError: a task failed.
+        OSError: the folder cannot be written to.
+    """
+    found = inventory(paths) if found is None else found
+    with tables.run() as run, _emptied(engine, run):
+        state = tables.state
+        known = {name: Known(**entry) for name, entry in state.get(SERIES, {}).items()}
+        texts = state.get(TEXTS, False) if known else body_texts
+        if body_texts and not texts:
+            raise TablesError(
+                f"{tables.folder} has tables without what bodies say: analyse all captures into another folder"
+            )
+        is_read = reads(known.values())
+        known_files: list[str] = []
+        new: list[Series] = []
+        for series in found.series:
+            if all(map(is_read, series.files)):
+                known_files += (file.path for file in series.files)
+            else:
+                new.append(series)
+        works = [Work(run, each, texts=texts) for each in all_to_read(new, known, is_read, run.store)]
+        _Job(works, run, engine, range_bytes).carry_out()
+        read_works = works
+        works, strangers = apart(works, known, run.store)
+        run.store.remove(part.name for work in read_works if work not in works for part in work.parts)
+
+        before = judged(state.get(JUDGED))
+        if before is not None and any(_is_out_of_order(work, known, before) for work in works):
+            before = None
+        before_run = tables.every_part()
+        replaced: set[str] = set()
+        for work in works:
+            for name in work.replaces:
+                replaced |= known.pop(name).part_names
+            if (earlier := known.get(work.series.name)) is not None:
+                replaced |= earlier.part_names if work.known is None else earlier.saved
+            known[work.series.name] = work.save()
+        written = {part.name for work in works for part in work.parts}
+        verdicts = judge(
+            run,
+            engine,
+            [
+                part
+                for name, each in sorted(known.items())
+                for part in each.packet_parts(name, written, run.store)
+            ],
+            [
+                part
+                for name, each in sorted(known.items())
+                for part in each.stream_parts(name, written, run.store)
+            ],
+            before,
+            lossy=(name for name, each in known.items() if each.is_lossy),
+            names=names or Names(),
+            newest_ns=min((work.last_ns for work in works), default=None),
+        )
+        refused = _refused(state, found, (*found.refused, *strangers))
+        damage = [(file, file, offset, reason) for file, (offset, reason) in refused.items()] + [
+            (name, *each) for name, one in known.items() for each in one.damage
+        ]
+        parts = [part for work in works for part in work.parts] + verdicts.parts
+        if damage:
+            parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", damage_rows(damage)))
+            verdicts.judged.open.append(parts[-1].name)
+            verdicts.codes["note", "damaged-capture"] += len(damage)
+        if before is not None and not verdicts.is_anew:
+            replaced |= before.replaced
+        else:
+            replaced |= {part.name for part in before_run if part.table in MADE}
+            replaced |= {name for name in tables.kept.files if name.startswith(f"{FOLDER}/")}
+        kept = [part for part in before_run if part.name not in replaced]
+        lists = [names for each in known.values() for names in (each.captures, each.streams)]
+        tidied = _tidied(run, engine, kept, [*verdicts.judged.arrivals, *lists])
+        parts += tidied
+        gone = {name for names in tidied.values() for name in names}
+        run.commit(
+            added=parts,
+            schemas=COMMENTED,
+            dropped=replaced | gone,
+            tidied=gone.union(part.name for part in tidied),
+            state={
+                SERIES: {name: asdict(each) for name, each in known.items()},
+                TEXTS: texts,
+                REFUSED: refused,
+                CODES: [[*code, count] for code, count in sorted(verdicts.codes.items())],
+                JUDGED: asdict(verdicts.judged),
+            },
+        )
+    return _result(found, works, strangers, known_files, verdicts.codes)
+
+
+def _refused(
+    state: Mapping[str, Any], found: Inventory, errors: Iterable[CaptureError]
+) -> dict[str, list[Any]]:
+    """Why files are refused by now, those of earlier runs among them."""
+    read = {file.path for file in found.files}
+    refused = {path: why for path, why in state.get(REFUSED, {}).items() if path not in read}
+    return refused | {error.where: [error.offset, error.reason] for error in errors}
+
+
+def _result(
+    found: Inventory,
+    works: Iterable[Work],
+    strangers: Iterable[CaptureError],
+    known: list[str],
+    codes: Counter[tuple[str, str]],
+) -> Result:
+    return Result(
+        [work.result() for work in works],
+        [*found.refused, *strangers],
+        list(found.repeated),
+        list(found.passed_over),
+        known,
+        codes,
+    )
+
+
+@contextmanager
+def packets_of(
+    series: Series, *, range_bytes: int = RANGE_BYTES, body_texts: bool = False
+) -> Iterator[tuple[list[str], list[CaptureError]]]:
+    """The table of packets of one series by itself, made here, one range after the other; gone after the block.
+
+    Args:
+        range_bytes, body_texts: as for `analyse`.
+
+    Returns:
+        its files, and what is wrong with the captures.
+    """
+    with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
+        work = Work(run, ToRead(series, None, None), texts=body_texts)
+        with LocalEngine() as engine:
+            _Job([work], run, engine, range_bytes).carry_out()
+        yield (
+            [run.store.path(part.name) for part in work.parts if part.table == "packets"],
+            work.result().damage,
+        )
+
+
+@contextmanager
+def _emptied(engine: Engine, run: Run) -> Iterator[None]:
+    """Have nothing stay behind the block of what tasks had for one another."""
+    try:
+        yield
+    finally:
+        engine.clear()
+        run.store.remove([file.name for file in run.store.files(f"{WORK}/{run.name}")])
+
+
+def _is_out_of_order(work: Work, known: Mapping[str, Known], before: Judged) -> bool:
+    """Whether a series has packets that were judged and are read again, or came before what was taken to be over."""
+    if work.known is not None:
+        return False
+    first_ns = work.files[0].first_ns
+    return (
+        work.series.name in known
+        or bool(work.replaces)
+        or (first_ns is not None and first_ns < horizon(before.newest_ns).quiet_ns)
+    )
+
+
+def _tidied(
+    run: Run, engine: Engine, parts: Iterable[Part], lists: Sequence[list[str]]
+) -> dict[Part, list[str]]:
+    """Make small parts of earlier runs one; each new part with those that it takes the place of.
+
+    Args:
+        parts: that stay.
+        lists: of names of parts that come together with none but those of their list, which has the new name then.
+    """
+    places = {name: place for place, names in enumerate(lists) for name in names}
+    keyed = (
+        (f"{part.table} {places.get(part.name, '')}", part)
+        for part in parts
+        if part.table in MADE or part.name in places
+    )
+    together = list(groups(keyed))
+    tasks = [
+        TidyTask(
+            run.store,
+            tuple(part.name for part in some),
+            f"{some[0].table}/{run.name}-tidy-{number:06d}.parquet",
+        )
+        for number, some in enumerate(together)
+    ]
+    made = engine.carry_out("tidying tables", tidy, dict(enumerate(tasks)), puts=False)
+    found = {part: [each.name for each in some] for part, some in zip(made, together, strict=True)}
+    for part, gone in found.items():
+        if gone[0] in places:
+            names = lists[places[gone[0]]]
+            names[:] = [part.name, *(name for name in names if name not in gone)]
+    return found
+
+
+class _Job:
+    """The stages, one after the other."""
+
+    def __init__(self, works: Sequence[Work], run: Run, engine: Engine, range_bytes: int) -> None:
+        self._works = works
+        self._run = run
+        self._engine = engine
+        self._range_bytes = range_bytes
+
+    def carry_out(self) -> None:
+        """Everything from files to parts."""
+        self._merge()
+        self._scan()
+        self._address()
+        self._read()
+        self._join()
+        self._write()
+
+    def _of_all(
+        self,
+        stage: str,
+        function: Function[T, R],
+        tasks_of: Callable[[Work], Iterable[tuple[int, T]]],
+        take: Callable[[Work, R], object],
+        reads: Sequence[str] = (),
+        *,
+        again: str | None = None,
+        puts: bool = True,
+    ) -> None:
+        """One stage for all series: their tasks by bucket, and who takes the results."""
+        tasks = [(work, bucket, task) for work in self._works for bucket, task in tasks_of(work)]
+        results = self._engine.carry_out(
+            stage, function, {bucket: task for _, bucket, task in tasks}, reads, again=again, puts=puts
+        )
+        for (work, _, _), result in zip(tasks, results, strict=True):
+            take(work, result)
+
+    def _merge(self) -> None:
+        found = [(work, task) for work in self._works for task in work.merge_tasks()]
+        tasks = {number: task for number, (_, task) in enumerate(found)}
+        results = self._engine.carry_out("merging halves", merge, tasks, puts=False)
+        for (work, _), merged in zip(found, results, strict=True):
+            work.take_merged(merged)
+
+    def _scan(self) -> None:
+        """Find where the records stand, until all is proved."""
+        scans: dict[str, list[Scanned]] = {file.path: [] for work in self._works for file in work.sources}
+        parts = [
+            part for work in self._works for file in work.sources for part in ranges(file, self._range_bytes)
+        ]
+        again: defaultdict[str, list[Scanned]]
+        while parts:
+            tasks = {number: ScanTask(part, self._range_bytes) for number, part in enumerate(parts)}
+            again = defaultdict(list)
+            results = self._engine.carry_out("looking for frames", scan_range, tasks, puts=False)
+            for part, found in zip(parts, results, strict=True):
+                again[part.file.path] += found
+            for path, found in again.items():
+                scans[path] = replaced(scans[path], found) if scans[path] else found
+            parts = [part for path in again for part in unproved(scans[path])]
+        for work in self._works:
+            work.place(scans)
+
+    def _address(self) -> None:
+        """Say where the rows of each series go: all ranges have buckets of their own, and all pairs of ends."""
+        streams = sum(len(work.places) + 1 for work in self._works)
+        ranges = pairs = 0
+        for number, work in enumerate(self._works):
+            work.address(number, ranges, pairs, streams + pairs)
+            ranges += len(work.places) + 1
+            pairs += work.buckets
+
+    def _read(self) -> None:
+        """Read every range; and once more, if fragments that it has belong to packets that began before it."""
+        self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
+        self._of_all(
+            "joining fragments",
+            join_fragments,
+            lambda work: ((work.addresses.series, task) for task in work.fragment_tasks()),
+            Work.take_fragments,
+            (FRAGMENTS,),
+            puts=False,
+        )
+        self._of_all(
+            "reading fragments",
+            read_ranges,
+            lambda work: (
+                (work.addresses.range(place.number), work.read_task([place])) for place in work.wanting
+            ),
+            Work.take_reads,
+            again=READING,
+        )
+        self._engine.drop(FRAGMENTS)
+
+    def _join(self) -> None:
+        def tasks(work: Work) -> Iterable[tuple[int, JoinTask]]:
+            buckets = range(work.buckets if work.end else 0)
+            return ((work.addresses.pairs + bucket, JoinTask(work.series.name, bucket)) for bucket in buckets)
+
+        read = {work.series.name: work.read_series() for work in self._works}
+        self._of_all("joining connections", partial(join_ranges, read), tasks, Work.take_joined, (SUMMARIES,))
+        self._engine.drop(SUMMARIES)
+
+    def _write(self) -> None:
+        files = {work.series.name: work.series_files() for work in self._works}
+        self._of_all(
+            "writing packets",
+            partial(write, files),
+            lambda work: (*work.write_tasks(), *work.stream_tasks()),
+            lambda work, parts: work.parts.extend(parts),
+            writing.READ,
+            puts=False,
+        )
+        self._engine.drop(*writing.READ)
+        for work in self._works:
+            name = f"captures/{work.key}-{self._run.name}.parquet"
+            work.parts.append(self._run.store.write_part(name, work.captures_table()))
+
+
+def scan_range(task: ScanTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[Scanned]:
+    """Where the records of a range stand."""
+    found = scan(task.part, task.range_bytes)
+    for scanned in found:
+        count(0, scanned.following - (scanned.first or scanned.part.low))
+    return found
+
+
+def _read_tasks(work: Work) -> Iterable[tuple[int, ReadTask]]:
+    """The ranges of a packed file one after the other, as it is unpacked only once; all others by themselves."""
+    packed: defaultdict[str, list[Place]] = defaultdict(list)
+    for place in work.places:
+        if place.reading.file.packing:
+            packed[place.reading.file.path].append(place)
+        else:
+            yield work.addresses.range(place.number), work.read_task([place])
+    for places in packed.values():
+        yield work.addresses.range(places[0].number), work.read_task(places)

@@ -1,0 +1,167 @@
+"""What earlier runs have read, and what is therefore to be read now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from captures.files.frame import CaptureError
+from captures.net.taps import Half, Taps
+from captures.pipeline.judging.tasks.buckets import PacketPart, StreamPart
+from captures.pipeline.kept.saving import saved
+from captures.pipeline.reading.growth import FORM, Growth
+from captures.pipeline.reading.halves import Halves
+from captures.pipeline.source.files import (
+    CaptureFile,
+    Origin,
+    Series,
+    in_order,
+    is_changed,
+    look_at,
+    readable_frames,
+)
+from captures.pipeline.tables.parts import Store
+
+
+@dataclass(slots=True)
+class Known:
+    """What tables say of a series.
+
+    files: their paths, by their fingerprints. origins: by what they are known when somebody has packed them since.
+    packets: its parts of the table of packets: name, rows, and how many of these are packets. The last is `end`.
+    end: the part with what only the end of the series lets be read; "" if that is nothing.
+    captures: its parts of the table of captures.
+    streams, open_streams: its parts of the table of streams, with those that are over, and with those that may go on.
+    damage: file, offset and reason.
+    form: of what is saved of it; see captures.pipeline.reading.growth.
+    growth, connections: the files with that. open_pairs: those with pairs.
+    one_way: whether its first frames have one direction only of each connection.
+    halves: the series that are one in it, as the halves of a TAP.
+    """
+
+    files: dict[str, str]
+    packets: list[tuple[str, int, int]]
+    end: str
+    captures: list[str]
+    is_lossy: bool
+    damage: list[tuple[str, int, str]]
+    form: int
+    growth: str
+    connections: str
+    open_pairs: list[str]
+    origins: list[Origin] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
+    open_streams: list[str] = field(default_factory=list)
+    one_way: bool = False
+    halves: list[str] = field(default_factory=list)
+
+    @property
+    def saved(self) -> set[str]:
+        """All that is replaced when the series grows."""
+        end = [self.end] if self.end else []
+        return {self.growth, self.connections, *self.open_pairs, *self.open_streams, *end}
+
+    @property
+    def part_names(self) -> set[str]:
+        """Everything."""
+        return {*self.captures, *self.streams, *self.saved, *(name for name, _, _ in self.packets)}
+
+    def packet_parts(self, series: str, new: Container[str], store: Store) -> Iterator[PacketPart]:
+        """The parts of packets in their order.
+
+        Args:
+            new: the names of those that this run has written.
+        """
+        rows_before = framed_before = 0
+        for name, rows, framed in self.packets:
+            is_new, is_end = name in new, name == self.end
+            path = store.path(name)
+            yield PacketPart(path, series, rows, framed, rows_before, framed_before, is_new, is_end)
+            rows_before, framed_before = rows_before + rows, framed_before + framed
+
+    def stream_parts(self, series: str, new: Container[str], store: Store) -> Iterator[StreamPart]:
+        """The parts of streams; arguments as of `packet_parts`."""
+        for names, is_open in ((self.streams, False), (self.open_streams, True)):
+            for name in names:
+                yield StreamPart(store.path(name), series, name in new, is_open)
+
+
+class ToRead(NamedTuple):
+    """A series of which files are to be read.
+
+    growth: how it stood behind its first files, which are not read again; None if all are to be read.
+    known: what was known of it; None if it is new.
+    halves: the files of each half, if it is made of those of a TAP; see captures.pipeline.run.pairing.
+    replaces: the series that it takes the place of.
+    one_way: as of Known.
+    """
+
+    series: Series
+    growth: Growth | None
+    known: Known | None
+    halves: Halves | None = None
+    replaces: tuple[str, ...] = ()
+    one_way: bool = False
+
+
+def to_read(series: Series, known: Mapping[str, Known], store: Store) -> ToRead:
+    """What to do about a series with new files.
+
+    They are read behind those that were read before. If they do not come after all of these, all are read again; but
+    if some are no longer there, the new ones are a series of their own, which later ones may belong to. All are read
+    again as well if only the new ones tell what is a TAP.
+
+    Args:
+        store: of the tables.
+    """
+    names: list[str] = []
+    name = series.name
+    while name in known:
+        names.append(name)
+        name = f"{series.name} ({len(names) + 1})"
+    if not names:
+        return ToRead(series, None, None)
+    earlier = known[names[-1]]
+    is_read = reads([known[each] for each in names])
+    new = in_order(file for file in series.files if not is_read(file))
+    replaced: set[str] = set()
+    if earlier.form == FORM:
+        growth = saved(store.path(earlier.growth), Growth)
+        # The same file, of which more has been written since.
+        begun = {(file.path, file.first_ns): file.fingerprint for file in growth.files}
+        replaced = {begun[key] for file in new if (key := (file.path, file.first_ns)) in begun}
+        if not replaced and in_order([*growth.files, *new])[: len(growth.files)] == growth.files:
+            grown = Series(names[-1], (*growth.files, *new))
+            return ToRead(grown, None if _has_other_taps(growth, grown) else growth, earlier)
+    files = {file.fingerprint: file for file in new}
+    for path in earlier.files.values():
+        with suppress(OSError, CaptureError):
+            file = look_at(path)
+            files[file.fingerprint] = file
+    if earlier.files.keys() - replaced <= files.keys():
+        return ToRead(Series(names[-1], in_order(files.values())), None, earlier)
+    return ToRead(Series(name, new), None, None)
+
+
+def halves_of(files: Iterable[CaptureFile]) -> dict[int, Half]:
+    """The interfaces of TAPs, by the first frames of a series."""
+    taps = Taps()
+    taps.look(readable_frames(files))
+    return taps.halves
+
+
+def _has_other_taps(growth: Growth, grown: Series) -> bool:
+    """Whether files that were read before are to be read otherwise now; they are all still there then."""
+    if not growth.places or halves_of(grown.files) == growth.places[0].halves:
+        return False
+    return not any(is_changed(file) for file in growth.files)
+
+
+def reads(entries: Iterable[Known]) -> Callable[[CaptureFile], bool]:
+    """Whether these series have a file: by its content, or packed as it was read before it was."""
+    every = list(entries)
+    fingerprints = {fingerprint for each in every for fingerprint in each.files}
+    origins = {Origin(*origin) for each in every for origin in each.origins}
+    return lambda file: file.fingerprint in fingerprints or bool(file.packing and file.origin in origins)

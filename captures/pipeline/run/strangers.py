@@ -1,0 +1,73 @@
+"""Series that are not of the system that the tables are about; see captures.systems."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow.compute as pc
+
+from captures.files.frame import CaptureError
+from captures.pipeline.run.known import Known
+from captures.pipeline.run.work import Work
+from captures.pipeline.tables.lists import values
+from captures.pipeline.tables.parts import Store, parquet
+from captures.systems import LOOK_COUNT, Systems
+
+ROWS: Final = 8_192
+ROW_LIMIT: Final = 65_536
+"""In so many rows messages are looked for that leave their sources."""
+
+
+def apart(
+    works: Sequence[Work], known: Mapping[str, Known], store: Store
+) -> tuple[list[Work], list[CaptureError]]:
+    """The series that may be of one system with those before them; and why others are not read.
+
+    Args:
+        works: whose packets are written. store: of the tables.
+    """
+    if len(known) + len(works) < 2:
+        return list(works), []
+    systems = Systems()
+    for name, each in known.items():
+        systems.add(name, _contents(store.path(part) for part, _, _ in each.packets))
+    left: list[Work] = []
+    strangers: list[CaptureError] = []
+    for work in works:
+        is_new = work.known is None and not work.replaces and work.series.name not in known
+        contents = _contents(work.packet_paths) if is_new else {}
+        clash = systems.clash(contents)
+        if clash is None:
+            systems.add(work.series.name, contents)
+            left.append(work)
+            continue
+        other, why = clash
+        reason = f"not of one system with {other}: {why}; analyse it into another folder"
+        strangers += (CaptureError(file.path, 0, reason) for file in work.files)
+    return left, strangers
+
+
+def _contents(paths: Iterable[str]) -> dict[Hashable, int]:
+    """The first messages that leave their sources, by their identifiers, and digests of them."""
+    found: dict[Hashable, int] = {}
+    for message, digest in _leaving(paths):
+        found.setdefault(message, digest)
+        if len(found) == LOOK_COUNT:
+            break
+    return found
+
+
+def _leaving(paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    rows = 0
+    for path in paths:
+        with parquet(path) as part:
+            for batch in part.iter_batches(ROWS, columns=["message", "digest", "hop_count"]):
+                # A packet of which only the beginning is there has no digest.
+                told = pc.and_(batch.column("message").is_valid(), batch.column("digest").is_valid())
+                wanted = pc.and_(pc.equal(batch.column("hop_count"), 0), told)
+                chosen = batch.filter(wanted)
+                yield from zip(values(chosen, "message"), values(chosen, "digest"), strict=True)
+                rows += batch.num_rows
+                if rows >= ROW_LIMIT:
+                    return

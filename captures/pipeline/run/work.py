@@ -1,0 +1,360 @@
+"""A series under way from stage to stage: what the driver has to know of it in between."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from captures.files.frame import CaptureError
+from captures.packets import Totals
+from captures.pipeline.kept.saving import save
+from captures.pipeline.reading.addresses import Addresses
+from captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
+from captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
+from captures.pipeline.reading.halves import Merged, MergeTask
+from captures.pipeline.reading.joining import Joined, ReadSeries
+from captures.pipeline.reading.ranges.lookback import LIMIT_COUNT
+from captures.pipeline.reading.reading import Place, RangeRead, ReadTask
+from captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
+from captures.pipeline.run.inputs import FileRead, captures_table
+from captures.pipeline.run.known import Known, ToRead, halves_of
+from captures.pipeline.source.files import RANGE_BYTES, CaptureFile, series_name
+from captures.pipeline.source.scan import Scanned, readings
+from captures.pipeline.tables.parts import Part, parquet_table
+from captures.pipeline.tables.tables import WORK, Run
+
+BUCKETS: Final = 16
+"""Into how many parts at most the connections of a series are put; as many tasks may join them at a time."""
+
+
+@dataclass(slots=True)
+class SeriesResult:
+    """What became of a series.
+
+    files: all of it. new: how many of them, the last ones, this run has read.
+    totals: as one reader of all its files, one behind the other, would have them.
+    damage: of those files that this run has read, those that could be read up to there only.
+    halves: if it is made of the halves of a TAP, the first file of each.
+    """
+
+    name: str
+    files: list[CaptureFile]
+    new: int
+    totals: Totals
+    damage: list[CaptureError]
+    halves: tuple[str, ...] = ()
+
+
+class Work:
+    """A series, and what each stage has found in its new files.
+
+    Attributes:
+        sources: what is read: its new files, or what was made of them.
+        texts: whether packets are found with what their bodies say.
+        buckets: into how many parts its pairs of ends are put.
+        addresses: where its rows go, once it is known how many ranges there are.
+        replaces: the series that it takes the place of.
+        places: its new ranges, once it is known where they are.
+        wanting: those that were read without what waits for fragments before them.
+        joined: by bucket, what joining has changed.
+        parts: that were written.
+    """
+
+    def __init__(self, run: Run, to_read: ToRead, *, texts: bool) -> None:
+        self.series = to_read.series
+        self.growth = to_read.growth or Growth()
+        self.known = to_read.known if to_read.growth is not None else None
+        self.files = self.series.files[len(self.growth.files) :]
+        self.sources = self.files
+        self.replaces = to_read.replaces
+        self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
+        self.texts = texts
+        self.buckets = min(BUCKETS, 1 + sum(file.size_bytes for file in self.files) // RANGE_BYTES)
+        self.addresses = Addresses(0, 0, 0, 0, self.buckets)
+        self.places: tuple[Place, ...] = ()
+        self.wanting: list[Place] = []
+        self.joined: list[Joined] = []
+        self.parts: list[Part] = []
+        self._halves = to_read.halves
+        self._one_way = to_read.one_way
+        self._merged: Merged | None = None
+        self._run = run
+        self._store = run.store
+        self._frames_before = list(self.growth.frames_before)
+        self._reads: dict[int, RangeRead] = {}
+        self._waiting = dict(self.growth.waiting)
+        self._waiting_count = 0
+
+    def merge_tasks(self) -> Iterator[MergeTask]:
+        """One, if it is made of two halves."""
+        if self._halves is not None:
+            yield MergeTask(self._halves, self._store, f"{WORK}/{self._run.name}/{self.key}.pcapng")
+
+    def take_merged(self, merged: Merged) -> None:
+        """Its files are one by now."""
+        self._merged = merged
+        self.sources = (merged.file,)
+
+    @property
+    def end(self) -> int:
+        """A number behind all ranges, for what only the end of the series lets be read."""
+        return self.growth.range_count + len(self.places)
+
+    def place(self, scans: dict[str, list[Scanned]]) -> None:
+        """It is known where the frames are."""
+        places: list[Place] = []
+        frames = self.growth.frames
+        halves = self.growth.places[0].halves if self.growth.places else halves_of(self.sources)
+        for file in self.sources:
+            self._frames_before.append(frames)
+            for reading in readings(scans[file.path]):
+                number = self.growth.range_count + len(places)
+                places.append(Place(number, reading, self._frames_before[-1], halves))
+                frames += reading.frame_count
+        self.places = tuple(places)
+
+    def address(self, series: int, ranges: int, pairs: int, streams: int) -> None:
+        """It is known where its rows go: its first new range, its pairs of ends, the streams of these."""
+        self.addresses = Addresses(series, ranges - self.growth.range_count, pairs, streams, self.buckets)
+
+    def read_task(self, places: Iterable[Place]) -> ReadTask:
+        """Ranges to be read in one go, with what is known by now to wait for fragments before them."""
+        some = tuple(places)
+        numbers = [place.number for place in some]
+        waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
+        return ReadTask(self.addresses, some, waiting, self.texts)
+
+    @property
+    def reads(self) -> list[RangeRead]:
+        """What became of each new range."""
+        return [self._reads[place.number] for place in self.places]
+
+    def take_reads(self, reads: Iterable[RangeRead]) -> None:
+        """Some ranges are read, perhaps once more."""
+        self._reads |= {read.place: read for read in reads}
+
+    def fragment_tasks(self) -> Iterator[FragmentTask]:
+        """One, if there are fragments anywhere, or something waits for some."""
+        first = self.growth.range_count
+        before = self._waiting.get(first)
+        if before is not None or any(read.has_fragments for read in self.reads):
+            yield FragmentTask(self.series.name, first, before, self.end)
+
+    def take_fragments(self, joined: FragmentsJoined) -> None:
+        """It is known what waits for fragments where."""
+        self._waiting |= joined.waiting
+        self._waiting_count = joined.waiting_count
+        self.wanting = [place for place in self.places if place.number in joined.waiting]
+
+    def read_series(self) -> ReadSeries:
+        """What the tasks that join have to know."""
+        known = self.known
+        return ReadSeries(
+            self.addresses,
+            (*self.growth.places, *self.places),
+            self.growth.range_count,
+            self.end,
+            self._silent(),
+            tuple(map(self._store.path, known.open_pairs)) if known else (),
+            self._waiting,
+            self.texts,
+            self._store,
+            f"{self.key}-{self._run.name}",
+        )
+
+    @property
+    def last_ns(self) -> int:
+        """When the last frame was caught, since 1970; 0 if there is none."""
+        found = self._last_ns()
+        return found[-1][1] if found else 0
+
+    def _last_ns(self) -> list[tuple[int, int]]:
+        """The numbers of ranges, and when the last frame up to the end of each was caught."""
+        found = list(zip((place.number for place in self.growth.places), self.growth.last_ns, strict=True))
+        for read in self.reads:
+            before_ns = found[-1][1] if found else 0
+            found.append((read.place, max(before_ns, read.totals.last_ns or 0)))
+        return found
+
+    def _silent(self) -> int:
+        """The last range that ended so long ago that an end silent since then is taken to be gone; -1 if none did."""
+        found = self._last_ns()
+        return max((number for number, last_ns in found if last_ns <= found[-1][1] - SILENT_NS), default=-1)
+
+    def take_joined(self, joined: Joined) -> None:
+        """One bucket is joined."""
+        self.joined.append(joined)
+        if joined.saved is not None:
+            self.parts.append(joined.saved)
+
+    def series_files(self) -> SeriesFiles:
+        """What the tasks that write have to know."""
+        return SeriesFiles(
+            self.series.name,
+            tuple(file.path for file in self.series.files),
+            tuple(self._frames_before),
+            self._connections,
+            None if self._merged is None else self._merged.origins,
+        )
+
+    @property
+    def packet_paths(self) -> list[str]:
+        """Where its new packets are, before the run is over."""
+        return [self._store.path(part.name) for part in self.parts if part.table == "packets"]
+
+    def captures_table(self) -> pa.Table:
+        """What its new files were."""
+        if self._merged is None:
+            found = {file.path: FileRead() for file in self.files}
+            for place, read in zip(self.places, self.reads, strict=True):
+                found[place.reading.file.path].add(read)
+        else:
+            damage = self._merged.damage
+            found = {
+                path: FileRead(1, totals, damage.get(path)) for path, totals in self._merged.totals.items()
+            }
+        return captures_table(self.series.name, self.files, found)
+
+    @cached_property
+    def _connections(self) -> npt.NDArray[np.int64]:
+        """The numbers of the frames with which connections begin."""
+        found = [each.connections for each in self.joined]
+        if self.known is not None:
+            saved = parquet_table(self._store.path(self.known.connections))
+            found.append(saved["first_frame"].to_numpy())
+        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    def write_tasks(self) -> Iterator[tuple[int, WriteTask]]:
+        """A part for each range, and one for what only the end lets be read, if there is anything; by bucket."""
+        rows, framed = self._rows_before(), self._framed_before()
+        ranges: list[tuple[int, Place | None, str]] = []
+        ranges += ((place.number, place, f"{place.number:06d}") for place in self.places)
+        if rows[-1] > rows[-2]:
+            ranges.append((self.end, None, "end"))
+        for index, (number, place, label) in enumerate(ranges):
+            name = f"packets/{self.key}-{self._run.name}-{label}.parquet"
+            task = WriteTask(self._store, self.series.name, place, name, rows[index], framed[index])
+            yield self.addresses.range(number), task
+
+    def stream_tasks(self) -> Iterator[tuple[int, StreamsTask]]:
+        """One for each bucket of pairs, by its bucket."""
+        prefix = f"streams/{self.key}-{self._run.name}"
+        for bucket in range(self.buckets if self.end else 0):
+            closed, opened = f"{prefix}-{bucket:02d}.parquet", f"{prefix}-open-{bucket:02d}.parquet"
+            task = StreamsTask(self._store, self.series.name, closed, opened)
+            yield self.addresses.streams + bucket, task
+
+    def _rows_before(self) -> list[int]:
+        """How many rows stand before each range, before what only the end lets be read, and in all."""
+        found = (read.rows for read in self.reads)
+        return self._counted(self.growth.rows, found, [each.rows for each in self.joined])
+
+    def _framed_before(self) -> list[int]:
+        """Of these, how many are packets."""
+        found = (read.framed for read in self.reads)
+        return self._counted(self.growth.framed, found, [each.framed for each in self.joined])
+
+    def _counted(self, before: int, found: Iterable[int], changes: Sequence[Counter[int]]) -> list[int]:
+        counts = (
+            count + sum(change[number] for change in changes)
+            for number, count in enumerate((*found, 0), self.growth.range_count)
+        )
+        return list(accumulate(counts, initial=before))
+
+    def save(self) -> Known:
+        """Keep what a later run has to know."""
+        prefix = f"{self.key}-{self._run.name}"
+        growth = self._grown()
+        saved = save(self._store, f"{FOLDER}/{prefix}-series.parquet", [(0, growth)])
+        table = pa.table([pa.array(self._connections)], schema=CONNECTIONS)
+        connections = self._store.write_part(f"{FOLDER}/{prefix}-connections.parquet", table)
+        self.parts += [saved, connections]
+
+        result = self.result()
+        parts = [part for part in self.parts if part.table == "packets"]
+        framed = np.diff(self._framed_before()).tolist()
+        packets = [(part.name, part.rows, count) for part, count in zip(parts, framed, strict=False)]
+        streams = [part.name for part in self.parts if part.table == "streams"]
+        opened = {task.open for _, task in self.stream_tasks()}
+        known = self.known
+        earlier = [] if known is None else [part for part in known.packets if part[0] != known.end]
+        return Known(
+            files={file.fingerprint: file.path for file in self.series.files},
+            packets=[*earlier, *packets],
+            end=parts[-1].name if len(parts) > len(self.places) else "",
+            captures=[
+                *([] if known is None else known.captures),
+                *(part.name for part in self.parts if part.table == "captures"),
+            ],
+            origins=[file.origin for file in self.series.files if file.origin is not None],
+            streams=[
+                *([] if known is None else known.streams),
+                *(name for name in streams if name not in opened),
+            ],
+            open_streams=[name for name in streams if name in opened],
+            is_lossy=bool(result.damage)
+            or not result.totals.is_complete
+            or (known is not None and bool(known.damage)),
+            damage=[
+                *([] if known is None else known.damage),
+                *((error.where, error.offset, error.reason) for error in result.damage),
+            ],
+            form=FORM,
+            growth=saved.name,
+            connections=connections.name,
+            open_pairs=[each.saved.name for each in self.joined if each.saved is not None],
+            one_way=self._one_way,
+            halves=[series_name(half[0].path) for half in self._halves or ()],
+        )
+
+    def _grown(self) -> Growth:
+        before = self.growth
+        places = (*before.places, *self.places)[-2 * LIMIT_COUNT :]
+        last_ns = tuple(last_ns for _, last_ns in self._last_ns())[-2 * LIMIT_COUNT :]
+        kept = (*(place.number for place in places), self.end)
+        return Growth(
+            files=self.series.files,
+            frames_before=tuple(self._frames_before),
+            places=places,
+            last_ns=last_ns,
+            range_count=self.end,
+            frames=before.frames + sum(place.reading.frame_count for place in self.places),
+            rows=self._rows_before()[-2],
+            framed=self._framed_before()[-2],
+            totals=self._totals(),
+            waiting={number: self._waiting[number] for number in kept if number in self._waiting},
+        )
+
+    def _totals(self) -> Totals:
+        """Of what is over."""
+        totals = Totals()
+        totals.add(self.growth.totals)
+        for read in self.reads:
+            totals.add(read.totals)
+        for each in self.joined:
+            totals.add(each.totals)
+        return totals
+
+    def result(self) -> SeriesResult:
+        """What became of it."""
+        totals = self._totals()
+        for each in self.joined:
+            totals.add(each.open_totals)
+        totals.packets = self._framed_before()[-1]
+        totals.connections = len(self._connections)
+        totals.given_up_fragments += self._waiting_count
+        damage = [read.damage for read in self.reads if read.damage is not None]
+        damage += [] if self._merged is None else self._merged.damage.values()
+        halves = tuple(half[0].path for half in self._halves or ())
+        return SeriesResult(
+            self.series.name, list(self.series.files), len(self.files), totals, damage, halves
+        )

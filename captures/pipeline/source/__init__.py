@@ -1,0 +1,1 @@
+"""Where captures lie, and the frames and TCP segments in them, as columns."""

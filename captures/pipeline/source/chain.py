@@ -1,0 +1,104 @@
+"""From block to block of a pcapng file, many at a time.
+
+Each block says how long it is, so the next is known only when it has been looked at. But nearly all are of one type and
+begin at words of 32 bits: whatever looks like one of these is found at once, and where each such place is followed by
+the next one, they are the blocks that one would come to. All others are gone to one by one, so it does not matter what
+frames carry.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from captures.files.pcapng import ENHANCED_PACKET, MAX_BLOCK_BYTES, SECTION_HEADER
+from captures.pipeline.source.octets import Octets, Vector
+
+SMALLEST_BYTES: Final = 12
+"""A block that holds nothing."""
+STEPS: Final = 32
+"""How many blocks are gone to one by one before several are looked for again."""
+WINDOW_BYTES: Final = 1 << 22
+"""So far they are looked for at a time; never farther than one has come."""
+
+
+class _Likely(NamedTuple):
+    """Places where blocks seem to begin.
+
+    following: where each of them says that the next one begins.
+    breaks: the indexes of those that say otherwise than the next place does; the last one is among them.
+    """
+
+    at: Vector
+    following: Vector
+    breaks: Vector
+
+    def run_from(self, at: int) -> slice:
+        """Those that follow one another from a place on; none if that is not among them."""
+        first = int(np.searchsorted(self.at, at))
+        if first == len(self.at) or self.at[first] != at:
+            return slice(first, first)
+        return slice(first, int(self.breaks[np.searchsorted(self.breaks, first)]) + 1)
+
+
+def chain(data: Octets, order: str, low: int, high: int) -> Vector:
+    """Where blocks stand that may be whole, one behind the other.
+
+    Args:
+        order: the byte order of their section, "<" or ">".
+        low: where the first begins, at a word of the file.
+        high: the last begins before it. The chain ends sooner with what is no block, or begins a section.
+    """
+    found: list[Vector] = []
+    at, likely, searched = low, _search(data, order, low, low), low
+    while True:
+        steps, at, is_over = _steps(data, order, at, high)
+        found.append(steps)
+        if is_over:
+            return np.concatenate(found)
+        if at >= searched:
+            searched = min(at + min(at - low, WINDOW_BYTES), high)
+            likely = _search(data, order, at, searched)
+        run = likely.run_from(at)
+        if run.stop > run.start:
+            found.append(likely.at[run])
+            at = int(likely.following[run.stop - 1])
+
+
+def _steps(data: Octets, order: str, at: int, high: int) -> tuple[Vector, int, bool]:
+    """The next few blocks one by one; where the one behind them begins; whether the chain ends there."""
+    unpack, view = struct.Struct(order + "II").unpack_from, data.data
+    places: list[int] = []
+    is_over = False
+    for _ in range(STEPS):
+        if at >= high or at + SMALLEST_BYTES > len(data):
+            is_over = True
+            break
+        kind, length = unpack(view, at)
+        is_sound = not length & 3 and SMALLEST_BYTES <= length <= MAX_BLOCK_BYTES
+        if not is_sound or at + length > len(data) or kind == SECTION_HEADER:
+            is_over = True
+            break
+        places.append(at)
+        at += length
+    return np.array(places, np.int64), at, is_over
+
+
+def _search(data: Octets, order: str, low: int, high: int) -> _Likely:
+    """Where blocks with frames seem to begin, from `low` on and before `high`."""
+    words = data[: len(data) & ~3].view(order + "u4")
+    last = max(len(words) - SMALLEST_BYTES // 4 + 1, 0)
+    place = (low >> 2) + np.flatnonzero(words[low >> 2 : min(high + 3 >> 2, last)] == ENHANCED_PACKET)
+    length = words[place + 1].astype(np.int64)
+    at = place << 2
+    good = (length & 3 == 0) & (length >= SMALLEST_BYTES) & (length <= MAX_BLOCK_BYTES)
+    good &= at + length <= len(data)
+    at, length = at[good], length[good]
+    # What is repeated at the end rules out most of what frames carry; whether it must be there, others judge.
+    good = words[(at + length >> 2) - 1] == length
+    at, following = at[good], (at + length)[good]
+    is_break = np.ones(len(at), np.bool_)
+    is_break[:-1] = following[:-1] != at[1:]
+    return _Likely(at, following, np.flatnonzero(is_break))

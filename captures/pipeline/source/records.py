@@ -1,0 +1,460 @@
+"""The frames of a stretch of a capture as columns: from one record to the next, then all heads at once.
+
+What is right is read here. At the first record or block that is not, and for whatever describes interfaces, the
+readers of captures.files.pcap and captures.files.pcapng are asked, so that there is one set of rules about damage, and
+one wording.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError, Interface
+from captures.files.pcap import RECORD_HEADER, read_records
+from captures.files.pcapng import (
+    ENHANCED_PACKET,
+    INTERFACE_DESCRIPTION,
+    OBSOLETE_PACKET,
+    SECTION_HEADER,
+    SIMPLE_PACKET,
+    Clock,
+    PcapngReader,
+    Section,
+    Source,
+)
+from captures.pipeline.source.chain import chain
+from captures.pipeline.source.octets import windows
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Data = mmap.mmap | bytes
+"""A capture file, mapped; of a packed one what it unpacks to."""
+
+SECTION_BEGINS: Final = struct.pack("<I", SECTION_HEADER)
+FRAME_KINDS: Final = (ENHANCED_PACKET, SIMPLE_PACKET, OBSOLETE_PACKET)
+RECORD_BYTES: Final = struct.calcsize("=" + RECORD_HEADER)
+ENHANCED_BYTES: Final = 28
+"""From the beginning of an Enhanced Packet Block, or the obsolete one, to its frame."""
+SIMPLE_BYTES: Final = 12
+FEW_BLOCKS: Final = 32
+"""Sections as short as this are read block by block: columns would take longer."""
+OPTION_LIMIT: Final = 16
+"""Blocks with more options than this are looked at one by one."""
+TIMES_NS: Final = (-(2**63), 2**63 - 1)
+"""What a column of times can hold: from 1677 to 2262."""
+
+
+@dataclass(slots=True)
+class Frames:
+    """The frames that begin in a stretch of a capture, as columns in its order.
+
+    offset: of the record or block.
+    time_ns: since 1970, UTC; 0 where the file does not say. Of times beyond 64 bits the nearest within them.
+    start, size: of the frame in the file.
+    missing: how many bytes at its end the capture left out.
+    interface: its number, a key of `interfaces`.
+    """
+
+    offset: Integers
+    time_ns: Integers
+    start: Integers
+    size: Integers
+    missing: Integers
+    interface: Integers
+    interfaces: dict[int, Interface]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+@dataclass(slots=True)
+class Walked:
+    """What going through a stretch from record to record brought to light.
+
+    following: where the record behind the last begins.
+    section: what is known there. If `is_assumed`, without what was known at the beginning.
+    begins_section: whether a section begins in the stretch.
+    interfaces_needed: how many interfaces must have been described before it; 0 unless `is_assumed`.
+    damage: at `following`.
+    """
+
+    following: int
+    section: Section
+    begins_section: bool = False
+    interfaces_needed: int = 0
+    frame_count: int = 0
+    damage: CaptureError | None = None
+    columns: list[Frames] = field(default_factory=list)
+
+    def frames(self) -> Frames:
+        """All frames; only if they were asked for."""
+        parts = self.columns or [_frames_of([], {})]
+        if len(parts) == 1:
+            return parts[0]
+        return Frames(
+            offset=np.concatenate([part.offset for part in parts]),
+            time_ns=np.concatenate([part.time_ns for part in parts]),
+            start=np.concatenate([part.start for part in parts]),
+            size=np.concatenate([part.size for part in parts]),
+            missing=np.concatenate([part.missing for part in parts]),
+            interface=np.concatenate([part.interface for part in parts]),
+            interfaces={number: one for part in parts for number, one in part.interfaces.items()},
+        )
+
+
+_Row = tuple[int, int, int, int, int, int]
+"""One frame: the columns of `Frames` in their order."""
+
+
+def _frames_of(rows: list[_Row], interfaces: dict[int, Interface]) -> Frames:
+    offset, time_ns, start, size, missing, interface = np.array(rows, np.int64).reshape(-1, 6).T.copy()
+    return Frames(offset, time_ns, start, size, missing, interface, interfaces)
+
+
+class Stretch(NamedTuple):
+    """Where to walk.
+
+    form: "pcap" or "pcapng".
+    where: the file as errors name it.
+    low: where a record begins. The last begins before `high`.
+    section: what is known at `low`.
+    is_assumed: nothing is; `section` gives the byte order alone, and whatever interfaces are named are let pass.
+    cut_by: what ends `data` before the file should end.
+    """
+
+    data: Data
+    form: str
+    where: str
+    low: int
+    high: int
+    section: Section
+    is_assumed: bool = False
+    cut_by: CaptureError | None = None
+
+
+def walk(stretch: Stretch, with_columns: bool) -> Walked:
+    """Go through a stretch. Damage is told in the result, never raised.
+
+    Args:
+        with_columns: whether the frames are wanted, or only what is said of them. If so, the section is known.
+    """
+    if stretch.form == "pcap":
+        return _walk_records(stretch, with_columns)
+    return _BlockWalker(stretch, with_columns).walk()
+
+
+def gather(data: Data, at: Integers, layout: np.dtype[np.void]) -> npt.NDArray[np.void]:
+    """The bytes at many places, each read as `layout`. They need not be aligned, and must lie in `data`."""
+    if len(at) == 0:
+        return np.empty(0, layout)
+    rows: npt.NDArray[np.void] = windows(np.frombuffer(data, np.uint8), at, layout.itemsize).view(layout)[
+        :, 0
+    ]
+    return rows
+
+
+class _View:
+    """The file for readers that take one, up to where its packing is damaged."""
+
+    def __init__(self, data: Data, cut_by: CaptureError | None) -> None:
+        self._data = data
+        self._cut_by = cut_by
+        self._at = 0
+
+    def seek(self, offset: int) -> None:
+        self._at = offset
+
+    def read(self, size: int) -> bytes:
+        read = self._data[self._at : self._at + size]
+        if len(read) < size and self._cut_by is not None:
+            raise self._cut_by
+        self._at += len(read)
+        return read
+
+
+def _view(stretch: Stretch) -> BinaryIO:
+    return cast(BinaryIO, _View(stretch.data, stretch.cut_by))
+
+
+def _walk_records(stretch: Stretch, with_columns: bool) -> Walked:
+    """The records of a pcap file."""
+    data, section, at, high = stretch.data, stretch.section, stretch.low, stretch.high
+    unpack_size = struct.Struct(section.order + "I").unpack_from
+    end = len(data)
+    offsets = array("q")
+    try:
+        while at < high:
+            (size,) = unpack_size(data, at + 8)
+            after = at + RECORD_BYTES + size
+            if size > MAX_FRAME_BYTES or after > end:
+                break
+            offsets.append(at)
+            at = after
+    except struct.error:
+        pass
+    walked = Walked(at, section, frame_count=len(offsets))
+    if at < high:
+        view = _view(stretch)
+        view.seek(at)
+        try:
+            next(read_records(view, section, stretch.where, at), None)
+        except CaptureError as damage:
+            walked.damage = damage
+    if with_columns:
+        walked.columns.append(_record_columns(data, section, np.frombuffer(offsets, np.int64)))
+    return walked
+
+
+def _record_columns(data: Data, section: Section, offset: Integers) -> Frames:
+    (source,) = section.sources
+    names = ("seconds", "ticks", "size", "wire")
+    head = gather(data, offset, np.dtype([(name, section.order + "u4") for name in names]))
+    size = head["size"].astype(np.int64)
+    seconds, ticks = head["seconds"].astype(np.int64), head["ticks"].astype(np.int64)
+    return Frames(
+        offset=offset,
+        time_ns=seconds * NANOSECONDS + ticks * (NANOSECONDS // source.clock.ticks_per_second),
+        start=offset + RECORD_BYTES,
+        size=size,
+        missing=np.maximum(head["wire"].astype(np.int64) - size, 0),
+        interface=np.zeros(len(offset), np.int64),
+        interfaces={0: source.interface},
+    )
+
+
+class _Blocks(NamedTuple):
+    """Blocks that stand under one section header, and the file as 32-bit words; blocks are aligned to them."""
+
+    order: str
+    words: npt.NDArray[np.uint32]
+    offset: Integers
+    kind: Integers
+    length: Integers
+
+    @classmethod
+    def at(cls, offset: Integers, data: Data, order: str) -> _Blocks:
+        words = np.frombuffer(data, np.dtype(order + "u4"), len(data) // 4)
+        kind, length = (words[(offset >> 2) + place].astype(np.int64) for place in (0, 1))
+        return cls(order, words, offset, kind, length)
+
+    def word(self, at: Integers) -> Integers:
+        """The words at these places of the file."""
+        words: Integers = self.words[at >> 2].astype(np.int64)
+        return words
+
+    def of(self, some: Flags | Integers | slice) -> _Blocks:
+        """Some of the blocks."""
+        return self._replace(offset=self.offset[some], kind=self.kind[some], length=self.length[some])
+
+    def interface_ids(self) -> Integers:
+        """What frames say about where they come from. Simple packets come from the first interface."""
+        ids = self.word(self.offset + 8)
+        ids[self.kind == SIMPLE_PACKET] = 0
+        obsolete = self.kind == OBSOLETE_PACKET
+        ids[obsolete] = ids[obsolete] & 0xFFFF if self.order == "<" else ids[obsolete] >> 16
+        return ids
+
+    def frame_sizes(self, snapshot_bytes: int) -> Integers:
+        """How long frames are. Simple packets are cut to `snapshot_bytes` if that is not 0."""
+        simple = self.kind == SIMPLE_PACKET
+        sizes = self.word(self.offset + np.where(simple, 8, 20))
+        if snapshot_bytes:
+            sizes[simple] = np.minimum(sizes[simple], snapshot_bytes)
+        return sizes
+
+
+class _BlockWalker:
+    """The blocks of a pcapng file, section by section."""
+
+    def __init__(self, stretch: Stretch, with_columns: bool) -> None:
+        self._stretch = stretch
+        self._data = stretch.data
+        self._with_columns = with_columns
+        self._reader = PcapngReader(_view(stretch), stretch.where, stretch.section)
+        self._is_assumed = stretch.is_assumed
+        self._walked = Walked(stretch.low, stretch.section)
+
+    def walk(self) -> Walked:
+        walked = self._walked
+        try:
+            while walked.following < self._stretch.high:
+                if self._data[walked.following : walked.following + 4] == SECTION_BEGINS:
+                    self._reader.take_block(walked.following)
+                    walked.begins_section, self._is_assumed = True, False
+                    walked.following += self._length_at(walked.following)
+                    continue
+                octets = np.frombuffer(self._data, np.uint8)
+                offsets = chain(octets, self._reader.order, walked.following, self._stretch.high)
+                if not len(offsets):
+                    # It ends here, or the reader says what is wrong.
+                    self._reader.take_block(walked.following)
+                    assert walked.following == len(self._data), "the reader takes what the chain does not"
+                    break
+                if len(offsets) < FEW_BLOCKS and not self._is_assumed:
+                    self._take_one_by_one(offsets)
+                else:
+                    self._take_together(offsets)
+        except CaptureError as damage:
+            walked.damage = damage
+        walked.section = self._reader.section
+        return walked
+
+    def _length_at(self, offset: int) -> int:
+        length: int = struct.unpack_from(self._reader.order + "I", self._data, offset + 4)[0]
+        return length
+
+    def _take_one_by_one(self, offsets: Integers) -> None:
+        frames: list[_Row] = []
+        interfaces: dict[int, Interface] = {}
+        try:
+            for offset in offsets.tolist():
+                frame = self._reader.take_block(offset)
+                self._walked.following = offset + self._length_at(offset)
+                if frame is None:
+                    continue
+                (kind,) = struct.unpack_from(self._reader.order + "I", self._data, offset)
+                start = offset + (SIMPLE_BYTES if kind == SIMPLE_PACKET else ENHANCED_BYTES)
+                number = frame.interface.number
+                interfaces[number] = frame.interface
+                time_ns = _within(frame.time_ns)
+                frames.append((offset, time_ns, start, len(frame.data), frame.missing_bytes, number))
+        finally:
+            self._walked.frame_count += len(frames)
+            if frames and self._with_columns:
+                self._walked.columns.append(_frames_of(frames, interfaces))
+
+    def _take_together(self, offsets: Integers) -> None:
+        known = self._reader.section
+        blocks = _Blocks.at(offsets, self._data, known.order)
+        whole_count = _first(blocks.word(blocks.offset + blocks.length - 4) != blocks.length)
+        described = blocks.kind[:whole_count] == INTERFACE_DESCRIPTION
+        described_count = len(known.sources) + np.cumsum(described)
+        fault: CaptureError | None = None
+        for at in np.flatnonzero(described).tolist():
+            try:
+                self._reader.take_block(int(offsets[at]))
+            except CaptureError as error:
+                fault, whole_count = error, at
+                break
+        blocks_whole = blocks.of(slice(whole_count))
+        sources = self._reader.section.sources
+
+        is_frame = np.isin(blocks_whole.kind, FRAME_KINDS)
+        head_bytes = np.where(blocks_whole.kind == SIMPLE_PACKET, SIMPLE_BYTES, ENHANCED_BYTES)
+        is_short = is_frame & (blocks_whole.length < head_bytes + 4)
+        place = np.flatnonzero(is_frame & ~is_short)
+        frames = blocks_whole.of(place)
+        ids = frames.interface_ids()
+        sizes = frames.frame_sizes(sources[0].snapshot_bytes if sources and not self._is_assumed else 0)
+        starts = frames.offset + head_bytes[place]
+        ends = frames.offset + frames.length - 4
+        missing_count = ids + 1 - described_count[place]
+        is_bad = starts + sizes > ends
+        if not self._is_assumed:
+            is_bad |= missing_count > 0
+        fitting = np.flatnonzero(~is_bad)
+        is_bad |= self._options_leave(frames, starts + sizes + (-sizes & 3), ends, fitting)
+
+        is_fault = is_short
+        is_fault[place] |= is_bad
+        good_count = _first(is_fault)
+        frame_count = int(np.searchsorted(place, good_count))
+        walked = self._walked
+        walked.frame_count += frame_count
+        if self._is_assumed and frame_count:
+            walked.interfaces_needed = max(walked.interfaces_needed, int(missing_count[:frame_count].max()))
+        if self._with_columns and frame_count:
+            some = slice(frame_count)
+            walked.columns.append(
+                _block_columns(frames.of(some), ids[some], starts[some], sizes[some], sources)
+            )
+        if good_count < len(offsets):
+            walked.following = int(offsets[good_count])
+        else:
+            walked.following = int(blocks.offset[-1] + blocks.length[-1])
+        if good_count < whole_count:
+            self._raise_at(int(offsets[good_count]), known, int(described_count[good_count]))
+        if fault is not None:
+            raise fault
+        if whole_count < len(offsets):
+            self._raise_at(int(offsets[whole_count]), known, len(sources))
+
+    def _raise_at(self, offset: int, known: Section, source_count: int) -> None:
+        """What the reader says of a damaged block, when it knows `source_count` interfaces of the section.
+
+        Raises:
+            CaptureError: always.
+        """
+        section = known._replace(sources=self._reader.section.sources[:source_count])
+        PcapngReader(_view(self._stretch), self._stretch.where, section).take_block(offset)
+        raise AssertionError(f"the reader takes the block at {offset}, and the columns do not")
+
+    def _options_leave(self, frames: _Blocks, at: Integers, ends: Integers, rows: Integers) -> Flags:
+        """Whether some option of these frames leaves its block."""
+        leaves = np.zeros(len(frames.offset), np.bool_)
+        rows = rows[(at[rows] < ends[rows]) & (frames.kind[rows] != SIMPLE_PACKET)]
+        at = at.copy()
+        code, size = (0, 16) if frames.order == "<" else (16, 0)
+        for _ in range(OPTION_LIMIT):
+            if len(rows) == 0:
+                break
+            head = frames.word(at[rows])
+            rows, head = rows[head >> code & 0xFFFF != 0], head[head >> code & 0xFFFF != 0]
+            length = head >> size & 0xFFFF
+            is_bad = at[rows] + 4 + length > ends[rows]
+            leaves[rows[is_bad]] = True
+            at[rows] += 4 + length + (-length & 3)
+            rows = rows[~is_bad & (at[rows] < ends[rows])]
+        for row in rows.tolist():
+            try:
+                self._reader.take_block(int(frames.offset[row]))
+            except CaptureError:
+                leaves[row] = True
+        return leaves
+
+
+def _block_columns(
+    frames: _Blocks, ids: Integers, starts: Integers, sizes: Integers, sources: Sequence[Source]
+) -> Frames:
+    simple = frames.kind == SIMPLE_PACKET
+    wire = frames.word(frames.offset + np.where(simple, 8, 24))
+    used, begins = np.unique(np.sort(ids), return_index=True)
+    groups = np.split(np.argsort(ids, kind="stable"), begins[1:])
+    time_ns = np.zeros(len(ids), np.int64)
+    numbers = np.zeros(len(ids), np.int64)
+    for number, rows in zip(used.tolist(), groups, strict=True):
+        source = sources[number]
+        numbers[rows] = source.interface.number
+        rows = rows[~simple[rows]]
+        at = frames.offset[rows]
+        time_ns[rows] = _times(frames.word(at + 12), frames.word(at + 16), source.clock)
+    interfaces = {sources[number].interface.number: sources[number].interface for number in used.tolist()}
+    return Frames(frames.offset, time_ns, starts, sizes, np.maximum(wire - sizes, 0), numbers, interfaces)
+
+
+def _times(high: Integers, low: Integers, clock: Clock) -> Integers:
+    """Times as `Clock.time_ns` has them: those in micro- and nanoseconds at once, others one by one."""
+    tick_ns, rest = divmod(NANOSECONDS, clock.ticks_per_second)
+    if rest == 0 and clock.offset_s == 0 and (len(high) == 0 or int(high.max()) < (2**31 - 1) // tick_ns):
+        return (high << 32 | low) * tick_ns
+    ticks = zip(high.tolist(), low.tolist(), strict=True)
+    times = (_within(clock.time_ns(upper << 32 | lower)) for upper, lower in ticks)
+    return np.fromiter(times, np.int64, len(high))
+
+
+def _within(time_ns: int) -> int:
+    first, last = TIMES_NS
+    return min(max(time_ns, first), last)
+
+
+def _first(flags: Flags) -> int:
+    """The place of the first that is set; how many there are if none is."""
+    return int(flags.argmax()) if flags.any() else len(flags)

@@ -1,0 +1,331 @@
+"""Where the records of a range stand, and the proof that all ranges together hold every record of the file.
+
+A range that does not begin with the file looks for its first record: the first place from which several plausible
+ones follow one another. A frame may well carry bytes that look so, and a section header further up may have changed
+the byte order, so that is a guess. It is proved when all ranges are in: each must begin where the one before it
+ended, and name no interface that was not described by then. One that does not is scanned again from what is known.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from captures.files.frame import MAX_FRAME_BYTES, NANOSECONDS, CaptureError
+from captures.files.pcapng import MAX_BLOCK_BYTES, Section
+from captures.pipeline.source.files import RANGE_BYTES, CaptureFile, Mapped, Range, mapped, ranges
+from captures.pipeline.source.records import (
+    FRAME_KINDS,
+    RECORD_BYTES,
+    Data,
+    Frames,
+    Stretch,
+    walk,
+)
+from captures.pipeline.source.storage import is_remote
+
+CHAIN: Final = 4
+"""How many plausible records in a row are taken for true ones; fewer at the end of the file."""
+SEARCHED_BYTES: Final = 2 * MAX_FRAME_BYTES
+"""If no record begins within these bytes, the range leaves its beginning to the one before it."""
+BEHIND_BYTES: Final = (1 << 20, (CHAIN + 1) * MAX_BLOCK_BYTES)
+"""How much of an object is fetched behind a range, for what begins in it: as a rule, and where that was not enough."""
+FETCHES: Final = 4
+"""How many ranges of an object are fetched and scanned at a time when a query is planned."""
+NEAR_NS: Final = 10 * 366 * 24 * 3600 * NANOSECONDS
+"""How far from the file's first frame the time of a record of pcap may be and still be plausible: ten years."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What one range holds, if its beginning is what it was taken for.
+
+    first: where its first record begins; None if none was found, and then nothing else is known either.
+    following: where the one after its last begins.
+    section: what is known there. If the range knew nothing at its beginning, only what was said in it.
+    begins_section: whether a section of pcapng begins in it.
+    order: the byte order in which the first record was read.
+    interfaces_needed: how many interfaces it takes to have been described before it.
+    damage: at `following`.
+    """
+
+    part: Range
+    first: int | None
+    following: int
+    frame_count: int
+    section: Section
+    order: str
+    begins_section: bool = False
+    interfaces_needed: int = 0
+    damage: CaptureError | None = None
+
+    def section_after(self, before: Section) -> Section:
+        """What is known at the end, if `before` was known at the beginning."""
+        if self.part.section is not None:
+            return self.section
+        if self.part.file.form == "pcap":
+            return before
+        shift = before.interface_count
+        own = tuple(
+            source._replace(interface=source.interface._replace(number=source.interface.number + shift))
+            for source in self.section.sources
+        )
+        sources = own if self.begins_section else before.sources + own
+        return Section(self.section.order, sources, shift + self.section.interface_count)
+
+    def holds(self, start: int, section: Section) -> bool:
+        """Whether what it assumed is so: that its first record is at `start`, and `section` known there."""
+        if self.first != start:
+            return False
+        if self.part.section is not None:
+            return self.part.section == section
+        # Damage may come of a wrong beginning, and it takes the section to word it.
+        if self.damage is not None:
+            return False
+        return self.order == section.order and self.interfaces_needed <= len(section.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A range whose beginning is proved: all that a task has to know to read exactly its frames.
+
+    Those of one packed file belong into one task, as each mapping unpacks it from its beginning.
+
+    start, end: of its first record, and of the one behind its last, in the (unpacked) file.
+    first_number: of its first frame, counted from 1 over the file.
+    section: what is known at `start`: byte order and interfaces.
+    damage: what ends the file at `end`, if it is damaged there. No range follows.
+    """
+
+    file: CaptureFile
+    start: int
+    end: int
+    first_number: int
+    frame_count: int
+    section: Section
+    damage: CaptureError | None = None
+
+
+def scan(part: Range, range_bytes: int = RANGE_BYTES) -> list[Scanned]:
+    """Go through a range: one result; of what is packed, one for each `range_bytes` that it unpacks to.
+
+    Raises:
+        CaptureError, OSError: as `files.mapped`.
+    """
+    if not part.file.packing:
+        return [_scan_plain(part)]
+    with mapped(part.file) as source:
+        results: list[Scanned] = []
+        low, high, section = part.low, 0, part.file.section
+        while high < part.high and not (results and results[-1].damage):
+            # What ended the unpacking is met behind the last byte, so the last piece goes beyond it.
+            high = low + range_bytes if low + range_bytes < len(source.data) else part.high
+            results.append(_scan(Range(part.file, low, high, section), source))
+            low, section = results[-1].following, results[-1].section
+        return results
+
+
+def unproved(scans: Sequence[Scanned]) -> list[Range]:
+    """What has to be scanned again, of all that was found in one file, in its order; nothing if all is proved.
+
+    One whose beginning is wrong may have a wrong end too, so the one that follows it is not judged yet; those
+    behind that one are. So most files are proved in two rounds, and each round proves at least one range more.
+    """
+    again: list[Range] = []
+    if not scans:
+        return again
+    start, section = scans[0].part.low, scans[0].part.file.section
+    is_known = True  # what `start` says of the next range; if not, that one is passed over
+    for scanned in scans:
+        part = scanned.part
+        if not is_known:
+            is_known = scanned.first is not None and scanned.damage is None
+        elif start >= part.high:
+            continue
+        elif scanned.holds(start, section):
+            if scanned.damage is not None:
+                break
+        else:
+            again.append(Range(part.file, start, part.high, section))
+            # If only the interfaces were not what it took them for, it ends where it ends.
+            is_known = scanned.first == start and scanned.damage is None
+        start, section = scanned.following, scanned.section_after(section)
+    return again
+
+
+def readings(scans: Sequence[Scanned]) -> list[Reading]:
+    """All that is to be read of one file, when nothing is unproved. Ranges without a frame are left out."""
+    result: list[Reading] = []
+    if not scans:
+        return result
+    file = scans[0].part.file
+    start, section, number = scans[0].part.low, file.section, 1
+    for scanned in scans:
+        if start >= scanned.part.high:
+            continue  # A record of a range before it goes beyond it.
+        end, damage = scanned.following, scanned.damage
+        if scanned.frame_count or damage:
+            result.append(Reading(file, start, end, number, scanned.frame_count, section, damage))
+        if damage:
+            break
+        start, section, number = end, scanned.section_after(section), number + scanned.frame_count
+    return result
+
+
+def replaced(scans: Sequence[Scanned], again: Sequence[Scanned]) -> list[Scanned]:
+    """The results, those that were scanned again in place of what was found before."""
+    by_end = {scanned.part.high: scanned for scanned in again}
+    return [by_end.get(scanned.part.high, scanned) for scanned in scans]
+
+
+def read_plan(file: CaptureFile, range_bytes: int = RANGE_BYTES) -> list[Reading]:
+    """What is to be read of one file, scanned here; of an object several ranges at a time, as they take time to come.
+
+    Raises:
+        CaptureError, OSError: as `files.mapped`.
+    """
+    with ThreadPoolExecutor(FETCHES if is_remote(file.path) else 1) as threads:
+
+        def scanned(parts: Sequence[Range]) -> list[Scanned]:
+            return list(chain.from_iterable(threads.map(partial(scan, range_bytes=range_bytes), parts)))
+
+        scans = scanned(ranges(file, range_bytes))
+        while again := unproved(scans):
+            scans = replaced(scans, scanned(again))
+        return readings(scans)
+
+
+def frames(reading: Reading, data: Data) -> Frames:
+    """The frames of a range, as columns.
+
+    Raises:
+        CaptureError: they are not those that were scanned.
+    """
+    file = reading.file
+    stretch = Stretch(data, file.form, file.where, reading.start, reading.end, reading.section)
+    walked = walk(stretch, with_columns=True)
+    if (walked.frame_count, walked.following) != (reading.frame_count, reading.end):
+        raise CaptureError(file.where, walked.following, "the file has changed; analyse it again")
+    return walked.frames()
+
+
+def _scan_plain(part: Range) -> Scanned:
+    for behind in BEHIND_BYTES:
+        with mapped(part.file, part.low, part.high + behind) as source:
+            scanned = _scan(part, source)
+        # What was not fetched is zeros, which end no block as it should: it looks damaged then.
+        if scanned.damage is None or source.until == part.file.size_bytes:
+            break
+    return scanned
+
+
+def _scan(part: Range, source: Mapped) -> Scanned:
+    file = part.file
+    found = (part.low, part.section) if part.section is not None else _find(source.data, part)
+    if found is None:
+        return Scanned(part, None, part.high, 0, file.section, file.section.order)
+    first, section = found
+    is_assumed = part.section is None and file.form == "pcapng"
+    stretch = Stretch(
+        source.data, file.form, file.where, first, part.high, section, is_assumed, source.damage
+    )
+    walked = walk(stretch, with_columns=False)
+    return Scanned(
+        part,
+        first,
+        walked.following,
+        walked.frame_count,
+        walked.section,
+        section.order,
+        walked.begins_section,
+        walked.interfaces_needed,
+        walked.damage,
+    )
+
+
+def _find(data: Data, part: Range) -> tuple[int, Section] | None:
+    """Where the first record of a range seems to begin, and what that takes for granted."""
+    known = part.file.section
+    high = min(part.high, part.low + SEARCHED_BYTES)
+    if part.file.form == "pcap":
+        return next(((at, known) for at in _plausible_records(data, part.file, part.low, high)), None)
+    other = Section(">" if known.order == "<" else "<")
+    return next(
+        (
+            (at, section)
+            for section in (known, other)
+            for at in _plausible_blocks(data, section.order, part.low, high)
+        ),
+        None,
+    )
+
+
+def _chain_from(at: int, end: int, length_at: Callable[[int], int]) -> bool:
+    """Whether several records seem to follow one another, or fewer up to the end."""
+    for _ in range(CHAIN):
+        length = length_at(at)
+        if not length:
+            return False
+        at += length
+        if at == end:
+            break
+    return True
+
+
+def _plausible_records(data: Data, file: CaptureFile, low: int, high: int) -> Iterator[int]:
+    """Where several records of pcap seem to follow one another."""
+    (source,) = file.section.sources
+    fields = struct.Struct(file.section.order + "IIII")
+    middle_s = (file.first_ns or 0) // NANOSECONDS
+    near_s = NEAR_NS // NANOSECONDS
+
+    def length_at(at: int) -> int:
+        """Of the record there; 0 if there is none."""
+        if at + RECORD_BYTES > len(data):
+            return 0
+        seconds, ticks, size, _ = fields.unpack_from(data, at)
+        good = 0 < size <= MAX_FRAME_BYTES and ticks < source.clock.ticks_per_second
+        if not good or abs(seconds - middle_s) > near_s or at + RECORD_BYTES + size > len(data):
+            return 0
+        length: int = RECORD_BYTES + size
+        return length
+
+    # Seconds come first: their high half alone rules out nearly every place.
+    count = min(high, len(data) - 3) - low
+    if count <= 0:
+        return
+    seconds = np.ndarray((count,), np.dtype(file.section.order + "u4"), data, offset=low, strides=(1,))
+    near = np.abs(seconds.astype(np.int64) - middle_s) <= near_s
+    for at in (np.flatnonzero(near) + low).tolist():
+        if _chain_from(at, len(data), length_at):
+            yield at
+
+
+def _plausible_blocks(data: Data, order: str, low: int, high: int) -> Iterator[int]:
+    """Where several blocks of pcapng seem to follow one another, the first with a frame."""
+    fields = struct.Struct(order + "II")
+    repeated = struct.Struct(order + "I")
+
+    def length_at(at: int) -> int:
+        if at + 12 > len(data):
+            return 0
+        _, length = fields.unpack_from(data, at)
+        if length & 3 or not 12 <= length <= MAX_BLOCK_BYTES or at + length > len(data):
+            return 0
+        return length if repeated.unpack_from(data, at + length - 4)[0] == length else 0
+
+    low += -low & 3
+    count = (min(high, len(data)) - low) // 4
+    if count <= 0:
+        return
+    kinds = np.frombuffer(data, np.dtype(order + "u4"), count, low)
+    for place in np.flatnonzero(np.isin(kinds, FRAME_KINDS)).tolist():
+        if _chain_from(low + 4 * place, len(data), length_at):
+            yield low + 4 * place

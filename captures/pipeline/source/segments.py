@@ -1,0 +1,347 @@
+"""The TCP segments and Pings of a range, as columns: link, IP and TCP heads of all frames at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.files.frame import Frame, Interface
+from captures.net.ip import IpReader
+from captures.net.links import is_known
+from captures.net.taps import Half
+from captures.net.tcp import PROTOCOL_TCP, TCP_HEADER, Endpoint, Segment, endpoint
+from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
+from captures.packets import (
+    DAMAGED_TCP,
+    NO_IP,
+    NO_TCP,
+    PING_PORT,
+    UDP,
+    SeenPacket,
+    content_of,
+    unread_link,
+)
+from captures.pipeline.source.heads import (
+    NO_PLACE,
+    Datagrams,
+    datagrams_4,
+    datagrams_6,
+    ip_starts,
+    layout,
+    versions,
+)
+from captures.pipeline.source.octets import binaries
+from captures.pipeline.source.records import Data, Frames, Integers, gather
+from captures.pipeline.source.scan import Reading, frames
+
+TCP_LAYOUT: Final = layout(
+    TCP_HEADER, "source destination sequence acknowledgment length flags window checksum urgent"
+)
+PORTS_LAYOUT: Final = layout(UDP_HEADER, "source destination size checksum")
+
+Indexes = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Segments:
+    """The TCP segments of a range in the order of the capture, a row each; its Pings; and what its other frames were.
+
+    frame_count = segments + pings + the sum of `other_frames`, always.
+
+    frame: index in the range, from 0; the frame's number in the file is `reading.first_number` more.
+    time_ns: since 1970, UTC; 0 where the file does not say. Of times beyond 64 bits the nearest within them.
+    offset: of the frame's record in the file.
+    interface: its number, a key of `interfaces`.
+    source, destination: indexes into `ends`, in which no endpoint stands twice.
+    sequence, acknowledgment: 0 to 2**32 - 1.
+    flags: the byte with FIN, SYN, RST, PSH and ACK.
+    cut: how many bytes of the payload behind those the capture cut off.
+    start, size: of the payload in the mapped file. `start` is -1 where it does not lie there in one piece (fragments,
+        extension headers); then `odd_payloads` has it by its row.
+    pings: as captures.packets makes them; their `number` is 0.
+    other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in captures.packets.Totals.
+    """
+
+    frame: Integers
+    time_ns: Integers
+    offset: Integers
+    interface: Indexes
+    source: Indexes
+    destination: Indexes
+    sequence: Integers
+    acknowledgment: Integers
+    flags: npt.NDArray[np.uint8]
+    start: Integers
+    size: Integers
+    cut: Integers
+    ends: list[Endpoint]
+    interfaces: dict[int, Interface]
+    odd_payloads: dict[int, bytes]
+    pings: list[SeenPacket]
+    frame_count: int
+    other_frames: Counter[str]
+    cut_frames: int
+    untimed_frames: int
+    first_ns: int | None
+    last_ns: int | None
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def join_halves(self, halves: Mapping[int, Half]) -> None:
+        """Take interfaces of TAPs for others, as captures.net.taps has it."""
+        for number, (other, ahead_ns) in halves.items():
+            here = self.interface == number
+            self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
+            self.interface[here] = other.number
+            self.interfaces[other.number] = other
+
+    def payload(self, data: Data, row: int) -> bytes:
+        """The payload of one segment."""
+        start = int(self.start[row])
+        return self.odd_payloads[row] if start < 0 else data[start : start + int(self.size[row])]
+
+    def payloads(self, data: Data, rows: Integers) -> pa.LargeBinaryArray:
+        """The payloads of some segments, in the order of `rows`; Python touches none that lies in the file."""
+        start, size = self.start[rows], self.size[rows]
+        is_odd = start < 0
+        if not is_odd.any():
+            return binaries(np.frombuffer(data, np.uint8), start, size)
+        # What does not lie in the file has no place there, and is put in afterwards.
+        column = binaries(
+            np.frombuffer(data, np.uint8), np.where(is_odd, 0, start), np.where(is_odd, 0, size)
+        )
+        values = [self.odd_payloads[row] for row in rows[is_odd].tolist()]
+        return pc.replace_with_mask(column, pa.array(is_odd), pa.array(values, pa.large_binary()))
+
+
+def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segments:
+    """The segments of a range.
+
+    Args:
+        data: the whole file, as `files.mapped` gives it.
+        ip: what waited for fragments at the end of the range before, and takes those of this one; None if nothing did.
+
+    Raises:
+        CaptureError: the file is not what was scanned.
+    """
+    found = frames(reading, data)
+    other: Counter[str] = Counter()
+    ends = _Ends()
+    at = _ip_places(found, data, other)
+    end = found.start + found.size
+    is_left = at != NO_PLACE
+    rows = np.flatnonzero(is_left)
+    version = versions(data, at[rows])
+    parts: list[_Columns] = []
+    for number, read in ((4, datagrams_4), (6, datagrams_6)):
+        some = rows[version == number]
+        datagrams = read(data, some, at[some], end[some], found.missing[some])
+        is_left[datagrams.row] = False
+        is_left[_pings_in(data, datagrams, other)] = True
+        parts.append(_segments_in(data, datagrams, ends, other))
+
+    single = _OneByOne(reading, data, found, ip or IpReader(), ends, other)
+    for row in np.flatnonzero(is_left).tolist():
+        single.take(row)
+    parts.append(single.columns())
+    columns = _joined(parts)
+    timed_ns = found.time_ns[found.time_ns != 0]
+    return Segments(
+        frame=columns.row,
+        time_ns=found.time_ns[columns.row],
+        offset=found.offset[columns.row],
+        interface=found.interface[columns.row].astype(np.int32),
+        source=columns.source,
+        destination=columns.destination,
+        sequence=columns.sequence,
+        acknowledgment=columns.acknowledgment,
+        flags=columns.flags,
+        start=columns.start,
+        size=columns.size,
+        cut=columns.cut,
+        ends=ends.endpoints,
+        interfaces=found.interfaces,
+        odd_payloads={int(np.searchsorted(columns.row, row)): one for row, one in single.payloads.items()},
+        pings=single.pings,
+        frame_count=len(found),
+        other_frames=+other,  # reasons without a frame are left out
+        cut_frames=int((found.missing > 0).sum()),
+        untimed_frames=len(found) - len(timed_ns),
+        first_ns=int(timed_ns.min()) if len(timed_ns) else None,
+        last_ns=max(0, int(timed_ns.max())) if len(timed_ns) else None,
+    )
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Segments; `row` is the index of the frame, and the others are as in `Segments`."""
+
+    row: Integers
+    source: Indexes
+    destination: Indexes
+    sequence: Integers
+    acknowledgment: Integers
+    flags: npt.NDArray[np.uint8]
+    start: Integers
+    size: Integers
+    cut: Integers
+
+
+class _Ends:
+    """The endpoints of a range, each with its index."""
+
+    def __init__(self) -> None:
+        self.endpoints: list[Endpoint] = []
+        self._indexes: dict[Endpoint, int] = {}
+
+    def index(self, one: Endpoint) -> int:
+        index = self._indexes.setdefault(one, len(self.endpoints))
+        if index == len(self.endpoints):
+            self.endpoints.append(one)
+        return index
+
+    def indexes(self, addresses: npt.NDArray[np.void], ports: npt.NDArray[np.uint16]) -> Indexes:
+        """Of many at once."""
+        keys = np.empty(len(addresses), [("address", addresses.dtype), ("port", ">u2")])
+        keys["address"], keys["port"] = addresses, ports
+        kind = pa.binary(keys.itemsize)
+        # Arrow finds the different ones by hashing; numpy would sort them all.
+        encoded = pa.Array.from_buffers(kind, len(keys), [None, pa.py_buffer(keys)]).dictionary_encode()
+        own = [
+            self.index(endpoint(key[:-2], int.from_bytes(key[-2:], "big")))
+            for key in encoded.dictionary.to_pylist()
+        ]
+        indexes: Indexes = np.array(own, np.int32)[encoded.indices.to_numpy()]
+        return indexes
+
+
+def _ip_places(found: Frames, data: Data, other: Counter[str]) -> Integers:
+    """Where the IP packet of each frame begins; those without one are counted."""
+    at = np.full(len(found), NO_PLACE, np.int64)
+    numbers = np.unique(found.interface) if len(found.interfaces) > 1 else np.array([*found.interfaces])
+    link_types = np.array([found.interfaces[number].link_type for number in numbers.tolist()], np.int64)
+    link_type = link_types[np.searchsorted(numbers, found.interface)]
+    for one in sorted({*link_types.tolist()}):
+        rows = np.flatnonzero(link_type == one)
+        at[rows] = ip_starts(data, one, found.start[rows], found.size[rows])
+        none_count = int((at[rows] == NO_PLACE).sum())
+        if none_count:
+            other[NO_IP if is_known(one) else unread_link(one)] += none_count
+    return at
+
+
+def _pings_in(data: Data, datagrams: Datagrams, other: Counter[str]) -> Integers:
+    """Which frames hold Pings. Other datagrams, and what is neither UDP nor TCP, are counted."""
+    udp = datagrams.of(PROTOCOL_UDP)
+    fits = np.flatnonzero(udp.end - udp.start >= PORTS_LAYOUT.itemsize)
+    head = gather(data, udp.start[fits], PORTS_LAYOUT)
+    pings: Integers = udp.row[fits[(head["source"] == PING_PORT) | (head["destination"] == PING_PORT)]]
+    other[UDP] += len(udp.row) - len(pings)
+    other[NO_TCP] += len(datagrams.row) - len(udp.row) - int((datagrams.protocol == PROTOCOL_TCP).sum())
+    return pings
+
+
+def _segments_in(data: Data, datagrams: Datagrams, ends: _Ends, other: Counter[str]) -> _Columns:
+    """The segments of whole IP packets. Those that are damaged are counted.  captures.net.tcp.decode_segment"""
+    tcp = datagrams.of(PROTOCOL_TCP)
+    fits = np.flatnonzero(tcp.end - tcp.start >= TCP_LAYOUT.itemsize)
+    head = gather(data, tcp.start[fits], TCP_LAYOUT)
+    start = tcp.start[fits] + (head["length"] >> 4).astype(np.int64) * 4
+    good = (head["length"] >> 4 >= TCP_LAYOUT.itemsize // 4) & (start <= tcp.end[fits])
+    if not good.all():
+        fits, head, start = fits[good], head[good], start[good]
+    if len(fits) < len(tcp.row):
+        other[DAMAGED_TCP] += len(tcp.row) - len(fits)
+    return _Columns(
+        row=tcp.row[fits],
+        source=ends.indexes(tcp.source[fits], head["source"]),
+        destination=ends.indexes(tcp.destination[fits], head["destination"]),
+        sequence=head["sequence"].astype(np.int64),
+        acknowledgment=head["acknowledgment"].astype(np.int64),
+        flags=head["flags"].copy(),
+        start=start,
+        size=tcp.end[fits] - start,
+        cut=tcp.cut[fits],
+    )
+
+
+class _OneByOne:
+    """Frames that are odd, and Pings, as captures.packets reads them."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        data: Data,
+        found: Frames,
+        ip: IpReader,
+        ends: _Ends,
+        other: Counter[str],
+    ) -> None:
+        self._ip = ip
+        self.pings: list[SeenPacket] = []
+        self.payloads: dict[int, bytes] = {}
+        self._reading = reading
+        self._data = data
+        self._found = found
+        self._ends = ends
+        self._other = other
+        self._segments: list[tuple[int, Segment]] = []
+
+    def take(self, row: int) -> None:
+        found = self._found
+        start = int(found.start[row])
+        content = content_of(
+            Frame(
+                time_ns=int(found.time_ns[row]),
+                data=self._data[start : start + int(found.size[row])],
+                missing_bytes=int(found.missing[row]),
+                interface=found.interfaces[int(found.interface[row])],
+                number=self._reading.first_number + row,
+                offset=int(found.offset[row]),
+            ),
+            self._ip,
+        )
+        if isinstance(content, Segment):
+            self._segments.append((row, content))
+            self.payloads[row] = content.payload
+        elif isinstance(content, SeenPacket):
+            self.pings.append(content)
+        else:
+            self._other[content] += 1
+
+    def columns(self) -> _Columns:
+        some = self._segments
+        index = self._ends.index
+
+        def column(values: Iterable[int]) -> Integers:
+            return np.fromiter(values, np.int64, len(some))
+
+        return _Columns(
+            row=column(row for row, _ in some),
+            source=column(index(one.source) for _, one in some).astype(np.int32),
+            destination=column(index(one.destination) for _, one in some).astype(np.int32),
+            sequence=column(one.sequence_number for _, one in some),
+            acknowledgment=column(one.acknowledgment_number for _, one in some),
+            flags=column(one.flags for _, one in some).astype(np.uint8),
+            start=np.full(len(some), NO_PLACE, np.int64),
+            size=column(len(one.payload) for _, one in some),
+            cut=column(one.cut_bytes for _, one in some),
+        )
+
+
+def _joined(parts: Sequence[_Columns]) -> _Columns:
+    """All segments, in the order of their frames."""
+    parts = [part for part in parts if len(part.row)] or [parts[0]]
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate([part.row for part in parts]))
+    names = (one.name for one in fields(_Columns))
+    return _Columns(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))

@@ -1,0 +1,229 @@
+"""The files of tables, in a folder or wherever pyarrow reaches: each is there as a whole or not at all.
+
+Tasks write parts, Parquet files of some rows of one table, straight to where they stay, by names that a repeated task
+chooses again. A part counts when the tables name it; see `tables`. What lies there and is not named is
+under way, or left over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from captures.pipeline.source.storage import absolute, is_remote, place_of
+from captures.pipeline.source.whole import whole
+from mqproto.base.errors import MqprotoError
+
+HIDDEN: Final = "_"
+"""What begins with it is no table, as Spark has it: a log, a lock, what runs keep for later ones."""
+COMPRESSION: Final = "zstd"
+SAMPLE_ROWS: Final = 4_096
+GROUP_ROWS: Final = 1 << 16
+"""Those who look for few rows read no more than the groups that may have them, as their statistics say."""
+
+
+class TablesError(MqprotoError):
+    """A folder whose tables cannot be used; the text says why and what to do."""
+
+
+class Part(NamedTuple):
+    """One file of a table.
+
+    name: within the folder of all tables: `packets/4f5e-000003.parquet`.
+    statistics: of its columns, as Delta Lake has them; those who look for few rows pass over files by it.
+    """
+
+    name: str
+    rows: int
+    size_bytes: int
+    statistics: str = ""
+
+    @property
+    def table(self) -> str:
+        """The table that it belongs to."""
+        return self.name.partition("/")[0]
+
+
+class Stored(NamedTuple):
+    """A file that lies there. changed_ns: since 1970."""
+
+    name: str
+    size_bytes: int
+    changed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A folder of tables: one of this machine by its path, or another by its URI. Every process may have its own.
+
+    Files have names within it, with slashes.
+    """
+
+    root: str
+
+    @staticmethod
+    def at(place: str | Path) -> Store:
+        """The folder somebody means.
+
+        Raises:
+            UsageError: as `storage.absolute`.
+        """
+        return Store(absolute(str(place)).rstrip("/") or "/")
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it is on this machine, if it is."""
+        return None if is_remote(self.root) else Path(self.root)
+
+    def path(self, name: str) -> str:
+        """What a file is called elsewhere, for `parquet` and other programs."""
+        return f"{self.root}/{name}"
+
+    def read(self, name: str) -> bytes:
+        """All of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with _system(self.root).open_input_file(_path(self.path(name))) as file:
+            return bytes(file.readall())
+
+    def write(self, name: str, content: bytes | pa.Buffer) -> None:
+        """Write a file; it takes the place of one of that name."""
+        target = self.path(name)
+        if is_remote(target):
+            with _system(target).open_output_stream(_path(target)) as file:
+                file.write(content)
+            return
+        with whole(Path(target)) as new, new.open("wb") as local:
+            local.write(content)
+            local.flush()
+            os.fsync(local.fileno())
+
+    def write_part(self, name: str, table: pa.Table) -> Part:
+        """Write one part; what a repeated task has written takes the place of its first.
+
+        Args:
+            name: `packets/4f5e-000003.parquet`; what a repeated task would choose again.
+        """
+        stream = pa.BufferOutputStream()
+        statistics = write_parquet(stream, table)
+        content = stream.getvalue()
+        self.write(name, content)
+        return Part(name, table.num_rows, content.size, json.dumps(statistics))
+
+    def files(self, folder: str = "") -> Iterator[Stored]:
+        """All files there, in folders within it, too."""
+        root = _path(self.root)
+        selector = fs.FileSelector(_path(self.path(folder)).rstrip("/"), allow_not_found=True, recursive=True)
+        for info in _system(self.root).get_file_info(selector):
+            if info.type == fs.FileType.File:
+                yield Stored(info.path.removeprefix(root).lstrip("/"), info.size, info.mtime_ns or 0)
+
+    def names(self) -> list[str]:
+        """What lies there, folders as well, not what is in them."""
+        selector = fs.FileSelector(_path(self.root), allow_not_found=True)
+        return [info.base_name for info in _system(self.root).get_file_info(selector)]
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files, if they are there."""
+        system = _system(self.root)
+        for name in names:
+            with suppress(FileNotFoundError):
+                system.delete_file(_path(self.path(name)))
+
+
+def parquet(path: str) -> pq.ParquetFile:
+    """A part to read from, by its path or URI; it is closed behind a `with`."""
+    if is_remote(path):
+        return pq.ParquetFile(_system(path).open_input_file(_path(path)), pre_buffer=True)
+    return pq.ParquetFile(path)
+
+
+def parquet_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a part."""
+    with parquet(path) as file:
+        return file.read(columns=None if columns is None else list(columns))
+
+
+def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
+    """The rows of some parts for which something holds."""
+    from pyarrow import dataset  # It takes a while to import, and few need it.
+
+    found = dataset.dataset([*map(_path, paths)], format="parquet", filesystem=_system(paths[0]))
+    return found.to_table(filter=where)
+
+
+def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
+    """Rows as tables have them; `target` is a path or a stream. The statistics are Delta Lake's."""
+    repeating = _repeating(table)
+    # Numbers that do not repeat mostly differ little from those before them.
+    numbers = [field.name for field in table.schema if _is_whole_number(field.type)]
+    encodings = {name: "DELTA_BINARY_PACKED" for name in numbers if name not in repeating}
+    written: list[pq.FileMetaData] = []
+    pq.write_table(
+        table,
+        target,
+        metadata_collector=written,
+        compression=COMPRESSION,
+        row_group_size=GROUP_ROWS,
+        use_dictionary=repeating,
+        column_encoding=encodings,
+        # Nobody looks for texts by their order, and to compare them costs as much as to write them.
+        write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
+    )
+    return _statistics(table, written)
+
+
+def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str, Any]:
+    """The least and the most of columns of whole numbers, and how many rows there are."""
+    whole_numbers = {field.name for field in table.schema if pa.types.is_integer(field.type)}
+    least: dict[str, int] = {}
+    most: dict[str, int] = {}
+    nulls: Counter[str] = Counter()
+    for file in written:
+        for number in range(file.num_row_groups):
+            group = file.row_group(number)
+            for place in range(group.num_columns):
+                column = group.column(place)
+                name, known = column.path_in_schema, column.statistics
+                if name in whole_numbers and known is not None:
+                    nulls[name] += known.null_count
+                    if known.has_min_max:
+                        least[name] = min(known.min, least.get(name, known.min))
+                        most[name] = max(known.max, most.get(name, known.max))
+    return {"numRecords": table.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+
+
+def _repeating(table: pa.Table) -> list[str]:
+    """The columns whose values repeat, as far as the first rows show: others make no dictionary worth its time."""
+    some = table.slice(0, SAMPLE_ROWS)
+    nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
+    plain = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+    return nested + [name for name in plain if len(some[name].unique()) * 2 <= some.num_rows]
+
+
+def _is_whole_number(kind: pa.DataType) -> bool:
+    """Whether Parquet has whole numbers for a column: for times, too."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+
+def _system(path: str) -> Any:
+    """Who reads and writes there."""
+    return place_of(path).system if is_remote(path) else fs.LocalFileSystem()
+
+
+def _path(path: str) -> str:
+    """As that names it."""
+    return place_of(path).path if is_remote(path) else path

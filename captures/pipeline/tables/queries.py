@@ -1,0 +1,89 @@
+"""Questions to the tables, by DuckDB: of what one run left, whatever is written meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+
+from captures.pipeline.tables import runs
+from captures.pipeline.tables.tables import Tables
+from mqproto.base.errors import UsageError
+
+FORMS: Final = {"parquet": "format parquet, compression zstd", "csv": "format csv, header"}
+"""What tables can be written as, and DuckDB's words for it."""
+ANSWER: Final = "answer"
+"""What the file is called that has the rows of a query."""
+
+
+class Answer(NamedTuple):
+    """The rows of a query. is_all: whether there were no more."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    is_all: bool
+
+
+def answer(tables: Tables, sql: str, limit: int | None = None) -> Answer:
+    """What a query says.
+
+    Args:
+        limit: how many rows at most.
+
+    Raises:
+        UsageError: DuckDB does not understand it, or it is no query.
+    """
+    with _connected(tables) as connection, _told():
+        found = connection.execute(sql)
+        if not found.description:
+            raise UsageError(f"{sql!r} asks for no rows: begin with SELECT, FROM or DESCRIBE")
+        rows = found.fetchall() if limit is None else found.fetchmany(limit)
+        columns = [str(column[0]) for column in found.description]
+        return Answer(columns, rows, limit is None or found.fetchone() is None)
+
+
+def export(tables: Tables, folder: Path, form: str, sql: str | None = None) -> list[Path]:
+    """Write all tables, or the rows of a query, each as one file; which.
+
+    Raises:
+        UsageError: the folder has something in it; or as `answer`.
+        OSError: it cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise UsageError(f"{folder} has something in it: choose another folder for what is exported")
+    asked = {name: f'from "{name}"' for name in tables.names} if sql is None else {ANSWER: sql.rstrip("; \n")}
+    written = []
+    with _connected(tables) as connection, _told():
+        for name, query in asked.items():
+            path = folder / f"{name}.{form}"
+            place = str(path).replace("'", "''")
+            connection.execute(f"copy ({query}\n) to '{place}' ({FORMS[form]})")
+            written.append(path)
+    return written
+
+
+@contextmanager
+def _connected(tables: Tables) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Each table by its name, and `runs`."""
+    with duckdb.connect() as connection:
+        connection.execute("set timezone = 'UTC'")
+        for name in tables.names:
+            connection.register(name, tables.dataset(name))
+        if tables.history.table is not None:
+            connection.register(runs.TABLE, tables.history.table.to_pyarrow_dataset())
+        yield connection
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Have DuckDB say in one line what is wrong."""
+    try:
+        yield
+    except duckdb.IOException as error:
+        raise OSError(str(error).partition("\n")[0]) from None
+    except duckdb.Error as error:
+        raise UsageError(str(error).partition("\n")[0]) from None

@@ -1,0 +1,160 @@
+"""The table `runs`: a row for each run, which names the versions of all other tables that belong together.
+
+Delta Lake commits one table at a time. A run commits to the tables that it changes, and to `runs` last: it counts when
+its row is there. Those who read several tables take the versions of one row. A run that died has left versions that no
+row names, and the next one restores what was before them.
+
+Beside each row lies a file in `_state` with what later runs have to know of earlier ones. Of rows that are not the
+last it is gone sooner or later.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from captures.pipeline.tables import delta
+from captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
+from captures.pipeline.tables.schemas.tables import RUNS
+
+TABLE: Final = "runs"
+STATES: Final = f"{HIDDEN}state"
+VERSION: Final = 6
+"""Raised whenever a table changes."""
+PARTS: Final = 64
+"""How many files of the table are made one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run; its fields are the columns of the table.
+
+    run: counted from 1. name: unique, and in the names of all files that it wrote.
+    time: when it was over. form: of the tables; see VERSION.
+    versions, rows: by the names of the tables.
+    state: the name of the file with its State.
+    """
+
+    run: int
+    name: str
+    time: datetime
+    program: str
+    form: int
+    versions: Mapping[str, int]
+    rows: Mapping[str, int]
+    state: str
+
+
+@dataclass(slots=True)
+class State:
+    """What the next run has to know.
+
+    told: as JSON has it. files: those that are no part of a table, and are still needed.
+    dropped: files of earlier runs that nobody needs any more but those who still read: when they ceased to count, in
+        seconds since 1970.
+    """
+
+    told: dict[str, Any] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    dropped: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(store: Store, row: Row) -> State:
+        """That of a run.
+
+        Raises:
+            TablesError: it is not there any more, or damaged.
+        """
+        try:
+            return State(**json.loads(store.read(row.state)))
+        except (OSError, ValueError, TypeError) as error:
+            why = f"{store.path(row.state)} cannot be read: {delta.why(error)}"
+            raise TablesError(f"{why}; analyse the captures into another folder") from None
+
+    def as_json(self) -> bytes:
+        """As it lies there."""
+        return json.dumps(asdict(self), indent=1).encode()
+
+
+class Runs:
+    """The table.
+
+    Attributes:
+        table: as deltalake has it; None where no run was yet.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.table = delta.newest(store, TABLE)
+
+    def last(self) -> Row | None:
+        """The last run, if there was one.
+
+        Raises:
+            TablesError: it is of another version of this program.
+        """
+        found = [] if self.table is None else delta.files(self.table).to_pylist()
+        if not found:
+            return None
+        newest = max(found, key=lambda each: (each["max.run"], each["path"]))
+        return self._rows([f"{TABLE}/{newest['path']}"])[-1]
+
+    def all(self) -> list[Row]:
+        """All runs, in their order."""
+        names = [] if self.table is None else [part.name for part in delta.parts(self.table, TABLE)]
+        return self._rows(names) if names else []
+
+    def add(self, row: Row) -> list[str]:
+        """Have a run count; it is the last thing that it does. The names of files that count no more.
+
+        Raises:
+            DeltaError: another run was quicker.
+        """
+        table = self.table if self.table is not None else delta.create(self._store, TABLE, RUNS.commented)
+        before = delta.parts(table, TABLE)
+        added, gone = [self._write(f"{row.name}", [row])], []
+        if len(before) >= PARTS:
+            gone = before
+            added.append(self._write(f"{row.name}-before", self.all()))
+        tidied = {part.name for part in (*gone, *added[1:])}
+        version = delta.commit(table, added, gone, tidied)
+        delta.sync(self._store, TABLE, version)
+        table.update_incremental()
+        self.table = table
+        return [part.name for part in gone]
+
+    def _write(self, name: str, rows: Sequence[Row]) -> Part:
+        plain = [
+            asdict(row) | {"versions": [*row.versions.items()], "rows": [*row.rows.items()]} for row in rows
+        ]
+        return self._store.write_part(
+            f"{TABLE}/{name}.parquet", pa.Table.from_pylist(plain, schema=RUNS.schema)
+        )
+
+    def _rows(self, names: Sequence[str]) -> list[Row]:
+        found = pa.concat_tables(parquet_table(self._store.path(name), RUNS.schema.names) for name in names)
+        form = pc.max(found["form"]).as_py()
+        if form != VERSION:
+            raise TablesError(other_version(self._store, form))
+        # A time that pyarrow turns into one of Python's takes pandas, and 0.2 s to import that.
+        times_us = found["time"].cast(pa.int64()).to_pylist()
+        told = found.drop_columns(["time"]).to_pylist(maps_as_pydicts="strict")
+        rows = [
+            Row(time=datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us), **each)
+            for each, time_us in zip(told, times_us, strict=True)
+        ]
+        return sorted(rows, key=lambda row: row.run)
+
+
+def other_version(store: Store, version: object) -> str:
+    """What to say of tables that this program does not read."""
+    return (
+        f"{store.root} has tables of version {version}, this program makes {VERSION}: "
+        "analyse the captures into another folder"
+    )

@@ -1,0 +1,430 @@
+"""The tables of a folder, or of wherever pyarrow reaches: each in the format of Delta Lake, as one run left them all.
+
+Tasks write parts, files that nothing names yet. A run commits them, table by table, and counts as a whole when its row
+is in the table `runs`; see `runs`. Those who read take what one run left, whatever is written then:
+files that do not count any more stay for KEEP_S.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from glob import has_magic
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeVar
+
+import pyarrow as pa
+
+from captures.pipeline.tables import delta, runs
+from captures.pipeline.tables.parts import HIDDEN, Part, Store, TablesError, parquet_table
+from captures.pipeline.tables.runs import VERSION, Row, Runs, State
+
+R = TypeVar("R")
+
+__all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
+
+MANIFEST: Final = "manifest.json"
+"""What versions before 6 had in the place of Delta Lake's logs."""
+LOCK: Final = "_lock"
+WORK: Final = "_work"
+KEEP_S: Final = 3_600
+"""For how long files are kept that count no more, for those who still read them."""
+AT_ONCE: Final = 8
+"""How many tables are opened, or committed to, at a time."""
+LEFT_S: Final = 24 * 3_600
+"""After this time a file that nothing names is taken to be left over, where it cannot be seen who is at work."""
+
+
+class Tables:
+    """All tables, as one run left them; by default the last one.
+
+    Attributes:
+        store: where they are. folder: the same, as it is named.
+        history: the table of all runs. row: the run that this is about; None where no run was yet.
+        last: while a run is under way, the last version of each table that was there before it.
+
+    Args:
+        run: the number of an earlier run. Its files are there for KEEP_S, or for longer if somebody wished that.
+
+    Raises:
+        TablesError: the folder holds something else, or tables of another version, or there was no such run.
+    """
+
+    def __init__(self, place: Path | str, run: int | None = None) -> None:
+        self.store = Store.at(place)
+        self.folder = self.store.root
+        self.row: Row | None = None
+        self.history = Runs(self.store)
+        self._state: State | None = None
+        self._parts: dict[str, list[Part]] = {}
+        self.last: dict[str, delta.DeltaTable] = {}
+        self._load(run)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tables."""
+        return [] if self.row is None else sorted(self.row.versions)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What runs have to know of earlier ones, as JSON has it."""
+        return self.kept.told
+
+    @property
+    def kept(self) -> State:
+        """The same, and which files they need."""
+        if self._state is None:
+            self._state = State() if self.row is None else State.of(self.store, self.row)
+        return self._state
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        return 0 if self.row is None else self.row.rows.get(table, 0)
+
+    def parts(self, table: str) -> list[Part]:
+        """The files of a table, in the order of its rows."""
+        if table not in self._parts:
+            found = self._opened(table)
+            self._parts[table] = [] if found is None else delta.parts(found, table)
+        return self._parts[table]
+
+    def every_part(self) -> list[Part]:
+        """The files of all tables."""
+        return [part for some in self.at_once(self.parts, self.names) for part in some]
+
+    def paths(self, table: str) -> list[str]:
+        """The files of a table, for whatever reads Parquet."""
+        return [self.store.path(part.name) for part in self.parts(table)]
+
+    def schema(self, table: str) -> pa.Schema:
+        """The columns of a table; what each means is in its metadata.
+
+        Raises:
+            TablesError: there is no such table.
+        """
+        return pa.schema(self._there(table).schema())
+
+    def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A whole table in memory.
+
+        Raises:
+            TablesError: there is no such table.
+        """
+        read = [parquet_table(path, columns) for path in self.paths(table)]
+        if read:
+            return pa.concat_tables(read, promote_options="default")
+        none = self.schema(table).empty_table()
+        return none if columns is None else none.select(list(columns))
+
+    def dataset(self, table: str) -> Any:
+        """A table as a pyarrow dataset, for DuckDB, pandas, polars and pyarrow itself.
+
+        Raises:
+            TablesError: there is no such table.
+        """
+        return self._there(table).to_pyarrow_dataset()
+
+    @contextmanager
+    def run(self) -> Iterator[Run]:
+        """Change the tables. Nothing has changed unless the run was committed.
+
+        Raises:
+            TablesError: another run is at work in this folder.
+            OSError: the folder cannot be written to.
+        """
+        with self._locked():
+            self.history = Runs(self.store)
+            self._load(None)
+            self.at_once(self._restore, self.names)
+            self._remove_leftovers()
+            run = Run(self)
+            with _work_folder(self.store, run.name):
+                yield run
+
+    def vacuum(self, keep_s: float = 0) -> int:
+        """Delete all files that only runs name which were over before that time; how many.
+
+        Raises:
+            TablesError: another run is at work in this folder.
+        """
+        with self._locked():
+            self.history = Runs(self.store)
+            self._load(None)
+            dropped = self.kept.dropped
+            before_s = time.time() - keep_s
+            gone = {name for name, dropped_s in dropped.items() if dropped_s <= before_s}
+            named = self._named() - gone
+            is_ours = self.store.folder is not None
+            files = list(self.store.files())
+            for file in files:
+                is_old = is_ours or file.changed_ns / 1e9 < time.time() - LEFT_S
+                if _is_file_of_ours(file.name) and file.name not in named and is_old:
+                    gone.add(file.name)
+            gone &= {file.name for file in files}
+            self.store.remove(gone)
+            return len(gone)
+
+    def adopt(self, row: Row, state: State) -> None:
+        """Go on to a run that was committed."""
+        self.row, self._state, self._parts, self.last = row, state, {}, {}
+
+    def at_once(self, function: Callable[[str], R], names: Sequence[str]) -> list[R]:
+        """What a function makes of each table: several at a time, where most of that is waiting for servers."""
+        if self.store.folder is not None or len(names) < 2:
+            return [function(name) for name in names]
+        with ThreadPoolExecutor(min(AT_ONCE, len(names))) as threads:
+            return list(threads.map(function, names))
+
+    def _load(self, run: int | None) -> None:
+        try:
+            self.row = self.history.last() if run is None else self._earlier(run)
+        except delta.DeltaError as error:
+            raise TablesError(f"{self.folder} cannot be read: {delta.why(error)}") from None
+        self._state = None
+        self._parts = {}
+        self.last = {}
+        if self.row is None:
+            _check_free(self.store)
+
+    def _earlier(self, run: int) -> Row:
+        found = next((row for row in self.history.all() if row.run == run), None)
+        if found is None:
+            raise TablesError(f"{self.folder} has no run {run}: its table `runs` has those that there were")
+        return found
+
+    def _opened(self, table: str) -> delta.DeltaTable | None:
+        if self.row is None or table not in self.row.versions:
+            return None
+        try:
+            return delta.opened(self.store, table, self.row.versions[table])
+        except delta.DeltaError as error:
+            why = f"table {table} as of run {self.row.run} cannot be read: {delta.why(error)}"
+            raise TablesError(f"{self.folder}: {why}") from None
+
+    def _there(self, table: str) -> delta.DeltaTable:
+        found = self._opened(table)
+        if found is None:
+            raise TablesError(f"{self.folder} has no table {table}: analyse captures into it first")
+        return found
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else of this machine changes the tables in this block."""
+        folder = self.store.folder
+        if folder is None:
+            yield
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK).open("ab") as lock:
+            _take(lock, self.folder)
+            yield
+
+    def _named(self) -> set[str]:
+        """All files that count, or did not long ago."""
+        kept = self.kept
+        names = {part.name for part in self.every_part()} | {*kept.files, *kept.dropped}
+        if self.history.table is not None:
+            names |= {part.name for part in delta.parts(self.history.table, runs.TABLE)}
+        return names if self.row is None else names | {self.row.state}
+
+    def _restore(self, table: str) -> None:
+        """Have the last version of a table be that which counts, for those who know nothing of runs."""
+        assert self.row is not None
+        try:
+            found, version = delta.opened(self.store, table), self.row.versions[table]
+            if found.version() != version:
+                found = delta.restore(found, version)
+        except delta.DeltaError as error:
+            raise TablesError(f"{self.folder}: table {table} cannot be read: {delta.why(error)}") from None
+        self.last[table] = found
+        self._parts[table] = delta.parts(found, table)
+
+    def _remove_leftovers(self) -> None:
+        """What a run that died has left, on this machine: files that nothing names. Elsewhere one may be at work."""
+        folder = self.store.folder
+        if folder is not None:
+            shutil.rmtree(folder / WORK, ignore_errors=True)
+            named = self._named()
+            for path in {*folder.glob("*/*.parquet"), *folder.glob(f"{runs.STATES}/*"), *folder.glob("*/.*")}:
+                if path.relative_to(folder).as_posix() not in named:
+                    path.unlink()
+
+
+class Run:
+    """One change of the tables, under way.
+
+    Attributes:
+        store: where tasks write parts; and into `_work` and the name of the run what nobody needs after it.
+        name: unique among all runs, for names of parts; later ones sort behind it.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.number = 1 if tables.row is None else tables.row.run + 1
+        self.name = f"{self.number:06d}-{uuid.uuid4().hex[:8]}"
+        self.store = tables.store
+
+    def commit(
+        self,
+        *,
+        added: Sequence[Part],
+        schemas: Mapping[str, pa.Schema],
+        dropped: Collection[str] = (),
+        tidied: Collection[str] = (),
+        state: Mapping[str, Any] | None = None,
+        keep_s: float = KEEP_S,
+    ) -> None:
+        """Make the parts of this run count.
+
+        Args:
+            added: parts that lie in `store`.
+            schemas: of all tables that there are to be, by their names.
+            dropped: the names of parts that count no more.
+            tidied: the names of those among both that stand for one another.
+            state: what takes the place of `Tables.state`.
+            keep_s: for how long what counts no more is kept.
+
+        Raises:
+            TablesError: another run was quicker.
+            OSError: the disk is full or fails; the tables are as they were.
+        """
+        tables, store = self._tables, self.store
+        assert len({part.name for part in added}) == len(added), "each part has a name of its own"
+        now_s = time.time()
+        kept = tables.kept
+        try:
+            versions, rows = self._commit_tables(added, set(dropped), set(tidied), schemas)
+            hidden = [part.name for part in added if part.table.startswith(HIDDEN)]
+            old = () if tables.row is None else (tables.row.state,)
+            after = State(
+                kept.told if state is None else dict(state),
+                [*(name for name in kept.files if name not in dropped), *hidden],
+                kept.dropped | dict.fromkeys([*dropped, *old], now_s),
+            )
+            forgotten = [name for name, dropped_s in after.dropped.items() if dropped_s <= now_s - keep_s]
+            for name in forgotten:
+                del after.dropped[name]
+            row = Row(
+                self.number,
+                self.name,
+                datetime.now(UTC),
+                f"mqproto {version_of('mqproto')}",
+                VERSION,
+                versions,
+                rows,
+                f"{runs.STATES}/{self.name}.json",
+            )
+            store.write(row.state, after.as_json())
+            forgotten += tables.history.add(row)
+        except delta.DeltaError as error:
+            raise TablesError(
+                f"{tables.folder} has been written by another run meanwhile, or cannot be written: "
+                f"run this once more ({delta.why(error)})"
+            ) from None
+        tables.adopt(row, after)
+        with suppress(OSError):  # What stays is left over, and goes with the next.
+            store.remove(forgotten)
+
+    def _commit_tables(
+        self, added: Sequence[Part], dropped: set[str], tidied: set[str], schemas: Mapping[str, pa.Schema]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Commit to each table that changes; the version and the rows of each table then."""
+        row = self._tables.row
+        news: defaultdict[str, list[Part]] = defaultdict(list)
+        for part in added:
+            news[part.table].append(part)
+        before = {} if row is None else dict(row.versions)
+        names = sorted({*before, *schemas})
+        assert set(names) >= {name for name in news if not name.startswith(HIDDEN)}, "each table has a schema"
+
+        def commit(name: str) -> tuple[int, int]:
+            olds = self._tables.parts(name)
+            gone = [part for part in olds if part.name in dropped]
+            count = sum(part.rows for part in (*olds, *news[name])) - sum(part.rows for part in gone)
+            is_changed = bool(gone or news[name])
+            if not is_changed and name in before:
+                return before[name], count
+            table = self._tables.last.get(name) or delta.newest(self.store, name)
+            if table is None:
+                table = delta.create(self.store, name, schemas[name])
+            elif name not in before and table.version():
+                # A first run died behind this.
+                table = delta.restore(table, 0)
+            version = table.version()
+            if is_changed:
+                version = delta.commit(table, news[name], gone, tidied)
+            delta.sync(self.store, name, version)
+            return version, count
+
+        done = dict(zip(names, self._tables.at_once(commit, names), strict=True))
+        return (
+            {name: version for name, (version, _) in done.items()},
+            {name: count for name, (_, count) in done.items()},
+        )
+
+
+def is_there(place: str) -> bool:
+    """Whether tables lie in a folder, or at a URI."""
+    store = Store.at(place)
+    if store.folder is not None:
+        return (store.folder / runs.TABLE / delta.LOG).is_dir()
+    return not has_magic(place) and delta.newest(store, runs.TABLE) is not None
+
+
+@contextmanager
+def _work_folder(store: Store, name: str) -> Iterator[None]:
+    """Where a run leaves what is too large to be handed on; gone after the block, if this is a disk of ours."""
+    if store.folder is None:
+        yield
+        return
+    (store.folder / WORK / name).mkdir(parents=True)
+    try:
+        yield
+    finally:
+        shutil.rmtree(store.folder / WORK, ignore_errors=True)
+
+
+def _take(lock: BinaryIO, folder: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise TablesError(
+            f"{folder} is being written by another run: wait for its end, or choose another folder"
+        ) from None
+
+
+def _check_free(store: Store) -> None:
+    """A folder without runs is empty, or was left by a first run that failed.
+
+    Raises:
+        TablesError: it is not.
+    """
+    try:
+        names = store.names()
+    except NotADirectoryError:
+        names = [store.root]
+    if MANIFEST in names:
+        raise TablesError(runs.other_version(store, _earlier_version(store)))
+    if any(not name.startswith(HIDDEN) for name in names) and LOCK not in names:
+        raise TablesError(f"{store.root} holds something else than tables: choose another folder")
+
+
+def _earlier_version(store: Store) -> object:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return json.loads(store.read(MANIFEST))["version"]
+    return "before 6"
+
+
+def _is_file_of_ours(name: str) -> bool:
+    """Whether it is a part of a table, or what runs keep for one another; no log, and nothing of anybody else's."""
+    folder, _, rest = name.partition("/")
+    return "/" not in rest and (rest.endswith(".parquet") or folder == runs.STATES or rest.startswith("."))

@@ -1,0 +1,60 @@
+"""Small parts of a table made one, so that a folder that is added to for months does not come to hold a million."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from captures.pipeline.engines.engine import Count, Inbox, Outbox
+from captures.pipeline.tables.parts import Part, Store, parquet_table
+
+PARTS: Final = 32
+"""How many small parts of a table are made one."""
+ROWS: Final = 1_000_000
+"""How many rows such a part has at most. A part is small if it has less than a quarter of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class TidyTask:
+    """Some parts to be made one.
+
+    names: of them. name: of the part that they become.
+    """
+
+    store: Store
+    names: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        return f"{len(self.names)} parts from {self.store.path(self.names[0])} on"
+
+
+def groups(parts: Iterable[tuple[str, Part]]) -> Iterator[list[Part]]:
+    """Which parts are to be made one.
+
+    Args:
+        parts: each with a key; only parts with the same key come together.
+    """
+    small: defaultdict[str, list[Part]] = defaultdict(list)
+    for key, part in parts:
+        if part.rows < ROWS // 4:
+            small[key].append(part)
+    for some in small.values():
+        if len(some) >= PARTS:
+            together = [some[:1]]
+            for part in some[1:]:
+                if sum(each.rows for each in together[-1]) + part.rows > ROWS:
+                    together.append([])
+                together[-1].append(part)
+            yield from (group for group in together if len(group) > 1)
+
+
+def tidy(task: TidyTask, inbox: Inbox, outbox: Outbox, done: Count) -> Part:
+    """Make parts one."""
+    rows = pa.concat_tables(parquet_table(task.store.path(name)) for name in task.names)
+    done(rows.num_rows, 0)
+    return task.store.write_part(task.name, rows)

@@ -1,0 +1,47 @@
+"""The zip for executors holds all that our code needs, but for what is compiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from captures.pipeline.engines import shipping
+
+ASK = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import captures.decode, captures.packets, construct, mqproto.wire
+modules = captures.decode, captures.packets, construct, mqproto.wire
+print(*{module.__file__.partition(".zip/")[0] for module in modules})
+"""
+
+
+def test_an_interpreter_with_nothing_but_zstd_imports_our_packages_from_it(tmp_path: Path) -> None:
+    path = shipping.pack(tmp_path / "shipped.zip")
+    compiled = tmp_path / "compiled"
+    compiled.mkdir()
+    if sys.version_info < (3, 14):
+        zstd = find_spec("backports.zstd")
+        assert zstd is not None
+        assert zstd.origin is not None
+        (compiled / "backports").symlink_to(Path(zstd.origin).parents[1])
+    # -S leaves out all that is installed.
+    command = [sys.executable, "-S", "-I", "-c", ASK, str(path), str(compiled)]
+    told = subprocess.check_output(command, text=True)
+    assert told == f"{tmp_path / 'shipped'}\n"
+
+
+def test_the_command_says_what_it_has_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "shipped.zip")
+    assert shipping.main([path]) == 0
+    assert capsys.readouterr().out == f"{path}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["shipped.tar"], ["a.zip", "b.zip"]])
+def test_misuse_has_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert shipping.main(arguments) == 2
+    assert capsys.readouterr().err == "usage: python -m captures.pipeline.engines.shipping FILE.zip\n"

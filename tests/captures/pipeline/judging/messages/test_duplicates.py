@@ -1,0 +1,134 @@
+"""New, duplicate or in doubt: by delivery count, history and resolver, also over several runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captures.pipeline.judging.messages.duplicates import WINDOW_S, DuplicateStage
+from captures.pipeline.judging.messages.grouping import MessageStages
+from captures.pipeline.judging.messages.subjects import keyed
+from mqproto.edge.exactlyonce import Verdict
+from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
+from tests.captures.decode.test_analyst import conversations
+from tests.captures.pipeline.judging.local import Analysed, Cluster, analyse, joined_with, whole
+from tests.captures.pipeline.judging.table import packet_table
+
+
+def judged(scene: Scene, **arguments: Any) -> Analysed:
+    return analyse(packet_table(scene.packets), **arguments)
+
+
+def verdicts(found: Analysed) -> list[tuple[str, int]]:
+    rows = sorted(found.rows("duplicates"), key=lambda row: row["row_id"])
+    return [(row["verdict"], row["delivery_count"]) for row in rows]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.1")
+def test_what_comes_again_is_a_duplicate_if_its_receiver_has_answered_for_it_and_in_doubt_if_not() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express())
+    wire.send("a", express())
+    wire.ack("c")
+    wire.send("a", express())
+    assert verdicts(judged(scene)) == [("new", 1), ("in doubt", 2), ("duplicate", 3)]
+
+
+def test_of_answers_that_are_not_in_the_capture_it_is_not_said_that_there_were_none() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express())
+    wire.ack("c")
+    wire.send("a", express())
+    scene.packets = [packet for packet in scene.packets if packet.source == wire.ends["a"].endpoint]
+    reasons = [row["reason"] for row in judged(scene).rows("duplicates")]
+    assert sorted(reasons) == [
+        "",
+        "it came before, and the captures do not tell that its receiver had answered for it",
+    ]
+
+
+def test_each_queue_manager_has_a_history_of_its_own() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    first.send("a", transactional(1))
+    second.send("b", passed_on(transactional(1)))
+    assert verdicts(judged(scene)) == [("new", 1), ("new", 1)]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.7")
+@pytest.mark.parametrize(
+    ("again", "verdict"),
+    [
+        (express(), Verdict.IN_DOUBT),
+        (express(body=b"another"), Verdict.NEW),
+        (transactional(1), Verdict.DUPLICATE),
+    ],
+)
+def test_an_identifier_that_may_be_forgotten_tells_no_duplicate_but_the_number_of_a_sequence_does(
+    again: bytes, verdict: Verdict
+) -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1) if verdict is Verdict.DUPLICATE else express())
+    wire.ack("c")
+    scene.now_ns += (WINDOW_S + 1) * 1_000 * MILLISECOND
+    wire.send("a", again)
+    assert verdicts(judged(scene)) == [("new", 1), (verdict, 2)]
+
+
+def test_a_capture_that_lacks_something_knows_no_delivery_count() -> None:
+    scene = Scene()
+    scene.wire("a", "c").send("a", express())
+    [row] = judged(scene, lossless=lambda series: False).rows("duplicates")
+    assert row["delivery_count"] is None
+
+
+def test_what_is_in_doubt_is_for_the_resolver_and_nothing_else_is() -> None:
+    asked = []
+
+    def resolver(message: str, to_key: str) -> Verdict:
+        asked.append(message)
+        return Verdict.DUPLICATE
+
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", express())
+    wire.send("a", express())
+    found = judged(scene)
+    rows = whole(joined_with(packet_table(scene.packets), found.tables["relations"]))
+    stage = MessageStages(DuplicateStage(lambda series: True, resolver=resolver))
+    batches = [stage.take(keyed(rows)), stage.finish()]
+    given_out = [row for each in batches if "duplicates" in each for row in each["duplicates"].to_pylist()]
+    assert [row["verdict"] for row in given_out] == ["new", "duplicate"]
+    assert len(asked) == 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(conversations(), st.integers(8, 40))
+def test_the_history_of_several_runs_is_that_of_one(scene: Scene, cut: int) -> None:
+    whole = judged(scene)
+    first, second = Scene(scene.packets[:cut]), Scene(scene.packets[cut:])
+    before = judged(first)
+    after = judged(second, before=before, cluster=Cluster(3, 7))
+    assert counted(before, after) == counted(whole)
+    assert remembered(before, after) == remembered(whole)
+
+
+def counted(*found: Analysed) -> list[tuple[str, str, int | None]]:
+    return sorted(
+        (row["message"], row["to_key"], row["delivery_count"])
+        for each in found
+        for row in each.rows("duplicates")
+    )
+
+
+def remembered(*found: Analysed) -> dict[tuple[str, str], int]:
+    """What the last run says that has seen a message come."""
+    return {
+        (row["message"], row["to_key"]): row["arrivals"] for each in found for row in each.rows("arrivals")
+    }

@@ -1,0 +1,112 @@
+"""Packets, relations, endings and findings, judged apart and joined, are what `mqproto decode` says in one pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from captures.decode import Names
+from captures.packets import SeenPacket
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.run import job
+from captures.pipeline.tables.tables import Tables
+from tests.captures.decode.lossy import lacking
+from tests.captures.decode.scene import Scene, names
+from tests.captures.decode.story import pinged, story
+from tests.captures.decode.test_analyst import conversations
+from tests.captures.pipeline.judging.local import Analysed, Cluster, analyse
+from tests.captures.pipeline.judging.table import FOLDER, OF_OTHERS, SAMPLES, decode, sample
+
+PLACES = st.integers(0, 60)
+
+
+def joined(found: Analysed, row_id: int) -> dict[str, Any]:
+    """What the tables say of one packet, under the names of PacketRow."""
+    [relation] = [row for row in found.rows("relations") if row["row_id"] == row_id]
+    endings = [row for row in found.rows("endings") if row["row_id"] == row_id]
+    assert len(endings) <= 1
+    every = {"ended_packets": None, "ended_count": None} | relation | (endings[0] if endings else {})
+    return {name: every[name] for name in OF_OTHERS if name != "findings"}
+
+
+def findings(found: Analysed, row_id: int | None) -> list[dict[str, Any]]:
+    """The findings that came to light with one packet, as `Finding.as_json` has them."""
+    rows = sorted(
+        (row for row in found.rows("findings") if row["row_id"] == row_id), key=lambda row: row["rank"]
+    )
+    return [
+        {
+            name: row["number" if name == "packet" else name]
+            for name in ("severity", "code", "packet", "text", "section")
+        }
+        for row in rows
+    ]
+
+
+def agree(
+    seen: list[SeenPacket],
+    known: Names | None,
+    cluster: Cluster,
+    *,
+    lossless: bool = True,
+    packets: pa.Table | None = None,
+) -> None:
+    """The stages say of packets what decode says.
+
+    Args:
+        packets: the same packets as a table, if it is not to be made of them.
+    """
+    decoded = decode(seen, known, lossless=lossless)
+    packets = decoded.packets if packets is None else packets
+    found = analyse(packets, names=known, lossless=lambda series: lossless, cluster=cluster)
+    row_ids = sorted(packets.column("row_id").to_pylist())
+    for row_id, row in zip(row_ids, decoded.rows, strict=True):
+        expected = {name: getattr(row, name) for name in OF_OTHERS if name != "findings"}
+        assert joined(found, row_id) == expected
+        assert findings(found, row_id) == row.findings
+    last = sorted(map(str, findings(found, None)))
+    assert last == sorted(str(finding.as_json()) for finding in decoded.last)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_sample_is_judged_as_decode_judges_it(name: str) -> None:
+    seen, lossless = sample(name)
+    agree(seen, None, Cluster(parts=3, batch_rows=40), lossless=lossless)
+
+
+@pytest.mark.parametrize("name", ["hostile", "gap-held", "loss-and-reordering"])
+def test_the_table_of_packets_that_a_job_writes_is_judged_as_well(name: str, tmp_path: Path) -> None:
+    job.analyse([str(FOLDER / f"{name}.pcapng")], Tables(tmp_path / "tables"), LocalEngine())
+    seen, lossless = sample(name)
+    packets = Tables(tmp_path / "tables").read("packets")
+    agree(seen, None, Cluster(parts=2, batch_rows=64), lossless=lossless, packets=packets)
+
+
+def test_a_story_with_names_and_pings_is_told_as_decode_tells_it() -> None:
+    agree(pinged(story()).packets, names("a", "b", "c"), Cluster(parts=2, batch_rows=3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    conversations(),
+    st.lists(st.tuples(PLACES, PLACES), max_size=4),
+    st.sets(PLACES, max_size=3),
+    st.sets(PLACES, max_size=3),
+    st.builds(Cluster, st.integers(1, 4), st.integers(1, 50)),
+)
+def test_whatever_the_capture_lacks_or_has_wrong_and_however_rows_are_dealt_out_the_verdict_is_one(
+    scene: Scene, swaps: list[tuple[int, int]], lost: set[int], early: set[int], cluster: Cluster
+) -> None:
+    for one, other in swaps:
+        if max(one, other) < len(scene.packets):
+            scene.packets[one].data = scene.packets[other].data
+    kept = lacking(scene.packets, lost)
+    for place in early:
+        if place < len(kept):
+            kept[place].ahead = True
+    agree(kept, None, cluster, lossless=not lost)

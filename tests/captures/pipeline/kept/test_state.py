@@ -1,0 +1,247 @@
+"""What runs keep: it comes back as it was, to every Python and later version, and nobody else's bytes do anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.decode.findings import Severity
+from captures.decode.sessions.connections import Stage
+from captures.decode.sight import Kind
+from captures.framing import StreamCount
+from captures.net.conversation import Side
+from captures.net.direction import Ending, Stream
+from captures.net.recent import Held
+from captures.net.sender import Sender
+from captures.net.tcp import Endpoint
+from captures.packets import Totals
+from captures.pipeline.judging.messages.histories import Outcome
+from captures.pipeline.judging.sequences.sequences import SequenceStage
+from captures.pipeline.judging.sessions.sessions import SessionStage
+from captures.pipeline.judging.tasks.judged import Past
+from captures.pipeline.kept import state, state_schema
+from captures.pipeline.kept.state import Record, StateError, decoded, encoded, records
+from captures.pipeline.reading.growth import Growth
+from captures.pipeline.reading.ranges.lookback import Frozen
+from captures.pipeline.reading.ranges.seams import OpenPair
+from mqproto.wire.classes import MessageClass
+
+ENDS = Endpoint("10.0.0.1", 49152), Endpoint("10.0.0.2", 1801)
+KEPT = Path(__file__).with_name("kept.json")
+"""What runs have kept of two captures, in the middle of them, when growth.FORM was 12 and judged.FORM 10."""
+
+
+@pytest.mark.parametrize("record", records().values(), ids=lambda record: record.name)
+def test_the_schema_has_what_the_class_has(record: Record) -> None:
+    """If this fails, a class has changed of which objects are kept: enter it in state_schema.py, as is said there."""
+    kind = record.kind
+    if issubclass(kind, Enum):
+        assert record.fields == ()
+    elif issubclass(kind, tuple):
+        assert record.fields == kind._fields  # type: ignore[attr-defined]
+    elif is_dataclass(kind):
+        assert record.fields == tuple(field.name for field in fields(kind))
+    elif slots := [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]:
+        assert set(record.fields) == set(slots) or kind is Frozen
+
+
+def things() -> st.SearchStrategy[Any]:
+    """Collections of plain values, of one another, and of things of ours."""
+    plain: st.SearchStrategy[Any] = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.binary(max_size=4)
+    )
+    of_ours = st.sampled_from([Ending.OPEN, Kind.ORDER_ACK, *ENDS])
+    keys = st.one_of(plain, of_ours, st.tuples(plain, of_ours))
+
+    def holding(held: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        some = st.lists(held, max_size=3)
+        pairs = st.dictionaries(keys, held, max_size=3)
+        return st.one_of(
+            some,
+            some.map(tuple),
+            st.builds(deque, some, st.sampled_from([None, 2])),
+            pairs,
+            pairs.map(OrderedDict),
+            pairs.map(lambda pairs: defaultdict(list, pairs)),
+            st.sets(keys, max_size=3),
+            st.frozensets(keys, max_size=3),
+            st.dictionaries(keys, st.integers(0, 9), max_size=3).map(Counter),
+            st.binary(max_size=4).map(bytearray),
+            pairs.map(lambda pairs: Growth(waiting=pairs)),
+        )
+
+    return st.recursive(st.one_of(plain, of_ours), holding, max_leaves=12)
+
+
+def kinds_in(thing: Any) -> Any:
+    """Of what kind a thing is, and all that it holds, as equal ones may be of others."""
+    own = type(thing), getattr(thing, "maxlen", None), getattr(thing, "default_factory", None)
+    if isinstance(thing, dict):
+        return own, [(kinds_in(key), kinds_in(value)) for key, value in thing.items()]
+    if isinstance(thing, set | frozenset):
+        return own, Counter(map(repr, map(kinds_in, thing)))
+    if isinstance(thing, list | tuple | deque):
+        return own, [*map(kinds_in, thing)]
+    return own, kinds_in(thing.waiting) if isinstance(thing, Growth) else None
+
+
+@given(things())
+def test_what_is_kept_comes_back(thing: Any) -> None:
+    [found] = decoded(encoded([thing]), list)
+    assert found == thing
+    assert kinds_in(found) == kinds_in(thing)
+
+
+def test_those_who_shared_a_thing_share_it_again() -> None:
+    one, other = Stream(7, *ENDS), Stream(7, ENDS[1], ENDS[0])
+    one.opposite, other.opposite = other, one
+    held = Held()
+    [first, second, by_stream, sender] = decoded(
+        encoded([one, other, {one: "one", other: "other"}, Sender(one, held)]), list
+    )
+    assert first.opposite is second
+    assert second.opposite is first
+    assert by_stream[first], by_stream[second] == ("one", "other")
+    assert sender.stream is first
+
+
+@pytest.mark.parametrize(
+    "kind", [Ending, Side, Stage, Severity, Kind, Outcome, MessageClass], ids=lambda kind: str(kind.__name__)
+)
+def test_a_member_of_an_enumeration_comes_back_as_itself(kind: type[Enum]) -> None:
+    found = decoded(encoded(list(kind)), list)
+    assert all(one is other for one, other in zip(found, kind, strict=True))
+
+
+def test_a_frozen_thing_is_kept_as_it_was() -> None:
+    growing = [1]
+    frozen = Frozen(growing)
+    growing.append(2)
+    found = decoded(encoded(frozen), Frozen)
+    first, second = found.thing, found.thing
+    assert first == second == frozen.thing == [1]
+    assert first is not second
+
+
+def test_every_python_writes_the_same() -> None:
+    """Where one Python fails here, tables that it wrote cannot be added to by the others, nor theirs by it."""
+    kinds = [["list"], ["ending"], ["Counter"], ["endpoint", "host", "port"]]
+    entries = [[0, [1], [2], [3]], [1, "open"], [2, "ARP", 2], [3, "10.0.0.1", 49152]]
+    assert json.loads(encoded([Ending.OPEN, Counter(ARP=2), ENDS[0]])) == [1, kinds, entries]
+
+
+@contextmanager
+def schema(records: Mapping[str, tuple[str, str]], defaults: Mapping[tuple[str, str], Any]) -> Iterator[None]:
+    """The schema of another version, for the block."""
+    caches = state.records, state._by_kind
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "RECORDS", records)
+        patch.setattr(state, "DEFAULTS", defaults)
+        for each in caches:
+            each.cache_clear()
+        yield
+    for each in caches:
+        each.cache_clear()
+
+
+def test_a_later_version_reads_what_had_other_fields_and_other_classes() -> None:
+    counts, ends = state_schema.RECORDS["stream-count"], state_schema.RECORDS["endpoint"]
+    _, first, *since = counts[1].split()
+    earlier = {**state_schema.RECORDS, "stream-count": (counts[0], f"stream {first}")}
+    with schema(earlier, {}):
+        kept = encoded(StreamCount(Stream(7, *ENDS)))
+    with pytest.raises(
+        StateError, match=f"^a stream-count of another version, of which nothing says its {since[0]}$"
+    ):
+        decoded(kept, StreamCount)
+    with schema(state_schema.RECORDS, {("stream-count", name): int for name in since}):
+        assert decoded(kept, StreamCount).stream.source == ENDS[0]
+        assert {getattr(decoded(kept, StreamCount), name) for name in since} == {0}
+    # A field that has gone is left out, and what has another class now is one of that.
+    later = {
+        **state_schema.RECORDS,
+        "stream-count": (counts[0], "stream"),
+        "endpoint": (f"{__name__}.Elsewhere", ends[1]),
+    }
+    with schema(later, {}):
+        assert repr(decoded(kept, StreamCount).stream.source) == repr(Elsewhere(*ENDS[0]))
+
+
+class Elsewhere(NamedTuple):
+    """What an Endpoint might become."""
+
+    host: str
+    port: int
+
+
+def test_what_no_field_is_known_for_is_not_lost_without_a_word() -> None:
+    sender: Any = Sender(Stream(7, *ENDS), Held())
+    sender.since = 1
+    with pytest.raises(StateError, match="sender has more than its fields: since"):
+        encoded(sender)
+    with pytest.raises(StateError, match="Path is nothing that is kept"):
+        encoded([KEPT])
+    with pytest.raises(StateError, match="a defaultdict of <lambda> is nothing that is kept"):
+        encoded(defaultdict(lambda: 7))
+
+
+def test_what_an_earlier_version_kept_is_read() -> None:
+    """If this fails, `DEFAULTS` lacks a field that has come, or a record has lost its name."""
+    kept = json.loads(KEPT.read_text("utf-8"))
+    kinds = {kind.__name__: kind for kind in (Growth, OpenPair, Past, SequenceStage, SessionStage)}
+    assert kept.keys() == kinds.keys()
+    for name, every in kept.items():
+        for data in every:
+            found = decoded(json.dumps(data).encode(), kinds[name])
+            again = decoded(encoded(found), kinds[name])
+            assert len(encoded(again)) == len(encoded(found))
+
+
+class Command:
+    """What runs something when it is unpickled, as a stranger would have it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("touch /tmp/should-not-be-there",)
+
+
+GROWTH = encoded(Growth(totals=Totals(other_frames=Counter({"ARP": 2})), waiting={1: b"?"}))
+
+
+@given(st.integers(0, len(GROWTH) - 1), st.binary(max_size=3), st.integers(0, 3))
+def test_what_a_stranger_has_written_is_read_or_refused(at: int, other: bytes, gone: int) -> None:
+    with suppress(StateError):
+        assert isinstance(decoded(GROWTH[:at] + other + GROWTH[at + gone :], Growth), Growth)
+
+
+def as_json(written: object) -> bytes:
+    return json.dumps(written).encode()
+
+
+@pytest.mark.parametrize(
+    ("foreign", "why"),
+    [
+        (pickle.dumps(Command()), "it is damaged: "),
+        (b"", "it is damaged: "),
+        (as_json([2, [], []]), "it has form 2, and this program reads 1"),
+        (as_json([1, [["system"]], [[0, "ls"]]]), "system is nothing that is kept"),
+        (as_json([1, [["defaultdict"]], [[0, "system", 1, 2]]]), "it is damaged: "),
+        (as_json([1, [["frozenset"]], [[0, [0]]]]), "it is damaged: "),
+        (as_json([1, [["frozenset"]], [[0, []]]]), "it is damaged: "),
+        (encoded(list(ENDS)), "it holds no Growth"),
+    ],
+)
+def test_what_is_nothing_that_was_kept_is_refused(foreign: bytes, why: str) -> None:
+    with pytest.raises(StateError, match=f"^{why}"):
+        decoded(foreign, Growth)

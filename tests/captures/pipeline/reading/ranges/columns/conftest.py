@@ -1,0 +1,16 @@
+"""The tests' tables have a few packets each, and are read as those of many are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from captures.pipeline.reading.ranges.columns import table
+
+
+@pytest.fixture(autouse=True, scope="module")
+def read_all_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "FEW", 0)
+        yield

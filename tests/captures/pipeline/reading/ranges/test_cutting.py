@@ -1,0 +1,172 @@
+"""Packets cut from many chunks at once: as captures.framing cuts them one by one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.framing import Framed, Framing
+from captures.net.direction import Chunk, Stream
+from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces
+from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, collected, cut
+from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER, user_message
+
+
+class Told(NamedTuple):
+    """One stream: whether a packet begins with its first byte, its chunks, and how many are taken beforehand."""
+
+    stream: Stream
+    in_step: bool
+    chunks: list[Chunk]
+    before: int
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> Told:
+    """What a stream brings, cut anywhere, with bytes missing or cut off here and there."""
+    said = draw(st.lists(SAID, min_size=1, max_size=6))
+    data = b"".join(said)
+    borders = set(itertools.accumulate(map(len, said)))
+    cuts = draw(st.sets(st.integers(1, len(data)), max_size=6)) | draw(st.sampled_from([set(), borders]))
+    gaps = st.sampled_from([0, 0, 0, 0, 1, 40, 120])
+    chunks = [
+        Chunk(10 * number, data[start:end], draw(gaps), number, 100 * number, draw(st.booleans()), draw(gaps))
+        for number, (start, end) in enumerate(itertools.pairwise(sorted({0, len(data), *cuts})), 1)
+    ]
+    stream = Stream(0, CLIENT, draw(st.sampled_from([SERVER, ELSEWHERE])))
+    return Told(stream, draw(st.booleans()), chunks, draw(st.integers(0, len(chunks))))
+
+
+def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
+    """What is said of the packets of one stream, without where they lie."""
+    return [
+        (
+            packets.data[packets.start[row] : packets.start[row] + packets.size[row]].tobytes(),
+            int(packets.position[row]),
+            bool(packets.framed[row]),
+            (int(packets.first_frame[row]), int(packets.began_ns[row]), int(packets.offset[row])),
+            (int(packets.frame[row]), int(packets.time_ns[row])),
+            (int(packets.missing[row]), int(packets.skipped[row]), bool(packets.ahead[row])),
+            (int(packets.snapped[row]), int(packets.cut[row])),
+        )
+        for row in range(len(packets))
+        if packets.stream[row] == place
+    ]
+
+
+def row_of(framed: Framed) -> tuple[object, ...]:
+    """The same of one packet."""
+    began, ended = framed.began, framed.ended
+    return (
+        framed.data,
+        began.position,
+        framed.fault is None,
+        (began.frame, began.time_ns, began.offset),
+        (ended.frame, ended.time_ns),
+        (framed.loss.missing_bytes, framed.loss.skipped_bytes, ended.ahead),
+        (framed.loss.snapped_bytes, framed.loss.cut_bytes),
+    )
+
+
+def scattered(pieces: list[Piece], dice: int) -> Chunks:
+    """The same chunks, out of a file in which they lie in another order."""
+    chunks = from_pieces(pieces)
+    at, file = [0] * len(pieces), b"ahead"
+    for row in random.Random(dice).sample(range(len(pieces)), len(pieces)):
+        at[row] = len(file)
+        file += pieces[row].chunk.data + b"between"
+    return replace(chunks, source=np.frombuffer(file, np.uint8), at=np.array(at, np.int64))
+
+
+def test_so_it_is_where_a_packet_is_proved_in_a_later_chunk() -> None:
+    for seed in range(200):
+        dice = random.Random(seed)
+        data = bytes(4) + b"".join(user_message(4 * dice.randrange(30, 200)) for _ in range(5))
+        cuts = sorted(dice.sample(range(1, len(data)), 8))
+        chunks = [
+            Chunk(
+                10 * number,
+                data[start:end],
+                4 * (not dice.randrange(9)),
+                number,
+                100 * number,
+                number % 2 > 0,
+            )
+            for number, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(data)]), 1)
+        ]
+        told = Told(Stream(0, CLIENT, SERVER), False, chunks, dice.randrange(6))
+        assert_one_by_one([told], seed if seed % 2 else None)
+
+
+@given(st.lists(stories(), max_size=3), st.none() | st.integers(0, 9))
+def test_all_at_once_is_one_by_one(told: list[Told], dice: int | None) -> None:
+    assert_one_by_one(told, dice)
+
+
+def assert_one_by_one(told: list[Told], dice: int | None) -> None:
+    rows: list[Piece] = []
+    runs: list[Run] = []
+    expected: list[list[tuple[object, ...]]] = []
+    slow: list[Framing] = []
+    for stream, in_step, chunks, before in told:
+        framing, other = Framing(stream, in_step), Framing(stream, in_step)
+        for chunk in chunks[:before]:
+            framing.take(chunk)
+            other.take(chunk)
+        begun = framing.begun
+        pieces = [Piece(chunk.frame, 0, chunk) for chunk in chunks[before:]]
+        if pieces:
+            first = len(rows)
+            rows += ([] if begun is None else [Piece(0, 0, begun)]) + pieces
+            runs.append(Run(stream, framing, first, len(rows), begun is not None))
+            expected.append([row_of(framed) for chunk in chunks[before:] for framed in other.take(chunk)])
+            slow.append(other)
+    table = from_pieces(rows) if dice is None else scattered(rows, dice)
+    packets = cut(table, Heads(table), runs)
+    assert [rows_of(packets, place) for place in range(len(runs))] == expected
+    for run, other in zip(runs, slow, strict=True):
+        assert run.framing.end() == other.end()
+        assert (run.framing.position, run.framing.begun) == (other.position, other.begun)
+        for name in ("missing_bytes", "skipped_bytes", "snapped_bytes"):
+            assert getattr(run.framing, name) == getattr(other, name)
+
+
+def test_what_may_be_a_packet_is_proved_where_another_framing_goes_on() -> None:
+    """However much is there of it, and of the head behind it."""
+    stream = Stream(0, CLIENT, SERVER)
+    rest = bytes(4) + user_message(200) + user_message(160)
+    for there in (30, 204, 210):
+        before, later = Framing(stream, True), Framing(stream, True)
+        chunks = [
+            Chunk(1, user_message(120), 0, 1),
+            Chunk(2, user_message(140), 0, 2),
+            Chunk(3, rest[:there], 80, 3),
+            Chunk(4, rest[there:], 0, 4),
+        ]
+        found = [framed for chunk in chunks[:1] for framed in before.take(chunk)]
+        for chunk in chunks[1:3]:
+            later.take(chunk)
+        before.go_on_as(later, True)
+        found += before.take(chunks[3])
+        assert [(framed.began.position, framed.began.frame) for framed in found] == [
+            (0, 1),
+            (344, 3),
+            (544, 3 if there > 204 else 4),
+        ]
+
+
+@given(stories(), stories(), st.integers(0, 9))
+def test_packets_of_several_parts_are_collected(one: Told, other: Told, dice: int) -> None:
+    parts = []
+    for stream, in_step, chunks, _ in (one, other):
+        table = scattered([Piece(chunk.frame, 0, chunk) for chunk in chunks], dice)
+        parts.append(cut(table, Heads(table), [Run(stream, Framing(stream, in_step), 0, len(chunks))]))
+    together = collected(parts)
+    assert [rows_of(together, place) for place in range(2)] == [rows_of(part, 0) for part in parts]
+    assert together.streams == [one.stream, other.stream]

@@ -1,0 +1,265 @@
+"""Ranges, stitched: however a capture is cut, it says what one reader of the whole says."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures import spoil
+from captures.files.frame import Frame
+from captures.files.pcap import read_capture
+from captures.net import causality, direction, recent
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import ACK, Endpoint, Segment, encode_frame
+from captures.pipeline.reading.ranges import cutting, flows, reassembly, seams
+from captures.pipeline.reading.ranges.flows import read_flows
+from tests.captures.pipeline.split import Result, assert_same, numbered, ranges
+from tests.captures.pipeline.worlds import (
+    CLIENT,
+    ELSEWHERE,
+    PACKETS,
+    SERVER,
+    SMALL,
+    conversations,
+    user_message,
+    worlds,
+)
+
+SAMPLES = sorted((Path(spoil.__file__).parents[1] / "samples").glob("*.pcapng"))
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    """All limits so low that a few packets exceed them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "EARLY_LIMIT_BYTES", 400)
+        patch.setattr(direction, "LATER_COUNT", 1)
+        patch.setattr(direction, "OPENING_LIMIT_BYTES", 40)
+        patch.setattr(causality, "PATIENCE_COUNT", 2)
+        patch.setattr(causality, "WAITING_LIMIT_BYTES", 500)
+        patch.setattr(causality, "WAITING_LIMIT_COUNT", 2)
+        patch.setattr(recent, "COMPARED_BYTES", 200)
+        patch.setattr(seams, "COMPARED_BYTES", 200)
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 4)
+        patch.setattr(flows, "LEAD_LIMIT_BYTES", 100)
+        patch.setattr(flows, "SEARCH_LIMIT_BYTES", 600)
+        patch.setattr(cutting, "WINDOW_BYTES", 300)
+        patch.setattr(reassembly, "RUN_COUNT", 2)
+        yield
+
+
+def said(*pieces: bytes, server: Endpoint = SERVER, begun: bool = True) -> list[Frame]:
+    """A connection on which the client says these pieces, a segment each, from the third frame on if it is `begun`."""
+    talk = TcpConversation(CLIENT, server)
+    opening = talk.open()[:2]
+    frames = [frame for piece in pieces for frame in talk.send(Side.CLIENT, piece)[:1]]
+    return numbered(Frame(1_000 * time, frame) for time, frame in enumerate(opening * begun + frames, 1))
+
+
+def cut_up(data: bytes, segment_bytes: int) -> list[bytes]:
+    return [data[start : start + segment_bytes] for start in range(0, len(data), segment_bytes)]
+
+
+def proved(result: Result) -> bool:
+    return not result.read_again and not result.asked
+
+
+def cuts_of(frames: list[Frame]) -> st.SearchStrategy[set[int]]:
+    """Where a capture is cut: here and there, or before each frame."""
+    return st.one_of(st.sets(st.integers(0, len(frames)), max_size=5), st.just(set(range(len(frames)))))
+
+
+@given(worlds(), st.data())
+def test_however_a_capture_is_cut_it_says_the_same(frames: list[Frame], data: st.DataObject) -> None:
+    odd = data.draw(st.sets(st.integers(0, len(frames)), max_size=5))
+    assert_same(frames, data.draw(cuts_of(frames)), odd)
+
+
+def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> None:
+    """Something bare, sent before the handshake with the number that is due behind it, has begun one already."""
+    talk = TcpConversation(CLIENT, SERVER)
+    opening, (said_first, acknowledgment) = talk.open(), talk.send(Side.CLIENT, SMALL)
+    line = [acknowledgment, *opening, said_first, *talk.send(Side.CLIENT, SMALL)]
+    frames = numbered(Frame(1_000 * time, frame) for time, frame in enumerate(line, 1))
+    for cut in range(1, len(frames)):
+        assert_same(frames, {cut})
+
+
+def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
+    """From the other side's own numbers, or from what was acknowledged before, while nothing of it was seen."""
+    far = 2**31
+    one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
+    other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]
+    to = {CLIENT: SERVER, SERVER: CLIENT}
+    for line in (one, other):
+        frames = numbered(
+            Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))
+            for source, number, known, data in line
+        )
+        for cuts in ({0}, {1}, {2}, {1, 2}):
+            assert_same(frames, cuts)
+
+
+@given(worlds(), st.data())
+def test_so_it_does_where_limits_are_exceeded(frames: list[Frame], data: st.DataObject) -> None:
+    with small_limits():
+        assert_same(frames, data.draw(cuts_of(frames)))
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_samples_say_the_same_and_so_they_do_when_they_are_spoilt(path: Path) -> None:
+    whole = list(read_capture(path))
+    assert_same(numbered(whole), range(0, len(whole), 40))
+    spoilt = spoil.delayed(spoil.repeated(spoil.lost(whole, 2, seed=1), 5, seed=2), 10, seed=3)
+    assert_same(numbered(spoilt), range(0, len(whole), 40))
+
+
+@given(conversations(CLIENT, SERVER, begun=True, said=PACKETS), st.data())
+def test_what_came_in_order_is_never_read_again(talk: list[bytes], data: st.DataObject) -> None:
+    frames = numbered(Frame(0, frame) for frame in talk)
+    assert proved(assert_same(frames, data.draw(cuts_of(frames))))
+
+
+def test_the_end_of_a_connection_may_be_cut_anywhere() -> None:
+    talk = TcpConversation(CLIENT, SERVER)
+    talked = [
+        *talk.open(),
+        *talk.send(Side.CLIENT, user_message(200)),
+        *talk.send(Side.SERVER, user_message(160)),
+    ]
+    frames = numbered(
+        Frame(0, frame) for frame in [*talked, *talk.finish(Side.CLIENT), *talk.finish(Side.SERVER)]
+    )
+    assert proved(assert_same(frames, range(len(frames))))
+
+
+def test_a_range_finds_the_packets_that_no_segment_begins_with() -> None:
+    stream = b"".join(user_message(500 + number % 7) for number in range(600))
+    frames = said(*cut_up(stream, 1_460))
+    assert proved(assert_same(frames, [len(frames) // 2]))
+
+
+def test_a_range_finds_packets_larger_than_what_is_cut_at_a_time() -> None:
+    stream = b"".join(user_message(200_000 + 4 * number) for number in range(8))
+    frames = said(*cut_up(stream, 1_460))
+    assert proved(assert_same(frames, [len(frames) // 2]))
+
+
+def test_a_range_may_begin_with_half_a_head() -> None:
+    stream = b"".join(user_message(500 + number % 7) for number in range(600))
+    frames = said(stream[:500], stream[500:502], *cut_up(stream[502:], 1_460))
+    assert proved(assert_same(frames, [3]))
+
+
+def test_what_begins_inside_a_segment_and_is_proved_in_another_range_is_found() -> None:
+    for seed in range(40):
+        dice = random.Random(seed)
+        packets = [user_message(4 * dice.randrange(30, 200)) for _ in range(12)]
+        borders = list(itertools.accumulate(map(len, packets)))
+        cuts = {
+            *dice.sample(range(1, borders[-1]), 20),
+            *dice.sample(borders, dice.randrange(6)),
+            borders[-1],
+        }
+        stream = b"".join(packets)
+        pieces = [stream[start:end] for start, end in itertools.pairwise([0, *sorted(cuts)])]
+        frames = numbered(frame for frame in said(*pieces) if dice.randrange(6))
+        if seed % 2:
+            frames = [frame if dice.randrange(4) else next(spoil.shortened([frame], 60)) for frame in frames]
+        assert_same(frames, range(0, len(frames), dice.choice((1, 2, 5))))
+        with small_limits():
+            assert_same(frames, range(0, len(frames), dice.choice((1, 2, 3))))
+
+
+def test_a_packet_larger_than_a_range_is_joined() -> None:
+    stream = user_message(200) + user_message(300_000) + user_message(200)
+    frames = said(*cut_up(stream, 10_000))
+    assert proved(assert_same(frames, range(0, len(frames), 3)))
+    # Of more than the limit without a head nobody knows whether it is worth handing on.
+    assert assert_same(frames, [8, 30]).asked == [1]
+
+
+def test_other_traffic_is_passed_over_range_by_range() -> None:
+    frames = said(*cut_up(b"GET / HTTP/1.1\r\n\r\n" * 10_000, 1_460), server=ELSEWHERE)
+    result = assert_same(frames, range(0, len(frames), 50))
+    assert proved(result)
+    assert result.packets == []
+
+
+def test_a_packet_at_the_seam_that_only_looked_like_one_is_found_out() -> None:
+    looks = user_message(400, filler=user_message(120))
+    frames = said(looks[:136], looks[136:256], looks[256:], user_message(200))
+    result = assert_same(frames, [3])
+    assert [(place, len(result.packets)) for place, _ in result.read_again] == [(1, 2)]
+
+
+def test_bytes_of_the_range_before_are_compared_with_what_repeats_them() -> None:
+    first, *rest = said(user_message(200), user_message(200), user_message(200))[2:]
+    other = first._replace(data=first.data[:-1] + b"?")
+    frames = numbered([first, *rest, other])
+    result = assert_same(frames, [1, 2, 3])
+    assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
+    assert result.asked == [3, 2, 3, 0, 1, 2, 3]
+
+
+def test_a_repetition_that_a_range_has_in_its_midst_reaches_back_too() -> None:
+    first, second, third = said(user_message(200), user_message(200), user_message(200))[2:]
+    other = first._replace(data=first.data[:-1] + b"?")
+    result = assert_same(numbered([first, second, other, third]), [1])
+    assert [seen.stream.conflict_count for seen in result.closed] == [1, 0]
+    assert result.asked == [1, 0, 1]
+
+
+def test_a_way_that_is_lost_behind_the_beginning_of_a_packet_counts_as_resumed_whatever_came_before() -> None:
+    frames = said(user_message(200), user_message(200)[:150], bytes(200), user_message(200))
+    last = frames[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(numbered([*frames[:-2], last]), [3])
+    assert [(seen.resumed_count, seen.cut_count) for seen in result.closed] == [(1, 1), (0, 0)]
+    assert proved(result)
+
+
+def test_a_hole_that_begins_where_a_range_ends_belongs_to_the_packet_before_it() -> None:
+    frames = said(user_message(200)[:100], bytes(100), user_message(300))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(numbered([*frames[:3], frames[4]]), [3])
+    assert [(packet["cut_bytes"], packet["missing_bytes"]) for packet in result.packets] == [(100, 0), (0, 0)]
+
+
+def test_what_is_missing_where_a_range_begins_is_missing_before_its_first_packet() -> None:
+    opening, (_, *rest) = said()[:2], said(bytes(100), user_message(200), user_message(160))[2:]
+    bare = TcpConversation(CLIENT, SERVER).open()[2]
+    frames = numbered([*opening, Frame(0, bare), *rest])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(frames, [2])
+    assert [packet["missing_bytes"] for packet in result.packets] == [100, 0]
+    assert proved(result)
+
+
+def test_what_was_skipped_and_missing_before_a_packet_is_told_with_it_however_many_ranges_it_takes() -> None:
+    packet = user_message(200)
+    said_frames = said(bytes(50), bytes(40), bytes(10), packet[:90], packet[90:], begun=False)
+    frames = numbered([said_frames[0], *said_frames[2:]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direction, "PIECE_LIMIT_COUNT", 0)
+        result = assert_same(frames, [2, 3])
+    assert [(found["missing_bytes"], found["skipped_bytes"]) for found in result.packets] == [(40, 60)]
+    assert proved(result)
+
+
+def test_what_is_handed_on_is_small() -> None:
+    frames = said(*cut_up(user_message(1_000) * 2_000, 1_460))
+    for part in ranges(frames, range(0, len(frames), 300)):
+        [summary] = read_flows(*part).summaries
+        assert len(pickle.dumps(summary)) < 6_000

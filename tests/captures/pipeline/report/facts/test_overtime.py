@@ -1,0 +1,111 @@
+"""Durations and backlogs over time: what sorting and counting by hand give, and since when it is slow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from captures.pipeline.report.drawing.sparkline import slow_text, sparkline, waiting_text
+from captures.pipeline.report.facts.facts import Captured, Course
+from captures.pipeline.report.facts.overtime import Courses, Steps, slow_spell, steps_of, waiting_since_ns
+
+SECOND = 10**9
+STEPS = Steps(100 * SECOND, SECOND, 6)
+EVENTS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(98, 108), st.integers(-2, 9 * SECOND), st.booleans()),
+    max_size=30,
+)
+
+
+@given(EVENTS, st.integers(1, 7))
+@example([(0, 101, -2, True), (1, 103, SECOND, False)], 1)
+def test_each_step_has_what_began_in_it_and_what_waits_at_its_end(
+    events: list[tuple[int, int, int, bool]], size: int
+) -> None:
+    courses = Courses(STEPS, 3)
+    for low in range(0, len(events), size):
+        some = events[low : low + size]
+        things, began, took, ended = (np.array([row[column] for row in some]) for column in range(4))
+        courses.took(things, began * SECOND, took)
+        courses.waited(things, began * SECOND, began * SECOND + took, ended.astype(bool))
+
+    def step(time_ns: int) -> int:
+        return max(0, min(5, time_ns // SECOND - 100))
+
+    for thing in range(3):
+        course = courses.of(thing)
+        mine = [row for row in events if row[0] == thing]
+        for number in range(6):
+            took_ns = sorted(max(took, 0) for _, began, took, _ in mine if step(began * SECOND) == number)
+            assert course.counts[number] == len(took_ns)
+            assert course.most_ns[number] == max(took_ns, default=0)
+            for found, share in ((course.half_ns[number], 0.5), (course.slow_ns[number], 0.95)):
+                exact = took_ns[math.ceil(share * len(took_ns)) - 1] if took_ns else 0
+                assert abs(found - exact) <= exact / 8
+            assert course.waiting[number] == sum(
+                step(began * SECOND) <= number
+                and not (ended and step(began * SECOND + max(took, 0)) <= number)
+                for _, began, took, ended in mine
+            )
+
+
+def course(half_ms: list[int | None], waiting: list[int] | None = None, usual_ms: int = 5) -> Course:
+    """Steps of a second, in which half took so long."""
+    half = [(each or 0) * 10**6 for each in half_ms]
+    counts = [0 if each is None else 1 for each in half_ms]
+    return Course(
+        100 * SECOND, SECOND, counts, half, half, half, waiting or [0] * len(half), usual_ms * 10**6
+    )
+
+
+@pytest.mark.parametrize(
+    ("half_ms", "said"),
+    [
+        ([5, 5, 5], ""),
+        ([5, 49, 5], ""),
+        ([5, 51, 900, 5, 60], "slow from 00:01:41 to 00:01:43"),
+        ([5, None, 900, None, 800], "slow since 00:01:42"),
+        ([900, None, None, 5], "slow from 00:01:40 to 00:01:41"),
+        ([5, 900, 60, 5], "slow from 00:01:41 to 00:01:43"),
+        ([None, None], ""),
+    ],
+)
+def test_it_says_since_when_it_is_slow_and_until_when(half_ms: list[int | None], said: str) -> None:
+    assert slow_text(course(half_ms)) == said
+    assert (slow_spell(course(half_ms)) is None) == (not said)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "since", "said"),
+    [
+        ([0, 0, 0], None, ""),
+        ([0, 4, 0], None, "at most 4 waiting, at 00:01:42"),
+        ([0, 4, 3], 101, "3 waiting, some at all times since 00:01:41, at most 4 at 00:01:42"),
+        ([2, 0, 3], 102, "3 waiting, some at all times since 00:01:42"),
+        ([1, 1, 1], 100, "1 waiting, some at all times since 00:01:40"),
+    ],
+)
+def test_it_says_since_when_something_waits(waiting: list[int], since: int | None, said: str) -> None:
+    found = course([1, 1, 1], waiting)
+    assert waiting_since_ns(found) == (None if since is None else since * SECOND)
+    assert waiting_text(found, "waiting") == said
+
+
+def test_what_is_drawn_is_said_as_well_and_names_stay_text() -> None:
+    drawn = sparkline(course([5, None, 900], [0, 1, 2]), '"><script>')
+    assert 'aria-label="slow since 00:01:42; slowest at 00:01:42, where 95 % took 900 ms at most; 2' in drawn
+    assert "<script" not in drawn
+    assert drawn.count("h.01") == 4
+    assert "nan" not in sparkline(course([None]), "waiting")
+
+
+@given(st.integers(0, 2**62), st.integers(0, 10**15))
+def test_steps_cover_the_captures(first_ns: int, span_ns: int) -> None:
+    steps = steps_of(Captured(first_ns=first_ns, last_ns=first_ns + span_ns))
+    assert steps.first_ns <= first_ns
+    assert first_ns + span_ns < steps.first_ns + steps.length * steps.step_ns
+    assert steps.length <= 121

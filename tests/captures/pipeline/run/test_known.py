@@ -1,0 +1,257 @@
+"""A series that grows: what earlier runs have read is not read again, wherever it lies by now."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backports import zstd
+
+from captures import spoil
+from captures.files.frame import Frame
+from captures.net.conversation import Side, TcpConversation
+from captures.net.tcp import Endpoint
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.reading import joining
+from captures.pipeline.reading.growth import FOLDER
+from captures.pipeline.reading.ranges.lookback import LookBack
+from captures.pipeline.reading.ranges.seams import OpenPair, Stitcher
+from captures.pipeline.run import known, work
+from captures.pipeline.run.job import analyse
+from captures.pipeline.source.files import CaptureFile
+from captures.pipeline.tables.parts import parquet_table
+from captures.pipeline.tables.tables import Tables
+from tests.captures.pipeline.contents import rows_of
+from tests.captures.pipeline.rotation import in_files
+from tests.captures.pipeline.samples import FRAMES, SAMPLES, elsewhere
+from tests.captures.pipeline.worlds import SMALL
+
+
+def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Path) -> None:
+    path, moved = tmp_path / "run.pcapng", tmp_path / "elsewhere" / "run.pcapng"
+    path.write_bytes((SAMPLES / "resent.pcapng").read_bytes())
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalEngine())
+    before = rows_of(tables)
+
+    again = analyse([str(path)], tables, LocalEngine())
+
+    assert again.series == []
+    assert again.known == [str(path)]
+    assert rows_of(Tables(tmp_path / "out")) == before
+    moved.parent.mkdir()
+    moved.write_bytes(path.read_bytes())
+    both = analyse([str(path), str(moved)], tables, LocalEngine())
+    assert both.repeated == [(str(moved), str(path))]
+    assert rows_of(tables) == before
+
+
+@pytest.mark.parametrize("name", ["intermediate-killed", "loss-and-reordering", "window"])
+def test_files_that_are_added_run_by_run_make_the_tables_of_one_run(name: str, tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES[name]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    paths = in_files(folder, frames, [20, 21, 60])
+    at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
+    analyse([str(folder)], at_once, LocalEngine())
+    for path in paths:
+        result = analyse([str(path)], run_by_run, LocalEngine())
+        assert len(result.series) == 1
+    assert rows_of(run_by_run) == rows_of(at_once)
+
+
+def test_of_connections_that_have_long_been_silent_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "SILENT_NS", 5_000)
+    frames = []
+    for number in range(12):
+        talk = TcpConversation(Endpoint("10.0.0.1", 50_000 + number), Endpoint("10.0.0.2", 1801))
+        line = [*talk.open(), *talk.send(Side.CLIENT, SMALL)]
+        frames += [Frame(1_000_000 * number + 1_000 * at, frame) for at, frame in enumerate(line, 1)]
+    paths = in_files(tmp_path, frames, range(5, len(frames), 5))
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(path) for path in paths], at_once, LocalEngine())
+    for path in paths:
+        analyse([str(path)], tables, LocalEngine())
+        saved = [name for name in tables.kept.files if name.startswith(FOLDER) and "-open-" in name]
+        assert 1 <= sum(parquet_table(tables.store.path(name)).num_rows for name in saved) <= 2
+    assert len(tables.read("sessions")) == 12
+    assert rows_of(tables) == rows_of(at_once)
+
+
+def test_files_whose_earlier_ones_are_gone_go_on_from_them_all_the_same(tmp_path: Path) -> None:
+    """As those of a ring buffer do."""
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    paths = in_files(folder, frames, [60, 100])
+    at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
+    analyse([str(folder)], at_once, LocalEngine())
+    for path in paths:
+        analyse([str(path)], run_by_run, LocalEngine())
+        path.unlink()
+    assert rows_of(run_by_run) == rows_of(at_once)
+
+
+def test_earlier_files_are_looked_at_only_if_something_reaches_back_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each run would cost more than the one before it."""
+
+    def fail(file: CaptureFile) -> bool:
+        raise AssertionError(file.path)
+
+    for module in (joining, known):
+        monkeypatch.setattr(module, "is_changed", fail)
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    paths = in_files(tmp_path, frames, [40, 70, 100])
+    for path in paths:
+        analyse([str(path)], tables, LocalEngine())
+    analyse(list(map(str, paths)), at_once, LocalEngine())
+    assert rows_of(tables) == rows_of(at_once)
+
+
+def test_a_file_that_comes_before_those_that_were_read_has_all_read_again(tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    first, second, third = in_files(folder, frames, [60, 100])
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(folder)], at_once, LocalEngine())
+    for path in (first, third, second):
+        (series,) = analyse([str(path)], tables, LocalEngine()).series
+    assert (len(series.files), series.new) == (3, 3)
+    assert rows_of(tables) == rows_of(at_once)
+
+
+def test_if_those_are_gone_it_is_a_series_of_its_own(tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    first, second, third = in_files(tmp_path, frames, [60, 100])
+    tables = Tables(tmp_path / "out")
+    analyse([str(second)], tables, LocalEngine())
+    packets = tables.rows("packets")
+    second.unlink()
+
+    result = analyse([str(first)], tables, LocalEngine())
+
+    name = str(tmp_path / "run.pcapng")
+    assert [series.name for series in result.series] == [f"{name} (2)"]
+    assert tables.rows("packets") == packets + result.series[0].totals.packets
+    assert analyse([str(first)], tables, LocalEngine()).series == []
+    (grown,) = analyse([str(third)], tables, LocalEngine()).series
+    assert grown.name == f"{name} (2)"
+    assert [file.path for file in grown.files] == [str(first), str(third)]
+    assert tables.rows("packets") == packets + grown.totals.packets
+
+
+def test_a_file_that_was_not_yet_whole_is_read_again_when_it_is(tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    _, second = in_files(folder, frames, [60])
+    whole = second.read_bytes()
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(folder)], at_once, LocalEngine())
+    second.write_bytes(whole[: len(whole) // 2])
+    assert analyse([str(folder)], tables, LocalEngine()).series[0].damage
+    second.write_bytes(whole)
+    analyse([str(folder)], tables, LocalEngine())
+    assert rows_of(tables) == rows_of(at_once)
+
+
+def pack(path: Path, packing: str) -> Path:
+    """As tcpdump has it done with each file that it has finished."""
+    packed, suffix = (gzip.compress, ".gz") if packing == "gzip" else (zstd.compress, ".zst")
+    target = path.with_name(path.name + suffix)
+    target.write_bytes(packed(path.read_bytes()))
+    return target
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_a_file_that_is_packed_when_it_has_been_read_counts_once(packing: str, tmp_path: Path) -> None:
+    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    paths = in_files(folder, frames, [60, 100])
+    at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
+    analyse([str(folder)], at_once, LocalEngine())
+    third = tmp_path / "third"
+    paths[2].rename(third)
+    analyse([str(folder)], tables, LocalEngine())
+    for path in paths[:2]:
+        pack(path, packing)
+        path.unlink()
+    third.rename(paths[2])
+    result = analyse([str(folder)], tables, LocalEngine())
+    assert [(each.new, len(each.files)) for each in result.series] == [(1, 3)]
+    assert rows_of(tables) == rows_of(at_once)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_of_a_file_and_what_it_was_packed_to_one_is_read(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / "window.pcapng"
+    path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
+    packed = pack(path, packing)
+    result = analyse([str(tmp_path)], Tables(tmp_path / "out"), LocalEngine())
+    assert result.repeated == [(str(packed), str(path))]
+    assert [file.path for series in result.series for file in series.files] == [str(path)]
+
+
+def test_another_capture_by_the_name_of_one_that_was_read_is_read(tmp_path: Path) -> None:
+    """A ring buffer has come round, and the new file was packed before anybody looked."""
+    path = tmp_path / "window.pcapng"
+    path.write_bytes((SAMPLES / "window.pcapng").read_bytes())
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalEngine())
+    path.write_bytes((SAMPLES / "pings.pcapng").read_bytes())
+    packed = pack(path, "gzip")
+    path.unlink()
+    result = analyse([str(packed)], tables, LocalEngine())
+    assert [file.path for series in result.series for file in series.files][-1] == str(packed)
+    assert tables.rows("captures") == 2
+
+
+def test_two_captures_that_are_added_one_after_the_other_make_the_tables_of_both(tmp_path: Path) -> None:
+    paths = [str(SAMPLES / "gap-held.pcapng"), str(elsewhere("final-acks", tmp_path))]
+    at_once, one_by_one = Tables(tmp_path / "at once"), Tables(tmp_path / "one by one")
+    analyse(paths, at_once, LocalEngine())
+    for path in paths:
+        analyse([path], one_by_one, LocalEngine())
+    assert rows_of(one_by_one) == rows_of(at_once)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_reaches_back_into_files_that_are_gone_is_read_as_if_nobody_had_them(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are missed only when they are asked for, or before anything is read."""
+    spoilt = spoil.repeated(spoil.delayed(FRAMES["resent"], 10, seed), 25, seed)
+    frames = [frame._replace(number=0, offset=0) for frame in spoilt]
+    missed: list[int] = []
+    without, begin = LookBack.without, Stitcher.__init__
+
+    def note(look_back: LookBack, gone: Container[int]) -> None:
+        missed.append(len(look_back))
+        without(look_back, gone)
+
+    def early(stitcher: Stitcher, pair: OpenPair, again: Any, gone: Container[int] = frozenset()) -> None:
+        without(pair.look_back, gone)
+        begin(stitcher, pair, again, gone)
+
+    monkeypatch.setattr(LookBack, "without", note)
+    found = []
+    for out in ("asked for", "before"):
+        if out == "before":
+            monkeypatch.setattr(Stitcher, "__init__", early)
+        tables = Tables(tmp_path / out)
+        for path in in_files(tmp_path, frames, range(5, len(frames), 5)):
+            analyse([str(path)], tables, LocalEngine())
+            path.unlink()
+        found.append(rows_of(tables))
+    assert missed
+    assert found[0] == found[1]

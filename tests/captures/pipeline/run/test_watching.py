@@ -1,0 +1,179 @@
+"""A folder that is watched: the tables are those of one run, wherever the watcher was interrupted.
+
+`make rotation` has an hour of captures, a file for each minute, and kills the program five times; and each time an
+executor of its cluster before, which it has to do without.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.engines.sparkengine import SparkEngine
+from captures.pipeline.run.job import Result, analyse
+from captures.pipeline.run.watching import watch
+from captures.pipeline.tables.tables import Tables
+from mqproto.base.errors import MqprotoError, UsageError
+from tests.captures.pipeline import processes
+from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own
+from tests.captures.pipeline.contents import rows_of
+from tests.captures.pipeline.rotation import rotation
+from tests.conformance import ROOT
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+
+FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "3"))
+KILLS = int(os.environ.get("MQPROTO_ROTATION_KILLS", "1"))
+EXECUTORS = "MQPROTO_ROTATION_EXECUTORS" in os.environ
+"""Whether programs watch with a cluster, and lose executors of it."""
+TIMEOUT_S = 300
+
+
+def read_at_once(folder: Path, out: Path) -> dict[str, list[str]]:
+    tables = Tables(out)
+    analyse([str(folder)], tables, LocalEngine())
+    return rows_of(tables)
+
+
+def captures_in(out: Path | str) -> int:
+    """How many captures the tables in a folder hold."""
+    return Tables(out).rows("captures") if Path(out).exists() else 0
+
+
+def runs(out: Path) -> set[str]:
+    """The changes of the tables that are under way, or were when a program was killed."""
+    return {path.name for path in (out / "_work").glob("*")}
+
+
+def has_begun(out: Path, before: set[str]) -> bool:
+    """Whether there is another change of the tables than those."""
+    return not runs(out) <= before
+
+
+class UnluckyError(MqprotoError):
+    """What a test raises in the middle of a batch."""
+
+
+def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Once before it is in the tables, and once when Spark does not know yet that it is."""
+    later = rotation(tmp_path / "later", 2)
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    tables, results = Tables(tmp_path / "out"), list[Result]()
+
+    class FailingEngine(SparkEngine):
+        def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
+            if stage == "judging sessions" and captures_in(tables.folder) == 0:
+                raise UnluckyError(stage)
+            return super().carry_out(stage, function, tasks, reads, **how)
+
+    def told(result: Result) -> None:
+        results.append(result)
+        if len(results) == 1:
+            raise UnluckyError("what it came to")
+        if later:
+            shutil.move(later.pop(0), folder)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def watching(engine: SparkEngine) -> None:
+        watch(spark, [str(folder)], tables, engine, told, settle_s=1, interval_s=1)
+
+    shutil.move(later.pop(0), folder)
+    with pytest.raises(UnluckyError, match="judging sessions"):
+        watching(FailingEngine(spark))
+    assert captures_in(tables.folder) == 0
+    with pytest.raises(UnluckyError, match="what it came to"):
+        watching(SparkEngine(spark))
+    assert captures_in(tables.folder) == 1
+    watching(SparkEngine(spark))
+    assert [sum(series.new for series in result.series) for result in results] == [1, 0, 1]
+    assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
+
+
+def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The last one to watch is this process, whose Spark is there already."""
+    later = rotation(tmp_path / "later", FILES)
+    folder, out = tmp_path / "captures", tmp_path / "out"
+    folder.mkdir()
+    dice = random.Random(FILES)
+    # It makes no archive of classes: a Java that does ends long after it was told to.
+    environ = processes.marked_environment() | {"XDG_CACHE_HOME": os.devnull}
+    master = TWO_EXECUTORS if EXECUTORS else "local[2]"
+    if EXECUTORS:
+        environ["SPARK_HOME"] = str(home_of_our_own(tmp_path / "home"))
+    for turn in range(KILLS):
+        log, before = tmp_path / f"watched-{turn}.log", runs(out)
+        with log.open("wb") as file, watcher(folder, out, master, environ, file.fileno()) as process:
+            share = later[: FILES // (KILLS + 1)]
+            del later[: len(share)]
+            if EXECUTORS:
+                held = captures_in(out)
+                shutil.move(share.pop(0), folder)
+                wait(partial(has_begun, out, before), process, log)
+                time.sleep(dice.uniform(0, 3))
+                kill_an_executor(environ, dice)
+                wait(lambda held=held: captures_in(out) > held, process, log)  # type: ignore[misc]
+                before = runs(out)
+            for path in share:
+                shutil.move(path, folder)
+            wait(partial(has_begun, out, before), process, log)
+            # Anywhere in it, or behind it.
+            time.sleep(dice.uniform(0, 3))
+            process.kill()
+        processes.wait_until_gone(environ)
+        assert "Traceback" not in log.read_text()
+    for path in later:
+        shutil.move(path, folder)
+    tables = Tables(out)
+
+    def told(_: Result) -> None:
+        if captures_in(out) == FILES:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    watch(spark, [str(folder)], tables, SparkEngine(spark), told, settle_s=1, interval_s=1)
+    assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
+
+
+def kill_an_executor(environ: dict[str, str], dice: random.Random) -> None:
+    """One of those that there are, while they work."""
+    os.kill(dice.choice(processes.running("CoarseGrainedExecutorBackend", environ)), signal.SIGKILL)
+
+
+def watcher(
+    folder: Path, out: Path, master: str, environ: dict[str, str], log: int
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "simulator.cli.cli", "analyse", str(folder), "--out", str(out)]
+    command += ["--watch", "--settle", "1", "--master", master]
+    return subprocess.Popen(
+        command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log, cwd=ROOT
+    )
+
+
+def wait(until: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the program has come so far."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not until():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def test_only_folders_can_be_watched(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is no folder"):
+        watch(spark, [str(tmp_path / "missing")], Tables(tmp_path / "out"), SparkEngine(spark), print)

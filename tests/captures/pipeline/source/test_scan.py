@@ -1,0 +1,217 @@
+"""All ranges together hold what one reader finds in the whole file, however it is cut."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.pcap import PcapWriter
+from captures.pipeline.source.files import look_at, mapped, ranges
+from captures.pipeline.source.records import TIMES_NS
+from captures.pipeline.source.scan import Scanned, frames, read_plan, scan, unproved
+from tests.captures.pipeline.capture_files import block, damaged, files, packed, read_whole, section_header
+
+# Ranges with a few records each, and with so many that columns are made of them.
+RANGE_BYTES = st.integers(4, 3000) | st.integers(3000, 100_000)
+
+Row = tuple[int, int, int, int, int, Interface, bytes]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that examples overwrite."""
+    return tmp_path_factory.mktemp("scan") / "capture"
+
+
+def read_in_parts(path: Path, range_bytes: int) -> tuple[list[Row], CaptureError | None]:
+    file = look_at(str(path))
+    plan = read_plan(file, range_bytes)
+    rows: list[Row] = []
+    with mapped(file) as source:
+        for reading in plan:
+            found = frames(reading, source.data)
+            assert len(found) == reading.frame_count
+            for index in range(len(found)):
+                start, size = int(found.start[index]), int(found.size[index])
+                rows.append(
+                    (
+                        int(found.offset[index]),
+                        reading.first_number + index,
+                        int(found.time_ns[index]),
+                        size,
+                        int(found.missing[index]),
+                        found.interfaces[int(found.interface[index])],
+                        source.data[start : start + size],
+                    )
+                )
+    return rows, plan[-1].damage if plan else None
+
+
+def check(data: bytes, path: Path, range_bytes: int) -> None:
+    expected, damage = read_whole(data, str(path))
+    path.write_bytes(data)
+    if not expected and damage is not None:
+        with pytest.raises(CaptureError) as refusal:
+            look_at(str(path))
+        assert str(refusal.value) == str(damage)
+        return
+    # Enough to cut between any two bytes; more would only take longer.
+    found, found_damage = read_in_parts(path, max(range_bytes, len(data) // 25))
+    first_ns, last_ns = TIMES_NS
+    assert found == [
+        (
+            frame.offset,
+            frame.number,
+            min(max(frame.time_ns, first_ns), last_ns),
+            len(frame.data),
+            frame.missing_bytes,
+            frame.interface,
+            frame.data,
+        )
+        for frame in expected
+    ]
+    assert str(found_damage) == str(damage)
+
+
+@given(data=files, range_bytes=RANGE_BYTES)
+def test_a_capture_read_in_ranges_is_the_capture(data: bytes, range_bytes: int, path: Path) -> None:
+    check(data, path, range_bytes)
+
+
+@given(data=damaged(files), range_bytes=RANGE_BYTES)
+def test_a_damaged_one_ends_where_and_as_one_reader_has_it(data: bytes, range_bytes: int, path: Path) -> None:
+    check(data, path, range_bytes)
+
+
+@given(
+    data=damaged(files),
+    packing=st.sampled_from(["gzip", "zstd"]),
+    cut=st.integers(0, 40),
+    range_bytes=RANGE_BYTES,
+)
+def test_what_is_packed_is_read_in_ranges_too(
+    data: bytes, packing: str, cut: int, range_bytes: int, path: Path
+) -> None:
+    packed_bytes = packed(data, packing)
+    check(packed_bytes[: len(packed_bytes) - cut], path, range_bytes)
+
+
+def pcap(*some: bytes) -> bytes:
+    file = io.BytesIO()
+    writer = PcapWriter(file)
+    for data in some:
+        writer.write(Frame(1_700_000_000 * 10**9, data))
+    return file.getvalue()
+
+
+def pcapng(*some: bytes) -> bytes:
+    head = section_header("<") + block("<", 1, struct.pack("<HHI", 1, 0, 0))
+    return head + b"".join(enhanced("<", data) for data in some)
+
+
+def enhanced(order: str, data: bytes, interface_id: int = 0) -> bytes:
+    head = struct.pack(order + "IIIII", interface_id, 0, 1, len(data), len(data))
+    return block(order, 6, head + data + bytes(-len(data) % 4))
+
+
+def scans_of(data: bytes, path: Path, range_bytes: int) -> list[Scanned]:
+    path.write_bytes(data)
+    return [one for part in ranges(look_at(str(path)), range_bytes) for one in scan(part)]
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_a_capture_within_a_frame_leads_a_range_astray_and_that_is_caught(
+    make: Callable[..., bytes], path: Path
+) -> None:
+    inner = make(*[bytes([number]) * 60 for number in range(40)])
+    data = make(b"one", inner, b"two", b"three")
+    scans = scans_of(data, path, 1000)
+    true_offsets = {frame.offset for frame in read_whole(data, "")[0]}
+    assert scans[1].first not in {None, *true_offsets}
+    assert unproved(scans)[0].low == scans[0].following
+    check(data, path, 1000)
+
+
+def test_where_nothing_misleads_every_range_is_proved_at_once(path: Path) -> None:
+    contents = [bytes([number]) * 100 for number in range(100)]
+    for data in (pcap(*contents), pcapng(*contents)):
+        scans = scans_of(data, path, 1000)
+        assert len(scans) > 10
+        assert unproved(scans) == []
+
+
+def test_interfaces_and_byte_orders_that_come_later_need_no_second_look(path: Path) -> None:
+    described = block("<", 1, struct.pack("<HHI", 1, 0, 0))
+    second = [enhanced("<", bytes(100), 1) for _ in range(30)]
+    other = section_header(">") + block(">", 1, struct.pack(">HHI", 1, 0, 0))
+    third = [enhanced(">", bytes(100)) for _ in range(30)]
+    data = b"".join([pcapng(b"one"), described, *second, other, *third])
+    assert unproved(scans_of(data, path, 1_200)) == []
+    check(data, path, 1_200)
+
+
+def test_blocks_that_say_the_same_in_either_byte_order_are_read_in_that_of_their_section(path: Path) -> None:
+    length = 0x00010100  # as many bytes in both
+    alike = struct.pack("<II", 6, length) + struct.pack("<IIIII", 0, 0, 1, 4, 4)
+    alike += bytes(length - len(alike) - 4) + struct.pack("<I", length)
+    described = block(">", 1, struct.pack(">HHI", 1, 0, 0))
+    data = pcapng(b"one") + section_header(">") + described + alike * 10
+    scans = scans_of(data, path, 2 * length)
+    assert scans[2].order == "<"
+    assert scans[2].first == scans[1].following
+    assert unproved(scans)
+    check(data, path, 2 * length)
+
+
+def test_an_interface_that_nobody_described_is_found_where_the_range_that_names_it_is_proved(
+    path: Path,
+) -> None:
+    data = pcapng(*[bytes(100)] * 30) + b"".join(enhanced("<", bytes(100), 7) for _ in range(30))
+    scans = scans_of(data, path, 1000)
+    assert all(scanned.damage is None for scanned in scans)
+    assert unproved(scans)
+    check(data, path, 1000)
+
+
+def test_damage_behind_many_blocks_is_where_one_reader_finds_it(path: Path) -> None:
+    good = pcapng(*[bytes(100)] * 50)
+    check(good + enhanced("<", b"from nowhere", 1) + good, path, 1 << 20)
+    ends_otherwise = bytearray(enhanced("<", bytes(100)))
+    ends_otherwise[-4] ^= 4
+    check(good + bytes(ends_otherwise) + enhanced("<", bytes(100)) * 50, path, 1 << 20)
+
+
+@pytest.mark.parametrize("make", [pcap, pcapng])
+def test_a_range_in_the_middle_of_a_record_is_not_looked_at_again(
+    make: Callable[..., bytes], path: Path
+) -> None:
+    scans = scans_of(make(b"one", bytes(5000), b"two", bytes(100)), path, 1000)
+    assert [scanned.first is None for scanned in scans[1:5]] == [True] * 4
+    assert unproved(scans) == []
+
+
+def test_a_file_that_changes_between_scan_and_reading_is_an_error(path: Path) -> None:
+    path.write_bytes(pcap(*[bytes(100)] * 10))
+    (reading,) = read_plan(look_at(str(path)))
+    path.write_bytes(pcap(*[bytes(216)] * 5))
+    with mapped(reading.file) as source, pytest.raises(CaptureError, match="the file has changed"):
+        frames(reading, source.data)
+
+
+def test_a_reading_says_all_that_a_task_has_to_know_and_can_be_sent(path: Path) -> None:
+    path.write_bytes(pcapng(*[bytes(100)] * 30)[:-1])
+    plan = read_plan(look_at(str(path)), 1000)
+    assert sum(reading.frame_count for reading in plan) == 29
+    assert [reading.start for reading in plan[1:]] == [reading.end for reading in plan[:-1]]
+    assert [reading.damage is None for reading in plan] == [True] * (len(plan) - 1) + [False]
+    sent = pickle.loads(pickle.dumps(plan))
+    assert str(sent[-1].damage) == str(plan[-1].damage)
+    assert sent[:-1] == plan[:-1]
