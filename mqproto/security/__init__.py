@@ -1,0 +1,44 @@
+"""Keys, encryption and signatures. Begin with README.md.
+
+No other folder imports pyca's `cryptography` and pycryptodome. They come with `pip install 'mqproto[security]'`;
+nothing else in mqproto imports this package.
+"""
+
+from mqproto.security.algorithms import (
+    ALGORITHMS,
+    PROVIDERS,
+    Algorithm,
+    Provider,
+    SessionKey,
+    new_session_key,
+    provider_by_privacy_level,
+    provider_by_word,
+)
+from mqproto.security.ciphers import decrypt, encrypt
+from mqproto.security.exchange import open_session_key, seal_session_key
+from mqproto.security.keys import KeyPair, PublicKey, certificate_key, new_key_pair
+from mqproto.security.refusals import ProtectionError
+from mqproto.security.signatures import HASHES, sign, verify
+
+__all__ = [
+    "ALGORITHMS",
+    "HASHES",
+    "PROVIDERS",
+    "Algorithm",
+    "KeyPair",
+    "ProtectionError",
+    "Provider",
+    "PublicKey",
+    "SessionKey",
+    "certificate_key",
+    "decrypt",
+    "encrypt",
+    "new_key_pair",
+    "new_session_key",
+    "open_session_key",
+    "provider_by_privacy_level",
+    "provider_by_word",
+    "seal_session_key",
+    "sign",
+    "verify",
+]
