@@ -14,9 +14,10 @@ from mqproto.security.algorithms import (
     provider_by_privacy_level,
     provider_by_word,
 )
+from mqproto.security.certificates import Certificate, certificate_in, self_signed
 from mqproto.security.ciphers import decrypt, encrypt
 from mqproto.security.exchange import open_session_key, seal_session_key
-from mqproto.security.keys import KeyPair, PublicKey, certificate_key, new_key_pair
+from mqproto.security.keys import KeyPair, PublicKey, new_key_pair
 from mqproto.security.refusals import ProtectionError
 from mqproto.security.signatures import HASHES, sign, verify
 
@@ -25,12 +26,13 @@ __all__ = [
     "HASHES",
     "PROVIDERS",
     "Algorithm",
+    "Certificate",
     "KeyPair",
     "ProtectionError",
     "Provider",
     "PublicKey",
     "SessionKey",
-    "certificate_key",
+    "certificate_in",
     "decrypt",
     "encrypt",
     "new_key_pair",
@@ -39,6 +41,7 @@ __all__ = [
     "provider_by_privacy_level",
     "provider_by_word",
     "seal_session_key",
+    "self_signed",
     "sign",
     "verify",
 ]

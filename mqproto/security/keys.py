@@ -1,4 +1,4 @@
-"""Key pairs, and the public halves of others: as PEM, as the CryptoAPI's blobs, in certificates.
+"""Key pairs, and the public halves of others: as PEM and as the CryptoAPI's blobs.
 
 Keys are values. Where they lie is up to the shell, and printed they show no secret. A key for signatures and one
 for key exchange are two key pairs, as the CryptoAPI has it.
@@ -6,26 +6,28 @@ for key exchange are two key pairs, as the CryptoAPI has it.
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import hmac
 from typing import Any, Final
 
-from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
+from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
 
 from mqproto.base.errors import UsageError, WireFormatError
-from mqproto.security.refusals import bad_signature
 from mqproto.wire import PublicKeyBlob, decode_public_key_blob, encode_key_blob
-from mqproto.wire.layouts.keyblobs import MAXIMUM_BITS, MINIMUM_BITS, RSA_KEY_EXCHANGE
+from mqproto.wire.layouts.keyblobs import (
+    MAXIMUM_BITS,
+    MINIMUM_BITS,
+    RSA_KEY_EXCHANGE,
+    PrivateKeyBlob,
+    private_key_blob,
+)
 
 EXPONENT: Final = 65_537
 PYCA_MINIMUM_BITS: Final = 1_024
 """pyca reads shorter keys and works with them, and makes none."""
-_DAY: Final = datetime.timedelta(days=1)
 
 
 class PublicKey:
@@ -65,7 +67,7 @@ class PublicKey:
         Raises:
             UsageError: it is none.
         """
-        if data[:2] == b"\x06\x02":
+        if data[:2] == _BEGINS_PUBLIC:
             try:
                 return cls.from_blob(decode_public_key_blob(data))
             except WireFormatError as error:
@@ -80,18 +82,6 @@ class PublicKey:
         raise UsageError(
             "no public key of RSA: bring a PUBLICKEYBLOB, or PEM of a public key or a certificate"
         )
-
-    @staticmethod
-    def der_of_certificate(pem: bytes) -> bytes:
-        """A certificate as SenderCert has it.
-
-        Raises:
-            UsageError: the PEM has none.
-        """
-        try:
-            return x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
-        except ValueError:
-            raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----") from None
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> PublicKeyBlob:
         """As the CryptoAPI writes it."""
@@ -136,12 +126,14 @@ class KeyPair:
         return hmac.digest(self._seed, encrypted, "sha256")
 
     @classmethod
-    def from_pem(cls, data: bytes) -> KeyPair:
-        """The private key in a PEM file.
+    def from_bytes(cls, data: bytes) -> KeyPair:
+        """The private key in a PEM file, or in a PRIVATEKEYBLOB of the CryptoAPI.
 
         Raises:
             UsageError: there is none that can be used.
         """
+        if data[:2] == _BEGINS_PRIVATE:
+            return cls._from_blob(data)
         try:
             found = serialization.load_pem_private_key(data, password=None)
         except TypeError:
@@ -149,10 +141,57 @@ class KeyPair:
                 "the key is encrypted: decrypt it first, openssl pkey -in FILE -out KEY"
             ) from None
         except (ValueError, UnsupportedAlgorithm):
-            raise UsageError("no private key: bring a PEM file with -----BEGIN PRIVATE KEY-----") from None
+            raise UsageError(
+                "no private key: bring PEM with -----BEGIN PRIVATE KEY-----, or a PRIVATEKEYBLOB"
+            ) from None
         if not isinstance(found, rsa.RSAPrivateKey):
             raise UsageError("the private key is not of RSA, which is all that MSMQ knows: bring one that is")
         return cls(found)
+
+    @classmethod
+    def _from_blob(cls, data: bytes) -> KeyPair:
+        try:
+            blob = private_key_blob.decode(data)
+            number = {name: int.from_bytes(getattr(blob, name), "little") for name in _PRIVATE_NUMBERS}
+            public = rsa.RSAPublicNumbers(blob.pub_exp, int.from_bytes(blob.modulus, "little"))
+            private = rsa.RSAPrivateNumbers(
+                p=number["prime1"],
+                q=number["prime2"],
+                d=number["private_exponent"],
+                dmp1=number["exponent1"],
+                dmq1=number["exponent2"],
+                iqmp=number["coefficient"],
+                public_numbers=public,
+            )
+            return cls(private.private_key())
+        except WireFormatError as error:
+            raise UsageError(f"no PRIVATEKEYBLOB: {error}") from None
+        except ValueError:
+            raise UsageError("the numbers of the PRIVATEKEYBLOB make no RSA key: export it anew") from None
+
+    def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> bytes:
+        """The private key as the CryptoAPI exports it, not encrypted: as for `pem`.
+
+        Raises:
+            UsageError: its length is no multiple of 16, and there is no blob for it.
+        """
+        if self.bits % 16:
+            raise UsageError(f"a PRIVATEKEYBLOB has no room for a key of {self.bits} bits: take PEM")
+        numbers = self.rsa.private_numbers()
+        half, whole = self.bits // 16, self.bits // 8
+        return private_key_blob.encode(
+            PrivateKeyBlob(
+                key_algorithm=algorithm,
+                pub_exp=numbers.public_numbers.e,
+                modulus=numbers.public_numbers.n.to_bytes(whole, "little"),
+                prime1=numbers.p.to_bytes(half, "little"),
+                prime2=numbers.q.to_bytes(half, "little"),
+                exponent1=numbers.dmp1.to_bytes(half, "little"),
+                exponent2=numbers.dmq1.to_bytes(half, "little"),
+                coefficient=numbers.iqmp.to_bytes(half, "little"),
+                private_exponent=numbers.d.to_bytes(whole, "little"),
+            )
+        )
 
     def pem(self) -> bytes:
         """The private key, not encrypted: for a file that its owner alone can read."""
@@ -160,56 +199,24 @@ class KeyPair:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
-    def certificate(self, name: str, since_s: int, days: int) -> bytes:
-        """A certificate of the public key that the key itself has signed, as PEM.
-
-        Args:
-            name: whose it is; up to 64 characters.
-            since_s: from this second on, UTC.
-
-        Raises:
-            UsageError: X.509 cannot have such a name.
-        """
-        since = datetime.datetime.fromtimestamp(since_s, datetime.UTC)
-        try:
-            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        except ValueError:
-            raise UsageError(f"a certificate for {name!r}: give a name of 1 to 64 characters") from None
-        usage = dict.fromkeys(_USAGES, False) | {"digital_signature": True, "content_commitment": True}
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject)
-            .public_key(self.rsa.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(since)
-            .not_valid_after(since + days * _DAY)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.KeyUsage(**usage), critical=True)
-            .sign(self.rsa, hashes.SHA256())
-        )
-        return made.public_bytes(serialization.Encoding.PEM)
-
     def __repr__(self) -> str:
         return f"<key pair of {self.bits} bits, {self.public.fingerprint}>"
 
 
-_USAGES: Final = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
+_BEGINS_PUBLIC, _BEGINS_PRIVATE = b"\x06\x02", b"\x07\x02"
+_PRIVATE_NUMBERS: Final = (
+    "prime1",
+    "prime2",
+    "exponent1",
+    "exponent2",
+    "coefficient",
+    "private_exponent",
 )
 _LOADS: Final[tuple[Any, ...]] = (
     serialization.load_pem_public_key,
     serialization.load_der_public_key,
-    lambda data: x509.load_pem_x509_certificate(data).public_key(),
-    lambda data: x509.load_der_x509_certificate(data).public_key(),
+    lambda data: load_pem_x509_certificate(data).public_key(),
+    lambda data: load_der_x509_certificate(data).public_key(),
 )
 
 
@@ -249,18 +256,3 @@ def _short_key(bits: int) -> rsa.RSAPrivateKey:
         rsa.rsa_crt_iqmp(p, q),
         public,
     ).private_key()
-
-
-def certificate_key(der: bytes) -> PublicKey:
-    """The key in the certificate of a message, its SenderCert.  [MS-MQMQ] 2.2.20.6
-
-    Raises:
-        ProtectionError: it is no certificate, or its key cannot verify anything here.
-    """
-    try:
-        key = x509.load_der_x509_certificate(der).public_key()
-        if isinstance(key, rsa.RSAPublicKey):
-            return PublicKey(key)
-    except (ValueError, TypeError, UnsupportedAlgorithm, UsageError):
-        pass
-    raise bad_signature("SenderCert is no X.509 certificate with a key of RSA that can be used")

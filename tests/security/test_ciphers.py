@@ -100,7 +100,7 @@ def test_aes_is_that_of_fips_197_with_an_initial_value_of_zeros(number: int, enc
 )
 @pytest.mark.spec("[MS-MQQB] 2.4.2")
 def test_what_wine_has_sealed_is_opened(said: dict[str, str]) -> None:
-    own = KeyPair.from_pem(vectors()["key"].encode())
+    own = KeyPair.from_bytes(vectors()["key"].encode())
     provider = provider_by_word(said["provider"])
     key = open_session_key(decode_simple_blob(bytes.fromhex(said["blob"])), own, provider)
     assert decrypt(key, bytes.fromhex(said["body"])) == BODY

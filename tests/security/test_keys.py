@@ -7,38 +7,37 @@ import pickle
 import traceback
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from mqproto.base.errors import UsageError
-from mqproto.security import KeyPair, PublicKey, new_key_pair
+from mqproto.security import KeyPair, PublicKey, new_key_pair, self_signed
 from mqproto.wire import PublicKeyBlob, encode_key_blob
-from mqproto.wire.layouts.keyblobs import RSA_SIGN
+from mqproto.wire.layouts.keyblobs import RSA_SIGN, private_key_blob
 from tests.security.keys import own_key
 
 
 @pytest.mark.parametrize("bits", [512, 768, 1_024])
-def test_a_key_pair_of_any_length_survives_pem(bits: int) -> None:
+def test_a_key_pair_of_any_length_survives_pem_and_the_blob_of_windows(bits: int) -> None:
     own = own_key(bits)
     assert own.bits == own.public.bits == bits
     assert own.rsa.private_numbers().public_numbers.e == 65_537
-    again = KeyPair.from_pem(own.pem())
-    assert again.public == own.public
-    assert again.substitute(b"bytes") == own.substitute(b"bytes")
+    for form in (own.pem(), own.blob(), own.blob(RSA_SIGN)):
+        again = KeyPair.from_bytes(form)
+        assert again.public == own.public
+        assert again.substitute(b"bytes") == own.substitute(b"bytes")
 
 
 @pytest.mark.spec("[MS-MQQB] 2.4.1")
 def test_a_public_key_is_the_same_in_every_form() -> None:
     public = own_key().public
-    certificate = own_key().certificate("node", 1_700_000_000, 30)
-    der = PublicKey.der_of_certificate(certificate)
+    certificate = self_signed(own_key(), "node", 1_700_000_000, 30)
     forms = (
         encode_key_blob(public.blob()),
         encode_key_blob(public.blob(RSA_SIGN)),
         public.pem(),
-        certificate,
-        der,
+        certificate.pem(),
+        certificate.der,
     )
     for form in forms:
         assert PublicKey.from_bytes(form) == public
@@ -64,14 +63,17 @@ def test_what_is_no_key_is_told_in_one_line_that_says_what_to_bring() -> None:
     encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     password = serialization.BestAvailableEncryption(b"password")
     cases = [
-        (KeyPair.from_pem, b"", "no private key: bring a PEM file"),
-        (KeyPair.from_pem, own_key().public.pem(), "no private key: bring a PEM file"),
-        (KeyPair.from_pem, elliptic.private_bytes(*encodings, serialization.NoEncryption()), "not of RSA"),
-        (KeyPair.from_pem, own_key().rsa.private_bytes(*encodings, password), "encrypted: decrypt it first"),
+        (KeyPair.from_bytes, b"", "no private key: bring PEM"),
+        (KeyPair.from_bytes, own_key().public.pem(), "no private key: bring PEM"),
+        (KeyPair.from_bytes, elliptic.private_bytes(*encodings, serialization.NoEncryption()), "not of RSA"),
+        (
+            KeyPair.from_bytes,
+            own_key().rsa.private_bytes(*encodings, password),
+            "encrypted: decrypt it first",
+        ),
         (PublicKey.from_bytes, b"\x06\x02", "no PUBLICKEYBLOB: reserved at byte 2"),
         (PublicKey.from_bytes, b"nothing", "no public key of RSA: bring"),
         (PublicKey.from_bytes, own_key().pem(), "no public key of RSA: bring"),
-        (PublicKey.der_of_certificate, own_key().pem(), "no certificate: bring PEM"),
     ]
     for read, data, says in cases:
         with pytest.raises(UsageError, match=says) as error:
@@ -85,18 +87,26 @@ def test_keys_of_other_lengths_are_not_made(bits: int) -> None:
         new_key_pair(bits)
 
 
-def test_a_certificate_is_its_key_s_own_and_for_signatures() -> None:
-    made = x509.load_pem_x509_certificate(own_key().certificate("shop", 1_700_000_000, 30))
-    assert made.subject == made.issuer
-    assert made.subject.rfc4514_string() == "CN=shop"
-    assert (made.not_valid_before_utc.timestamp(), made.not_valid_after_utc.timestamp()) == (
-        1_700_000_000,
-        1_702_592_000,
-    )
-    made.verify_directly_issued_by(made)
-    assert made.extensions.get_extension_for_class(x509.KeyUsage).value.digital_signature
-    with pytest.raises(UsageError, match="give a name of 1 to 64 characters"):
-        own_key().certificate("", 1_700_000_000, 30)
+def test_a_private_blob_that_is_hurt_is_refused_and_its_secrets_are_not_quoted() -> None:
+    own, said = own_key(512), []
+    data = own.blob()
+    for at in (4, 9, 12, 30, 90, 130, 200, len(data) - 1):
+        hurt = data[:at] + bytes([data[at] ^ 0x15]) + data[at + 1 :]
+        try:
+            KeyPair.from_bytes(hurt)
+        except UsageError as error:
+            said.append(str(error))
+    assert len(said) >= 5
+    assert not [form for form in secrets_of(own) for text in said if form in text]
+    with pytest.raises(UsageError, match="no PRIVATEKEYBLOB: private_exponent at byte 244 is 63 bytes"):
+        KeyPair.from_bytes(data[:-1])
+    with pytest.raises(UsageError, match="make no RSA key"):
+        KeyPair.from_bytes(data[:90] + bytes(10) + data[100:])
+
+
+def secrets_of(own: KeyPair) -> set[str]:
+    numbers = own.rsa.private_numbers()
+    return set().union(*map(forms_of, (numbers.d, numbers.p, numbers.q)))
 
 
 def forms_of(secret: int) -> set[str]:
@@ -108,13 +118,10 @@ def forms_of(secret: int) -> set[str]:
 
 def test_what_is_printed_of_a_key_pair_has_no_secret() -> None:
     own = own_key(512)
-    numbers = own.rsa.private_numbers()
-    try:
-        raise RuntimeError(own, [own.public])
-    except RuntimeError as error:
-        shown = [repr(own), str(own), f"{[own]}", "".join(traceback.format_exception(error))]
-    for secret in (numbers.d, numbers.p, numbers.q):
-        assert not [form for form in forms_of(secret) for text in shown if form in text]
+    blob = private_key_blob.decode(own.blob())
+    trace = traceback.format_exception(RuntimeError(own, [own.public], blob))
+    shown = [repr(own), str(own), f"{[own]}", repr(blob), *trace]
+    assert not [form for form in secrets_of(own) for text in shown if form in text]
     assert own.public.fingerprint in repr(own)
     with pytest.raises(TypeError):
         pickle.dumps(own)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
-from mqproto.security import HASHES, ProtectionError, PublicKey, certificate_key, sign, verify
+from mqproto.security import HASHES, ProtectionError, PublicKey, sign, verify
 from mqproto.wire import MessageClass
 from tests.security.keys import own_key
 from tests.security.wine.vectors import BODY, vectors
@@ -77,11 +77,3 @@ def test_a_hash_that_nobody_should_take_is_refused_by_name(algorithm: int, says:
 def test_a_hash_that_does_not_fit_the_key_is_misuse() -> None:
     with pytest.raises(UsageError, match="sha512 does not fit a key of 512 bits: make a longer key"):
         sign(0x800E, own_key(512), b"data")
-
-
-def test_a_certificate_that_is_none_is_a_bad_signature() -> None:
-    for der in (b"", b"\x30\x03\x02\x01\x01", bytes(500)):
-        with pytest.raises(ProtectionError, match=r"SenderCert is no X\.509 certificate"):
-            certificate_key(der)
-    der = PublicKey.der_of_certificate(own_key().certificate("node", 1_700_000_000, 30))
-    assert certificate_key(der) == own_key().public

@@ -6,7 +6,7 @@ little-endian, the large ones too: RFC 8017 has the bytes of the modulus and of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from construct import Const, GreedyBytes, Int8ul, Int16ul, Int32ul, Rebuild, len_, this
@@ -31,8 +31,10 @@ MAXIMUM_BITS: Final = 16_384
 
 SIMPLE: Final = 1
 PUBLIC_KEY: Final = 6
+PRIVATE_KEY: Final = 7
 _VERSION: Final = 2
 _MAGIC: Final = int.from_bytes(b"RSA1", "little")
+_PRIVATE_MAGIC: Final = int.from_bytes(b"RSA2", "little")
 
 
 @dataclass(slots=True)
@@ -107,6 +109,52 @@ simple_blob = Record(
     ),
 )
 KeyBlob = PublicKeyBlob | SimpleBlob
+
+
+@dataclass(slots=True)
+class PrivateKeyBlob:
+    """A key pair as a program of Windows exports it, not encrypted. Printed, it shows no secret.
+
+    It never crosses the wire, and analysts are not shown one. The names are those of RFC 8017 A.1.2.
+    """
+
+    reserved: int = 0
+    key_algorithm: int = RSA_KEY_EXCHANGE
+    pub_exp: int = 65_537
+    modulus: bytes = b""
+    prime1: bytes = field(default=b"", repr=False)
+    prime2: bytes = field(default=b"", repr=False)
+    exponent1: bytes = field(default=b"", repr=False)
+    exponent2: bytes = field(default=b"", repr=False)
+    coefficient: bytes = field(default=b"", repr=False)
+    private_exponent: bytes = field(default=b"", repr=False)
+
+
+_half = this.bit_len >> 4
+
+private_key_blob = Record(
+    PrivateKeyBlob,
+    Layout(
+        "CryptoAPI, PRIVATEKEYBLOB",
+        "blob_type" / Const(PRIVATE_KEY, Int8ul),
+        "blob_version" / Const(_VERSION, Int8ul),
+        "reserved" / Int16ul,
+        "key_algorithm" / Int32ul,
+        "magic" / Const(_PRIVATE_MAGIC, Int32ul),
+        "bit_len" / Rebuild(Int32ul, len_(this.modulus) * 8),
+        "pub_exp" / Int32ul,
+        Must("bit_len", (this.bit_len & 15) == 0, "a multiple of 16"),
+        Must("bit_len", this.bit_len >= MINIMUM_BITS, f"at least {MINIMUM_BITS}"),
+        Must("bit_len", this.bit_len <= MAXIMUM_BITS, f"at most {MAXIMUM_BITS}"),
+        "modulus" / Octets(this.bit_len >> 3),
+        "prime1" / Octets(_half),
+        "prime2" / Octets(_half),
+        "exponent1" / Octets(_half),
+        "exponent2" / Octets(_half),
+        "coefficient" / Octets(_half),
+        "private_exponent" / Octets(this.bit_len >> 3),
+    ),
+)
 
 
 def begins_key_blob(data: bytes) -> bool:

@@ -4,6 +4,7 @@
  * "!" and GetLastError() if a function has failed. Key pairs that were made stay, one for each provider and use.
  *
  *   make     PROVIDER exchange|sign BITS             -> PUBLICKEYBLOB
+ *   take     PROVIDER PRIVATEKEYBLOB                 -> PRIVATEKEYBLOB
  *   seal     PROVIDER ALGORITHM BITS EFFECTIVE SALT PUBLICKEYBLOB BODY -> SIMPLEBLOB BODY
  *   open     PROVIDER EFFECTIVE SALT SIMPLEBLOB BODY -> BODY
  *   sign     PROVIDER HASH DATA                      -> SIGNATURE
@@ -97,6 +98,17 @@ static int make(int provider, char **words) {
     return 1;
 }
 
+/* A key pair of ours takes the place of the one that was made. */
+static int take(int provider, char **words) {
+    Bytes private = bytes_of(words[2]), blob;
+    HCRYPTKEY *pair = &pairs[provider][private.data[5] == 0x24 ? SIGN : EXCHANGE];
+    if (!CryptImportKey(contexts[provider], private.data, private.size, 0, CRYPT_EXPORTABLE, pair)
+        || !export(*pair, 0, PRIVATEKEYBLOB, &blob))
+        return failed();
+    show(blob, '\n');
+    return 1;
+}
+
 static int seal(int provider, char **words) {
     HCRYPTKEY to, key;
     DWORD flags = (DWORD)atoi(words[3]) << 16 | CRYPT_EXPORTABLE | salt_flag(words[5]);
@@ -170,7 +182,7 @@ static const struct {
     int count;
     int (*answer)(int, char **);
 } REQUESTS[] = {
-    {"make", 4, make}, {"seal", 8, seal}, {"open", 6, open_body}, {"sign", 4, sign}, {"verify", 6, verify}, {"key", 3, key_of},
+    {"make", 4, make}, {"take", 3, take}, {"seal", 8, seal}, {"open", 6, open_body}, {"sign", 4, sign}, {"verify", 6, verify}, {"key", 3, key_of},
 };
 
 static void answer(char **words, int count) {

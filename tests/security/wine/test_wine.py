@@ -29,6 +29,7 @@ from mqproto.security import (
     open_session_key,
     provider_by_word,
     seal_session_key,
+    self_signed,
     sign,
     verify,
 )
@@ -131,7 +132,7 @@ def test_each_verifies_the_signatures_of_the_other(wine: Oracle, provider: str, 
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
 def test_wine_finds_our_key_in_our_certificate(wine: Oracle) -> None:
     own = new_key_pair(1_024)
-    der = PublicKey.der_of_certificate(own.certificate("node", 1_700_000_000, 30))
+    der = self_signed(own, "node", 1_700_000_000, 30).der
     for provider in PROVIDERS:
         [blob] = wine.ask("key", provider.word, der)
         assert PublicKey.from_bytes(blob) == own.public
@@ -158,6 +159,14 @@ def test_a_salt_of_zeros_is_another_key_and_wine_is_no_witness_of_the_default(
     assert wine.ask("open", "base", 40, "none", blob, sealed) == [b"body"]
     with suppress(OracleError):
         assert wine.ask("open", "base", 40, "salt", blob, sealed) != [b"body"]
+
+
+def test_wine_takes_our_private_key_and_signs_with_it_as_we_do(wine: Oracle) -> None:
+    for bits in (512, 1_024):
+        own = own_key(bits)
+        for provider in PROVIDERS:
+            assert wine.ask("take", provider.word, own.blob(RSA_SIGN)) == [own.blob(RSA_SIGN)]
+            assert wine.ask("sign", provider.word, "8004", b"data") == [sign(0x8004, own, b"data")]
 
 
 def test_a_key_of_ours_is_one_to_wine_whatever_its_length(wine: Oracle) -> None:
