@@ -8,7 +8,7 @@ it (RFC 5246 7.4.7.1). Then the body's padding, or a signature, is wrong, as wit
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
@@ -30,14 +30,32 @@ def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> Sess
     Raises:
         ProtectionError: by what everybody can see, it is not for us: another algorithm, another length.
     """
+    return open_session_keys(blob, [own], provider)[0]
+
+
+def open_session_keys(blob: SimpleBlob, own: Sequence[KeyPair], provider: Provider) -> list[SessionKey]:
+    """The same where several of our key pairs may be meant, as one has taken the place of another.
+
+    A wrong one gives a key of the right length now and then, so there may be several; the body tells.
+
+    Args:
+        own: one at least, the newest first.
+    """
     size = provider.key_bytes(blob.session_key_algorithm)
-    if len(blob.encrypted_key) * 8 != own.bits:
-        raise bad_encryption(
-            f"the key is encrypted for {len(blob.encrypted_key) * 8} bits, and the {provider.word} key has {own.bits}"
-        )
+    bits = len(blob.encrypted_key) * 8
+    meant = [pair for pair in own if pair.bits == bits]
+    if not meant:
+        have = ", ".join(str(pair.bits) for pair in own)
+        raise bad_encryption(f"the key is encrypted for {bits} bits, and the {provider.word} key has {have}")
     encrypted = blob.encrypted_key[::-1]
-    instead = own.substitute(encrypted)[:size]
-    octets = b""
-    with suppress(ValueError):  # Of OpenSSL before 3.2; later ones return as many random bytes as they like.
-        octets = own.rsa.decrypt(encrypted, PKCS1v15())
-    return SessionKey(blob.session_key_algorithm, octets if len(octets) == size else instead)
+    instead = meant[0].substitute(encrypted)[:size]
+    found = [octets for pair in meant if len(octets := _decrypted(pair, encrypted)) == size]
+    return [SessionKey(blob.session_key_algorithm, octets) for octets in found or [instead]]
+
+
+def _decrypted(own: KeyPair, encrypted: bytes) -> bytes:
+    """What comes out: of what is encrypted in a wrong way anything, or nothing where OpenSSL before 3.2 refuses it."""
+    try:
+        return own.rsa.decrypt(encrypted, PKCS1v15())
+    except ValueError:
+        return b""
