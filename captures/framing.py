@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from captures.net.direction import Chunk, Stream
+from captures.net.heads import HEAD_BYTES, begins_packet, chain_in, head_in
 from captures.net.streams import MSMQ_PORT
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import PacketBuffer
-from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_header
-
-HEAD_BYTES: Final = 16
-"""What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
-TRIES_COUNT: Final = 16
-"""So many heads are judged in a chunk to find one that others follow, beside as many as may follow one another."""
-
-_SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
-_SIGNATURE_AT: Final = base_header.offset_of("signature")
 
 
 @dataclass(slots=True)
@@ -88,6 +80,30 @@ class Loss(NamedTuple):
     cut_bytes: int = 0
 
 
+class Guess(NamedTuple):
+    """What may be a packet: its head stands inside a chunk, and it ends beyond that. It is one if another follows it.
+
+    began: where. size_bytes: of all of it. data: what is there of it, and of the head behind it.
+    ended: the chunk that it ended in, without its bytes, and the place behind it; None while it has not.
+    """
+
+    began: Mark
+    size_bytes: int
+    data: bytes
+    ended: tuple[Chunk, Mark] | None = None
+
+    def behind(self, position: int, *, ahead: bool) -> Guess:
+        """The same, so many bytes later in its stream; whether all of that is ahead."""
+        ended = self.ended
+        if ended is not None:
+            chunk, mark = ended
+            ended = (
+                chunk._replace(ahead=chunk.ahead or ahead),
+                mark._replace(position=position + mark.position),
+            )
+        return self._replace(began=self.began._replace(position=position + self.began.position), ended=ended)
+
+
 class Framed(NamedTuple):
     """A packet that is whole, the beginning of one that has a hole, or the head of what is none.
 
@@ -120,6 +136,7 @@ class Framing:
         self._mark = Mark()
         self._head = b""  # of a packet of which fewer than 16 bytes are there
         self._rest_bytes = 0  # of a packet that has a hole
+        self._guess: Guess | None = None  # while it is lost
         self._refused = False  # whether it was lost at bytes that begin none; else a beginning is missing
 
     @property
@@ -131,6 +148,11 @@ class Framing:
     def untold(self) -> bool:
         """Whether bytes were missing or skipped, and no packet behind them has told of it."""
         return self.missing_bytes > 0 or self.skipped_bytes > 0
+
+    @property
+    def guesses(self) -> bool:
+        """While it is lost: whether the next chunk may prove what came before to be a packet."""
+        return self._guess is not None
 
     @property
     def lost(self) -> bool:
@@ -145,6 +167,9 @@ class Framing:
     @property
     def begun(self) -> Chunk | None:
         """What is there of a packet that is not whole, as if it had come at once where the packet began."""
+        if self._guess is not None:
+            mark = self._guess.began
+            return Chunk(mark.time_ns, self._guess.data, 0, mark.frame, mark.offset)
         if self._buffer is None or not self._buffer.pending_bytes:
             return None
         return Chunk(self._mark.time_ns, self._buffer.pending, 0, self._mark.frame, self._mark.offset)
@@ -171,14 +196,70 @@ class Framing:
             data = data[len(rest) :]
             if not data:
                 return []
-        if self._buffer is None:
-            start = self.found_in(data)
-            self.pass_over(len(data) if start is None else start)
-            if start is None:
-                return []
-            data = data[start:]
-            self._buffer = self._found()
-        return self._cut(self._buffer, chunk, data)
+        if self._buffer is not None:
+            return self._cut(self._buffer, chunk, data)
+        if self._guess is not None and (proved := self._prove(self._guess, chunk, data)) is not None:
+            return proved
+        start = self.found_in(data)
+        if start is None:
+            self._go_on_lost(chunk, data)
+            return []
+        self._give_up_guess()
+        self.pass_over(start)
+        self._buffer = self._found()
+        return self._cut(self._buffer, chunk, data[start:])
+
+    def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
+        """The packet that was guessed, and those behind it, if another begins where it ends; None if none does here."""
+        left_bytes = max(0, guess.size_bytes - len(guess.data))
+        head = (guess.data[guess.size_bytes :] + data[left_bytes:])[:HEAD_BYTES]
+        if not begins_packet(head):
+            return None
+        ended, behind = guess.ended or self._end_of(chunk, self.position + left_bytes)
+        begun = guess.data[guess.size_bytes :]
+        self._guess = None
+        self._buffer = self._found()
+        self._buffer.feed(begun)
+        self._mark, self._head = behind, begun
+        whole = guess.data[: guess.size_bytes] + data[:left_bytes]
+        packets = [self._framed(whole, guess.began, ended)]
+        self.seen.packet_count += 1
+        self.seen.packet_bytes += len(whole)
+        self.position += left_bytes
+        return packets + self._cut(self._buffer, chunk, data[left_bytes:])
+
+    def _go_on_lost(self, chunk: Chunk, data: bytes) -> None:
+        """No packet is found in a chunk: what was guessed may still be one, or another that begins in it."""
+        guess = self._guess
+        if guess is not None and len(guess.data) + len(data) < guess.size_bytes + HEAD_BYTES:
+            ended = guess.ended
+            if ended is None and len(guess.data) + len(data) >= guess.size_bytes:
+                ended = self._end_of(chunk, self.position + guess.size_bytes - len(guess.data))
+            self._guess = guess._replace(data=guess.data + data, ended=ended)
+            self.position += len(data)
+            return
+        self._give_up_guess()
+        start, size_bytes = head_in(data) if self.seen.is_msmq else (None, 0)
+        if start is None:
+            self.pass_over(len(data))
+            return
+        self.pass_over(start)
+        mark = Mark(self.position, chunk.time_ns, chunk.frame, chunk.offset)
+        is_whole = len(data) >= start + size_bytes
+        ended = self._end_of(chunk, self.position + size_bytes) if is_whole else None
+        self._guess = Guess(mark, size_bytes, data[start:], ended)
+        self.position += len(data) - start
+
+    @staticmethod
+    def _end_of(chunk: Chunk, position: int) -> tuple[Chunk, Mark]:
+        here = chunk._replace(data=b"", missing_bytes=0, cut_bytes=0)
+        return here, Mark(position, chunk.time_ns, chunk.frame, chunk.offset)
+
+    def _give_up_guess(self) -> None:
+        """What was guessed is no packet, or nobody can say."""
+        if self._guess is not None:
+            self._skip(len(self._guess.data))
+            self._guess = None
 
     def _begun(self, chunk: Chunk, snapped_bytes: int) -> list[Framed]:
         """What there is of a packet that has a hole next, if that is its head at least."""
@@ -198,7 +279,7 @@ class Framing:
         """While it is lost: where in a chunk the way is found again.
 
         That is where it begins with the head of a packet; or inside of it, as `chain_in` has it. Streams that are not
-        MSMQ's are not searched.
+        MSMQ's are not searched. What `head_in` finds in one chunk a later one may prove.
         """
         if begins_packet(data):
             return 0
@@ -212,6 +293,7 @@ class Framing:
         Args:
             snapped_bytes: those of them that frames had which the capture cut.
         """
+        self._give_up_guess()
         self.position += missing_bytes
         known_bytes = 0
         if self._rest_bytes:
@@ -231,7 +313,7 @@ class Framing:
         self._buffer = None if beyond_bytes else PacketBuffer()
 
     def pass_over(self, count: int) -> None:
-        """While it is lost: the next bytes belong to no packet that can be read."""
+        """While it is lost, and guesses nothing: the next bytes belong to no packet that can be read."""
         self._skip(count)
         self.position += count
 
@@ -246,11 +328,12 @@ class Framing:
         self.position += packet_bytes
         self.missing_bytes = self.skipped_bytes = self.snapped_bytes = 0
 
-    def go_on_as(self, later: Framing, has_packets: bool) -> None:
+    def go_on_as(self, later: Framing, has_packets: bool, *, ahead: bool) -> None:
         """While it is in step: stand where `later` does, which began in step at our position.
 
         Args:
             has_packets: `later` has found a packet, or the head of what is none.
+            ahead: whether all that it took is, as of Chunk, which it did not know.
         """
         self.missing_bytes = later.missing_bytes + (0 if has_packets else self.missing_bytes)
         self.skipped_bytes = later.skipped_bytes + (0 if has_packets else self.skipped_bytes)
@@ -259,10 +342,12 @@ class Framing:
         self._buffer, self._head, self._rest_bytes = later._buffer, later._head, later._rest_bytes
         self._mark = later._mark._replace(position=self.position + later._mark.position)
         self._refused = later._refused
+        self._guess = None if later._guess is None else later._guess.behind(self.position, ahead=ahead)
         self.position += later.position
 
     def end(self) -> StreamCount:
         """What was found in all. What has begun will not be whole."""
+        self._give_up_guess()
         if self._buffer is not None:
             self.seen.cut_bytes += self._buffer.pending_bytes
         return self.seen
@@ -322,54 +407,3 @@ class Framing:
         else:
             self.seen.headless_bytes += count
         self.skipped_bytes += count
-
-
-def chain_in(data: bytes) -> int | None:
-    """Where inside these bytes a packet begins that others follow to their end; None if that is nowhere.
-
-    Two heads at least have to be there, the second where the first one says. A payload may hold as much, but then it is
-    one that was made to look so to its last byte; and it is read only where the head of its own packet was lost.
-    """
-    left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
-    at = _SIGNATURE_AT
-    while left:
-        at = data.find(_SIGNATURE, at + 1)
-        if at < 0:
-            break
-        start = place = at - _SIGNATURE_AT
-        count = 0
-        while left and place + HEAD_BYTES <= len(data):
-            left -= 1
-            size = whole_size(data[place : place + HEAD_BYTES])
-            place += size
-            count += 1
-            if not size:
-                break
-        else:
-            if count > 1 and place + HEAD_BYTES > len(data):
-                return start
-    return None
-
-
-def whole_size(head: bytes) -> int:
-    """The size of the packet with this head, its SessionHeader included; 0 if it is none."""
-    buffer = PacketBuffer()
-    try:
-        buffer.feed(head)
-    except WireFormatError:
-        return 0
-    return HEAD_BYTES + buffer.missing_bytes
-
-
-def begins_packet(data: bytes) -> bool:
-    """Whether the first 16 bytes are the head of a packet."""
-    return len(data) >= HEAD_BYTES and fault_of(data[:HEAD_BYTES]) is None
-
-
-def fault_of(head: bytes) -> WireFormatError | None:
-    """Why these 16 bytes are not the head of a packet; None if they are."""
-    try:
-        PacketBuffer().feed(head)
-    except WireFormatError as fault:
-        return fault
-    return None

@@ -376,9 +376,8 @@ class PacketReader:
             if framing is None:
                 framing = self._framings[stream] = Framing(stream, stream.from_start)
             if chunk is not None:
-                packets += [
-                    _seen(stream, framed, ahead=self._is_untold(stream)) for framed in framing.take(chunk)
-                ]
+                is_ahead = chunk.ahead or self._is_untold(stream)
+                packets += [_seen(stream, framed, ahead=is_ahead) for framed in framing.take(chunk)]
             else:
                 del self._framings[stream]
                 self._count(framing.end())

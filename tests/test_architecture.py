@@ -16,7 +16,9 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import packages_distributions
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -68,6 +70,10 @@ LATER_MODULES: Final = ("compression",)
 EVERY_EXTRA: Final = tuple(extra for extra in PYPROJECT["project"]["optional-dependencies"] if extra != "dev")
 
 
+INNER: Final = ("body", "orelse", "handlers", "finalbody", "cases")
+"""Where a node of the syntax has statements, or what has some."""
+
+
 class Import(NamedTuple):
     """One module that another imports, by its whole name."""
 
@@ -86,6 +92,7 @@ def imports(path: str, source: str) -> Iterator[Import]:
     """Each module, or name of a module, that `source` imports."""
 
     def search(node: ast.AST, lazy: bool) -> Iterator[Import]:
+        """In this statement and those in it; no expression has an import."""
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, node.lineno, lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -95,13 +102,21 @@ def imports(path: str, source: str) -> Iterator[Import]:
         defers = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or (
             isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         )
-        for child in ast.iter_child_nodes(node):
-            yield from search(child, lazy or defers)
+        for part in INNER:
+            for child in getattr(node, part, ()):
+                yield from search(child, lazy or defers)
 
     return search(ast.parse(source), lazy=False)
 
 
-def distributions(extras: tuple[str, ...]) -> set[str]:
+@cache
+def imports_of(file: Path) -> tuple[Import, ...]:
+    """What a module of ours imports."""
+    return tuple(imports(file.relative_to(ROOT).as_posix(), file.read_text("utf-8")))
+
+
+@cache
+def distributions(extras: tuple[str, ...]) -> frozenset[str]:
     """The distributions that mqproto with these extras asks for by name.
 
     What commands need comes with every extra that has some, for the modules of commands: these name it themselves.
@@ -109,12 +124,12 @@ def distributions(extras: tuple[str, ...]) -> set[str]:
     project = PYPROJECT["project"]
     known = project["optional-dependencies"]
     asked = [*project["dependencies"], *(line for extra in extras for line in known.get(extra, []))]
-    names = set()
+    names = set[str]()
     for requirement in map(Requirement, asked):
         if requirement.name == project["name"]:
             names |= distributions(tuple(requirement.extras - {"command"}))
         names.add(canonicalize_name(requirement.name))
-    return names
+    return frozenset(names)
 
 
 def fault(path: str, imported: Import) -> str | None:
@@ -148,7 +163,7 @@ def test_no_import_points_the_wrong_way() -> None:
     faults = []
     for module in sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
         path = module.relative_to(ROOT).as_posix()
-        for imported in imports(path, module.read_text("utf-8")):
+        for imported in imports_of(module):
             if reason := fault(path, imported):
                 faults.append(f"{path}:{imported.line} imports {imported.name}. {reason}")
     assert not faults, "\n" + "\n".join(faults)
@@ -214,13 +229,14 @@ ROOM: Final = 16
 """As many modules and folders may lie in one folder, so that a reader sees them at a glance."""
 
 
+@cache
 def modules() -> dict[str, tuple[str, ...]]:
     """The name of each module of the packages, with the names of those that it imports."""
     paths = [path.relative_to(ROOT) for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
     known = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     found = {}
     for name, path in sorted(known.items()):
-        targets = [one.name for one in imports(path.as_posix(), (ROOT / path).read_text("utf-8"))]
+        targets = [one.name for one in imports_of(ROOT / path)]
         # `from package import name` imports a module of the package, or a name of its __init__.
         found[name] = tuple(
             {
@@ -266,26 +282,31 @@ def among(folder: str, arrows: Mapping[str, Iterable[str]]) -> dict[str, set[str
     return found
 
 
-ARROWS: Final = modules()
-FOLDERS: Final = sorted(name for name in ARROWS if (ROOT / name.replace(".", "/")).is_dir())
+FOLDERS: Final = sorted(
+    ".".join(path.relative_to(ROOT).parent.parts)
+    for folder in PACKAGES
+    for path in (ROOT / folder).rglob("__init__.py")
+)
 
 
 def test_no_imports_lead_in_a_circle() -> None:
     """Neither in functions nor under `if TYPE_CHECKING:`: who is read first?"""
-    found = circle(ARROWS)
+    found = circle(modules())
     assert not found, f"{' -> '.join(found)}: move what both need into a module below them"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_among_the_entries_of_a_folder_imports_lead_in_no_circle(folder: str) -> None:
-    found = circle(among(folder, ARROWS))
+    found = circle(among(folder, modules()))
     assert not found, f"in {folder}: {' -> '.join(found)}: which of them is the lower one?"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_folder_has_no_more_entries_than_one_sees_at_a_glance(folder: str) -> None:
     path = folder.replace(".", "/")
-    entries = {name[len(folder) + 1 :].partition(".")[0] for name in ARROWS if name.startswith(f"{folder}.")}
+    entries = {
+        name[len(folder) + 1 :].partition(".")[0] for name in modules() if name.startswith(f"{folder}.")
+    }
     assert len(entries) <= ROOM, f"{path} has {len(entries)} entries: {', '.join(sorted(entries))}"
 
 

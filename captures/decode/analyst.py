@@ -231,6 +231,7 @@ def acknowledgment_of(
         sight.seen.time_ns,
         sight.seen.interface.number,
         sight.seen.connection,
+        sight.seen.ahead,
     )
 
 

@@ -170,6 +170,7 @@ class Acknowledgment(NamedTuple):
     key: of the message that carries it.
     towards: its QueueManagerAddress.
     positive: whether its class is MQMSG_CLASS_ACK_RECEIVE.
+    ahead: as of SessionFacts: what its sender had by then may come behind it.
     """
 
     key: MessageKey
@@ -182,3 +183,4 @@ class Acknowledgment(NamedTuple):
     time_ns: int
     interface: int
     connection: int
+    ahead: bool

@@ -34,6 +34,7 @@ SUSPECT_LIMIT: Final = 16_000
 """How many crossings of messages that an intermediate seems to have changed are remembered until the end."""
 NO_REASON: Final = "the capture does not show why"
 RECONNECTED: Final = "its sender has another connection by now"
+UNTOLD: Final = "the capture does not tell which was first, as that one's connection began later"
 
 
 def message_key(message: UserMessage) -> MessageKey:
@@ -273,7 +274,12 @@ def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding
     Its sender may never have had an answer that it had no connection for any more. Packets that were waited with, for
     what the capture lacks, come behind others that crossed later: then it is those that are the copies.
     """
-    if _is_overtaken(earlier, again):
+    is_overtaken = _is_overtaken(earlier, again)
+    first, later = (again, earlier) if is_overtaken else (earlier, again)
+    if not tells_order(first.connection, later.connection):
+        text = f"it crossed this hop as #{first.number}, too; {UNTOLD}"
+        return Finding(NOTE, "resend", later.number, text, "", (first.number,))
+    if is_overtaken:
         text = f"it crossed this hop as #{again.number}, {ago(earlier.time_ns - again.time_ns)} before"
         return Finding(NOTE, "resend", earlier.number, f"{text}; {RECONNECTED}", "", (again.number,))
     since_ns = again.time_ns - earlier.time_ns
@@ -313,6 +319,15 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
 def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:
     """Whether a crossing was before one that stands before it, by the clock of the interface that saw both."""
     return crossing.connection != earlier.connection and crossing.time_ns < earlier.time_ns
+
+
+def tells_order(first: int, later: int) -> bool:
+    """Whether of two copies the one that seems to be the first was, by the connections on which they crossed.
+
+    A frame that was seen late has the time of then. Of two connections the one that began first had its copy first,
+    as a rule: where times say otherwise, nobody can tell.
+    """
+    return first <= later
 
 
 def _is_known(crossing: Crossing) -> bool:

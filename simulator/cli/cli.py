@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import commands
+from simulator.cli.choosing import only
 from simulator.cli.queues import app as queue_app
 from simulator.cli.queues import asked_for
 from simulator.command import analysis, decoding, peers, reporting, store
@@ -518,6 +521,12 @@ def replay(
     return FINDING if report.differences else DONE
 
 
+@cache
+def command_named(name: str) -> Callable[..., Any]:
+    """What runs the command of this name; or any other, or says which there are."""
+    return get_command(only(app, name))
+
+
 def main() -> NoReturn:
     """Run the command and exit. Whatever goes wrong is one line."""
     sys.exit(run_command(sys.argv[1:]))
@@ -527,7 +536,8 @@ def run_command(arguments: list[str]) -> int:
     """Run the command, report what goes wrong in one line, and return the exit status."""
     debug = bool(os.environ.get(DEBUG))
     try:
-        return int(app(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+        command = command_named(arguments[0] if arguments else "")
+        return int(command(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
     except typer.TyperException as misuse:
         text = misuse.format_message()
         if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import io
 import itertools
 import struct
@@ -231,6 +232,41 @@ def test_behind_a_lost_head_reading_goes_on_inside_a_segment_where_others_follow
         (400, 860, 0),
     ]
     assert (reader.totals.headless_bytes, reader.totals.cut_bytes) == (100, 0)
+
+
+@pytest.mark.parametrize("cuts", [(), (150,), (150, 200), (150, 205), (30, 150, 210), (202, 214, 230, 450)])
+def test_behind_a_lost_head_reading_goes_on_where_another_begins_beyond_the_segment(
+    cuts: tuple[int, ...],
+) -> None:
+    rest = bytes(4) + user_message(200) + user_message(300) + user_message(400)
+    ends = [20, *(4 + each for each in cuts), len(rest)]
+    pieces = [rest[:20], *(rest[at:end] for at, end in itertools.pairwise(ends))]
+    found, reader = read(said(*pieces, begun=False))
+    assert [(len(one.data), one.position, one.skipped_bytes) for one in found] == [
+        (200, 4, 4),
+        (300, 204, 0),
+        (400, 504, 0),
+    ]
+    begins = list(itertools.accumulate([0, *map(len, pieces)]))
+    for one in found:
+        frames = [bisect.bisect_right(begins, at) for at in (one.position, one.position + len(one.data) - 1)]
+        assert (one.first_frame, one.frame) == tuple(frames)
+        assert one.time_ns == one.frame * 1_000
+    assert (reader.totals.headless_bytes, reader.totals.resumed_count) == (4, 1)
+
+
+def test_a_head_that_no_other_follows_is_no_packet() -> None:
+    pieces = (bytes(4) + user_message(200)[:100], user_message(200)[100:] + bytes(50), bytes(50))
+    for rest in (pieces, pieces[:1], pieces[:2], (*pieces[:2], bytes(4) + user_message(60)[:30])):
+        found, reader = read(said(*rest, begun=False))
+        assert found == []
+        assert reader.totals.headless_bytes == sum(map(len, rest))
+    # Where a segment begins with one, that is believed.
+    found, _ = read(said(pieces[0], user_message(300), user_message(200), begun=False))
+    assert [len(one.data) for one in found] == [300, 200]
+    frames = said(bytes(4) + user_message(200)[:100], user_message(200)[100:], user_message(300), begun=False)
+    found, _ = read(shortened(frames, len(frames[0].data) - 1))
+    assert [(one.frame, one.cut_bytes > 0) for one in found] == [(3, True)]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import json
 import pickle
 import signal
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,6 +21,7 @@ from simulator.edges.gateway.run import Options, run_gateway
 from simulator.edges.httpserver import Limits
 from simulator.topology import Topology
 from simulator.topology.places import Place
+from tests.simulator.forks import Fork, Forks
 from tests.simulator.running import Log
 
 SERVE = """
@@ -30,6 +29,7 @@ import pickle, sys, trio
 from simulator.edges.gateway.run import serve
 trio.run(serve, pickle.load(sys.stdin.buffer))
 """
+GATEWAYS: Final = Forks("simulator.edges.gateway.run")
 
 
 def options_for(topology: Topology, directory: Path, **others: Any) -> Options:
@@ -109,17 +109,13 @@ class GatewayProcess:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.port = 0
-        self.process: trio.Process | None = None
+        self.process: Fork | None = None
         self.log = options.place.directory / f"{options.name}.stderr"
 
     async def start(self) -> None:
         """Start it, and wait until it takes requests."""
         with self.log.open("ab") as log:
-            self.process = await trio.lowlevel.open_process(
-                [sys.executable, "-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-            )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+            self.process = await GATEWAYS.start(SERVE, stderr=log.fileno())
         await self.process.stdin.send_all(pickle.dumps(self.options))
         await self.process.stdin.aclose()
         said = b""
@@ -135,7 +131,6 @@ class GatewayProcess:
         assert self.process is not None
         process, self.process = self.process, None
         status = await process.wait()
-        assert process.stdout is not None
         await process.stdout.aclose()
         return status
 

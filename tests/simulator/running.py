@@ -6,18 +6,17 @@ import io
 import json
 import pickle
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from simulator.client import Client, connect
 from simulator.node.node import Node, run_node
 from simulator.topology import Topology
+from tests.simulator.forks import Fork, Forks
 
 DESTINATION = r"destination\private$\orders"
 
@@ -28,6 +27,7 @@ from simulator.node.node import serve
 topology = pickle.load(sys.stdin.buffer)
 serve(topology, sys.argv[1], Path(sys.argv[2]), supervised=True)
 """
+NODES: Final = Forks("simulator.node.node")
 
 
 async def until(holds: Callable[[], Awaitable[object]]) -> None:
@@ -113,18 +113,13 @@ class NodeProcess:
         self.topology = topology
         self.name = name
         self.directory = directory
-        self.process: trio.Process | None = None
+        self.process: Fork | None = None
 
     async def start(self) -> None:
         """Start it and wait until it says that it is ready."""
-        command = [sys.executable, "-c", SERVE, self.name, str(self.directory)]
         with (self.directory / f"{self.name}.log").open("ab") as log:
-            process = await trio.lowlevel.open_process(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-            )
+            process = await NODES.start(SERVE, self.name, str(self.directory), stderr=log.fileno())
         self.process = process
-        assert process.stdin is not None
-        assert process.stdout is not None
         await process.stdin.send_all(pickle.dumps(self.topology))
         said = b""
         while said.count(b"\n") < 2:
@@ -145,7 +140,6 @@ class NodeProcess:
         process, self.process = self.process, None
         status = await process.wait()
         for stream in (process.stdin, process.stdout):
-            assert stream is not None
             await stream.aclose()
         return status
 

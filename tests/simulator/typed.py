@@ -7,20 +7,25 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from simulator.cli.cli import run_command
 from simulator.topology import load
 from simulator.topology.views import as_toml
+from tests.simulator.forks import Forks
 
 COMMAND = [sys.executable, "-m", "simulator.cli.cli"]
 TIMEOUT_S = 200
+MAIN: Final = "from simulator.cli.cli import main\nmain()"
+FORKS: Final = Forks("simulator.cli.cli", "simulator.client", "simulator.edges.history.history")
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,18 @@ def in_process(*arguments: str | Path, stdin: bytes = b"") -> Done:
             os.umask(umask)  # A node has another.
     written = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Done(status, *written)
+
+
+async def forked(*arguments: str | Path) -> Done:
+    """In a process of its own that has imported what it needs, where two processes are the point, and not its start."""
+    with tempfile.TemporaryFile() as err:
+        process = await FORKS.start(MAIN, *map(str, arguments), stderr=err.fileno())
+        await process.stdin.aclose()
+        out = await process.stdout_until(None)
+        status = await process.wait()
+        await process.stdout.aclose()
+        err.seek(0)
+        return Done(status, out.decode(), err.read().decode())
 
 
 def topology_file(folder: Path, name: str = "three-node") -> Path:

@@ -138,14 +138,17 @@ class Sequence:
     def explain(self, message: NumberedMessage) -> None:
         """A message crosses a hop: what seemed to be missing may have come in time, behind other packets.
 
-        On the connection of the acknowledgment what comes behind it was sent behind it. Of two connections one capture
-        point shows the order but for a moment, and two capture points show none. Then the next number is missing.
+        On the connection of the acknowledgment what comes behind it was sent behind it, unless it is ahead. Of two
+        connections one capture point shows the order but for a moment, and two capture points show none. Then the next
+        number is missing.
         """
         kept = []
         for claim in self.claims:
             ack = claim.ack
             in_time = message.interface != ack.interface or (
-                message.connection != ack.connection and message.time_ns <= ack.time_ns + SLACK_NS
+                ack.ahead
+                if message.connection == ack.connection
+                else message.time_ns <= ack.time_ns + SLACK_NS
             )
             first = min(message.previous_number + 1, message.sequence_number)
             came = [each for each in claim.missing if in_time and first <= each <= message.sequence_number]
@@ -177,6 +180,7 @@ class Sequence:
         """Whether messages from then on, at these interfaces, may explain something."""
         return any(
             any(each != claim.ack.interface for each in interfaces)
+            or claim.ack.ahead
             or first_ns <= claim.ack.time_ns + SLACK_NS
             for claim in self.claims
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from captures.decode.facts import Hop, MessageKey
-from captures.decode.journeys import RECONNECTED, message_key
+from captures.decode.journeys import RECONNECTED, UNTOLD, message_key, tells_order
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text
 from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
@@ -159,7 +159,7 @@ class Follower:
                 except ValueError as error:
                     raise UsageError(str(error)) from None
         self.histories: dict[MessageKey, History] = {}
-        self._order_acked: OrderedDict[tuple[Guid, TxSequenceId], int] = OrderedDict()
+        self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], int] = OrderedDict()
         self.left_out_count = 0
 
     def take(self, sight: Sight) -> None:
@@ -220,7 +220,9 @@ class Follower:
         history = History(key, ", ".join(words), user.source_queue_manager, towards, sequence)
         if sequence is not None:
             (origin, identifier), number = sequence
-            acked = (self._order_acked.get((address, identifier), 0) for address in (origin, NULL_GUID))
+            acked = (
+                self._order_acked.get((towards, address, identifier), 0) for address in (origin, NULL_GUID)
+            )
             history.order_ack_seen = max(acked) >= number
         return history
 
@@ -228,7 +230,8 @@ class Follower:
         body = sight.acknowledgment
         reached = sight.hop[1]
         if isinstance(body, OrderAckBody):
-            named = message.user.queue_manager_address, body.tx_sequence_id
+            user = message.user
+            named = user.source_queue_manager, user.queue_manager_address, body.tx_sequence_id
             self._order_acked[named] = max(body.tx_sequence_number, self._order_acked.get(named, 0))
             if len(self._order_acked) > SEQUENCE_LIMIT:
                 self._order_acked.popitem(last=False)
@@ -252,6 +255,9 @@ class Follower:
                         history.covered_ns = sight.seen.time_ns
                     continue
                 about, what = (body.source_guid, body.message_id), "FinalAck"
+                is_positive = message.properties.message_class == MessageClass.ACK_RECEIVE
+                if is_positive and not _goes_to_sender(message, history):
+                    continue
             else:
                 correlated = message_identifier.decode(message.properties.correlation_id)
                 about, what = (
@@ -293,21 +299,27 @@ def _cross(history: History, sight: Sight, user: UserHeader) -> None:
     is_first = all(_is_before(crossed, history.crossings[number]) for number in others)
     hop_count = f", hop count {user.hop_count}" if user.hop_count else ""
     if is_first:
-        _send_again(history, others)
+        _send_again(history, crossed, others)
         text = f"sent{hop_count}"
     else:
         found = (each for each in sight.findings if (each.code, each.packet) == ("resend", seen.number))
         why = next((each.text.partition("; ")[2] for each in found), "")
-        text = (f"sent again: {why}" if why else "sent again") + hop_count
+        again = "sent, too" if why == UNTOLD else "sent again"
+        text = (f"{again}: {why}" if why else again) + hop_count
     history.crossings[seen.number] = crossed
     if sight.hop[1] == history.towards and (history.arrived_ns is None or (others and is_first)):
         history.arrived_ns = seen.time_ns
     _add(history, sight, text)
 
 
+def _goes_to_sender(message: UserMessage, history: History) -> bool:
+    """Whether an acknowledgment is by whom the message goes to.  [MS-MQQB] 3.1.1.6.2"""
+    return history.towards in (message.user.source_queue_manager, NULL_GUID)
+
+
 def _covers(body: OrderAckBody, message: UserMessage, history: History) -> bool:
     """Whether an OrderAck is for a message: of its sequence, of its source, and not below its number."""
-    if history.sequence is None:
+    if history.sequence is None or not _goes_to_sender(message, history):
         return False
     (origin, identifier), number = history.sequence
     address = message.user.queue_manager_address
@@ -332,7 +344,7 @@ def _passes(body: FinalAckBody, message: UserMessage, history: History) -> bool:
         and body.source_guid == origin
         and body.tx_sequence_id == identifier
         and body.tx_sequence_number > number
-        and history.towards in (message.user.source_queue_manager, NULL_GUID)
+        and _goes_to_sender(message, history)
     )
 
 
@@ -346,11 +358,13 @@ def _is_before(later: Crossed, earlier: Crossed) -> bool:
     return later.connection != earlier.connection and later.time_ns < earlier.time_ns
 
 
-def _send_again(history: History, packets: list[int]) -> None:
+def _send_again(history: History, first: Crossed, packets: list[int]) -> None:
     """What was taken for the first copy that crossed a hop was not: another had crossed before."""
     for place, event in enumerate(history.events):
-        if event.packet in packets and re.match(r"sent\b(?! again)", event.text):
-            text = event.text.replace("sent", f"sent again: {RECONNECTED}", 1)
+        if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
+            is_told = tells_order(first.connection, history.crossings[event.packet].connection)
+            again = f"sent again: {RECONNECTED}" if is_told else f"sent, too: {UNTOLD}"
+            text = event.text.replace("sent", again, 1)
             history.events[place] = event._replace(text=text)
 
 

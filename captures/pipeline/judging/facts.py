@@ -193,6 +193,7 @@ ACKNOWLEDGMENT_COLUMNS: Final = (
     "ack_sequence",
     "ack_sequence_number",
     "ack_message",
+    "ahead",
 )
 """What is read of transactional messages, OrderAcks and FinalAcks, joined with their relations, to judge sequences."""
 
@@ -231,6 +232,7 @@ def acknowledgments(batch: pa.RecordBatch) -> Iterator[Acknowledgment]:
         values(batch, "time_ns"),
         values(batch, "interface"),
         values(batch, "connection"),
+        values(batch, "ahead"),
     )
 
 

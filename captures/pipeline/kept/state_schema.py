@@ -14,7 +14,7 @@ from typing import Any, Final
 RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     "acknowledgment": (
         "captures.decode.facts.Acknowledgment",
-        "key hop number towards identifier sequence_number positive time_ns interface connection",
+        "key hop number towards identifier sequence_number positive time_ns interface connection ahead",
     ),
     "session-facts": (
         "captures.decode.facts.SessionFacts",
@@ -138,7 +138,12 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "framing": (
         "captures.framing.Framing",
-        "missing_bytes position seen skipped_bytes snapped_bytes _buffer _head _mark _refused _rest_bytes",
+        "missing_bytes position seen skipped_bytes snapped_bytes _buffer _guess _head _mark _refused "
+        "_rest_bytes",
+    ),
+    "guess": (
+        "captures.framing.Guess",
+        "began size_bytes data ended",
     ),
     "mark": (
         "captures.framing.Mark",
@@ -350,5 +355,8 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """By the name of a record: its class, and its fields in their order."""
-DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {}
+DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
+    ("acknowledgment", "ahead"): lambda: False,
+    ("framing", "_guess"): lambda: None,
+}
 """By record and field: what one is that was kept without it."""

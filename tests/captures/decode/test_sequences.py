@@ -307,6 +307,18 @@ def test_a_final_ack_for_a_message_that_was_never_sent_is_a_fault() -> None:
     assert scene.faults() == [("final-ack-unknown", wrong.number)]
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_what_its_sender_had_may_come_behind_an_acknowledgment_that_is_ahead(ahead: bool) -> None:
+    """A message that has a hole is read when it is over."""
+    for early in (ordered(3), final(3)):
+        scene, wire = direct(1, 2)
+        wrong = wire.send("c", early)
+        wrong.ahead = ahead
+        scene.now_ns += 5_000 * MILLISECOND
+        wire.send("a", transactional(3))
+        assert [packet for _, packet in scene.faults()] == ([] if ahead else [wrong.number])
+
+
 @pytest.mark.spec("[MS-MQMQ] 2.2.20.5")
 def test_two_messages_with_one_number_of_a_sequence_are_a_fault_and_a_resend_is_none() -> None:
     scene, wire = direct(1, 2)

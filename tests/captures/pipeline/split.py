@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from captures.files.frame import Frame
-from captures.framing import StreamCount, fault_of
+from captures.framing import StreamCount
 from captures.net.direction import STREAM_COUNTS
+from captures.net.heads import fault_of
 from captures.net.ip import IpReader
 from captures.net.streams import Ends
 from captures.net.taps import Taps

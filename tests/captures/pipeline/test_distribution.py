@@ -107,8 +107,9 @@ def python_without(folder: Path, program: Path) -> Path:
     return program
 
 
-def test_spark_submit_makes_the_same_by_what_it_was_given(samples: Path, tmp_path: Path) -> None:
-    """What executors as processes add to it, the test above has."""
+def test_spark_submit_makes_the_same_by_what_it_was_given(tmp_path: Path) -> None:
+    """What several captures and executors as processes add to it, the test above has."""
+    samples = elsewhere("gap-held", tmp_path, 1)
     home = home_of_our_own(tmp_path / "home")
     # The package's Java, though there may be another: so that it is known to run Spark.
     java = find_java(tmp_path, {"PATH": os.devnull}).home

@@ -14,7 +14,7 @@ from typing import Final
 
 from captures.decode import Finding, History, Severity
 from captures.decode.facts import MessageKey
-from captures.decode.journeys import message_key
+from captures.decode.journeys import UNTOLD, message_key
 from captures.packets import SeenPacket
 from mqproto.wire import MessageClass
 from tests.captures.truth.knowing import Known, Truth
@@ -158,7 +158,9 @@ class Claims:
         return verdict(0 < count <= lacking)
 
     def resend(self, finding: Finding, number: int) -> Verdict:
-        """The same message crossed the same hop before; and the reason is one."""
+        """The same message crossed the same hop before; and the reason is one. Or it crossed before or after."""
+        if found := re.fullmatch(rf"it crossed this hop as #(\d+), too; {UNTOLD}", finding.text):
+            return verdict(self._is_on_another_connection(self.original.get(int(found[1])), number))
         found = re.fullmatch(r"it crossed this hop as #(\d+)(?:, .* before)?; (.*)", finding.text)
         earlier = self.original.get(int(found[1])) if found else None
         if found is None or earlier is None:
@@ -172,6 +174,14 @@ class Claims:
             return False
         is_same = message_key(one.message) == message_key(other.message)
         return is_same and one.hop == other.hop and earlier < number
+
+    def _is_on_another_connection(self, one: int | None, other: int) -> bool:
+        """Whether a copy of a message crossed the same hop by another connection, before or after."""
+        first, last = sorted((one or 0, other))
+        if not first or not self._is_again(first, last):
+            return False
+        sights = self.truth.sights
+        return sights[first].seen.connection != sights[last].seen.connection
 
     def _is_why(self, earlier: int, number: int, why: str) -> bool | None:
         """Whether it was sent again for that reason."""
@@ -280,6 +290,9 @@ class Claims:
 
     def _of_event(self, known: Known, number: int, text: str) -> Verdict:
         received, saved = self.answered
+        if re.fullmatch(rf"sent, too: {UNTOLD}(?:, hop count \d+)?", text):
+            others = [each for each in known.crossings if each != number]
+            return verdict(any(self._is_on_another_connection(each, number) for each in others))
         if found := re.fullmatch(r"sent(?: again)?(?:: (.*?))?(?:, hop count \d+)?", text):
             if number not in known.crossings:
                 return Verdict.FALSE

@@ -26,6 +26,7 @@ NEGATIVE: Final = 0x8000
 class Known:
     """One message. Packets are those of the whole capture, by their numbers.
 
+    towards: the queue manager that it goes to; the null GUID of a direct name. What others acknowledge is not it.
     crossings: each that carried it, with its hop. arrivals: those that brought it to its destination.
     order_acks, final_acks, admin_acks: those that say what became of it.
     covering: positive FinalAcks of later numbers of its sequence, which say that it came, too.
@@ -33,6 +34,7 @@ class Known:
 
     key: MessageKey
     sequence: tuple[Guid, TxSequenceId, int] | None
+    towards: Guid
     crossings: dict[int, Hop] = field(default_factory=dict)
     arrivals: list[int] = field(default_factory=list)
     order_acks: list[int] = field(default_factory=list)
@@ -50,6 +52,10 @@ class Known:
         """All that says what became of it."""
         return [*self.order_acks, *self.final_acks, *self.admin_acks]
 
+    def goes_to(self, sender: Guid) -> bool:
+        """Whether a queue manager may say that it came.  [MS-MQQB] 3.1.1.6.2"""
+        return self.towards in (sender, NULL_GUID)
+
 
 class Truth:
     """Everything that is known of a capture that lacks nothing.
@@ -66,7 +72,7 @@ class Truth:
         self.sights: dict[int, Sight] = {
             sight.seen.number: sight for sight in self.decoded.sights if sight.seen.framed
         }
-        self.messages = _messages(self.sights)
+        self.messages = messages_in(self.sights)
 
     @cached_property
     def found(self) -> dict[tuple[str, int], list[Finding]]:
@@ -82,7 +88,12 @@ class Truth:
         return {known.sequence: known for known in self.messages.values() if known.sequence is not None}
 
 
-def _messages(sights: dict[int, Sight]) -> dict[str, Known]:
+def messages_in(sights: dict[int, Sight]) -> dict[str, Known]:
+    """The messages of applications, by their names.
+
+    Args:
+        sights: of a whole capture, by the numbers of their packets.
+    """
     messages: dict[MessageKey, Known] = {}
     for number, sight in sights.items():
         message = sight.message
@@ -96,7 +107,7 @@ def _messages(sights: dict[int, Sight]) -> dict[str, Known]:
                 if transaction is None
                 else (user.source_queue_manager, transaction.tx_sequence_id, transaction.tx_sequence_number)
             )
-            known = messages[key] = Known(key, sequence)
+            known = messages[key] = Known(key, sequence, user.queue_manager_address)
         known.crossings[number] = sight.hop
         if user.queue_manager_address in (sight.hop[1], NULL_GUID):
             known.arrivals.append(number)
@@ -104,23 +115,28 @@ def _messages(sights: dict[int, Sight]) -> dict[str, Known]:
         body, message = sight.acknowledgment, sight.message
         if message is None:
             continue
+        sender = message.user.source_queue_manager
         if isinstance(body, OrderAckBody):
             for known in messages.values():
                 if (
                     known.sequence is not None
+                    and known.goes_to(sender)
                     and known.sequence[1] == body.tx_sequence_id
                     and known.sequence[2] <= body.tx_sequence_number
                     and message.user.queue_manager_address in (known.sequence[0], NULL_GUID)
                 ):
                     known.order_acks.append(number)
         elif isinstance(body, FinalAckBody):
-            if (about := messages.get((body.source_guid, body.message_id))) is not None:
+            is_positive = not message.properties.message_class & NEGATIVE
+            about = messages.get((body.source_guid, body.message_id))
+            if about is not None and (about.goes_to(sender) or not is_positive):
                 about.final_acks.append(number)
-            if not message.properties.message_class & NEGATIVE:
+            if is_positive:
                 for known in messages.values():
                     if (
                         known.sequence is not None
-                        and known.sequence[1] == body.tx_sequence_id
+                        and known.goes_to(sender)
+                        and known.sequence[:2] == (body.source_guid, body.tx_sequence_id)
                         and known.sequence[2] < body.tx_sequence_number
                     ):
                         known.covering.append(number)

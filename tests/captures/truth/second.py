@@ -8,13 +8,14 @@ show what is not known. Here they are written, byte by byte, and the whole captu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from captures import spoil
 from captures.decode import Sight
-from captures.decode.facts import MessageKey
+from captures.decode.facts import MessageKey, NodeKey
 from captures.decode.journeys import message_key
 from captures.files.frame import Frame
 from captures.net.tcp import FIN, PSH, RST
@@ -36,7 +37,8 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
     """Whether a world fits in which none of these packets were what they are, but others of their size.
 
     Each may have been its sender's own. Where what is left of a message shows whose it was, all its copies are another
-    message of the same source, on the same way.
+    message of the same source, on the same way. Where it shows all but that, they are somebody else's, who has given
+    the same number, and came to their sender by a way of which the capture has nothing.
     """
     copies: dict[MessageKey | None, list[int]] = {}
     for number in packets:
@@ -44,7 +46,11 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
         copies.setdefault(None if message is None else message_key(message), []).append(number)
     others: dict[int, bytes] = {}
     for numbers in copies.values():
-        found = _in_place_of(truth, coverage, numbers) or _in_place_of(truth, coverage, numbers, min(numbers))
+        found = (
+            _in_place_of(truth, coverage, numbers, another)
+            or _in_place_of(truth, coverage, numbers, partial(another, message_id=min(numbers)))
+            or _in_place_of(truth, coverage, numbers, of_a_stranger)
+        )
         if not found:
             return False
         others |= found
@@ -52,12 +58,12 @@ def fits(truth: Truth, coverage: Coverage, packets: Iterable[int]) -> bool:
 
 
 def _in_place_of(
-    truth: Truth, coverage: Coverage, numbers: list[int], message_id: int | None = None
+    truth: Truth, coverage: Coverage, numbers: list[int], instead: Callable[[Sight], bytes | None]
 ) -> dict[int, bytes]:
     """What the copies of a message may have been; nothing if one of them cannot have been."""
     others: dict[int, bytes] = {}
     for number in numbers:
-        other = another(truth.sights[number], message_id)
+        other = instead(truth.sights[number])
         if other is None or not unseen(truth, coverage, number, other):
             return {}
         others[number] = other
@@ -65,10 +71,18 @@ def _in_place_of(
 
 
 def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
-    """Whether a world fits in which those who called themselves by this GUID in handshakes were somebody else."""
+    """Whether a world fits in which those who called themselves by this GUID in handshakes were somebody else.
+
+    What left them with no hop behind it tells who they are, too: then it was a message of the other one.
+    """
     others = {}
     for number, sight in truth.sights.items():
         packet = sight.seen.packet
+        if isinstance(packet, UserMessage) and sight.hop[0] == manager and not packet.user.hop_count:
+            message = another(sight, sender=STRANGER)
+            if message is None or not unseen(truth, coverage, number, message):
+                return False
+            others[number] = message
         if not isinstance(packet, EstablishConnection) or manager not in (
             packet.client_guid,
             packet.server_guid,
@@ -121,13 +135,14 @@ def _connection(truth: Truth, frame: Frame) -> int | None:
     return None if span is None else span.stream[0]
 
 
-def another(sight: Sight, message_id: int | None = None) -> bytes | None:
+def another(sight: Sight, message_id: int | None = None, sender: NodeKey | None = None) -> bytes | None:
     """A message of its sender's own, as large and as recoverable as this one, and about nothing; None if it is none.
 
     Args:
         message_id: of one of the same source instead, on the same way; all copies are to have the same.
+        sender: if it is another one than the handshake says.
     """
-    message, sender = sight.seen.packet, sight.hop[0]
+    message, sender = sight.seen.packet, sender or sight.hop[0]
     if not isinstance(message, UserMessage) or not isinstance(sender, bytes):
         return None
     number = sight.seen.number
@@ -150,6 +165,14 @@ def another(sight: Sight, message_id: int | None = None) -> bytes | None:
     except MqprotoError:
         return None
     return other if len(other) == len(sight.seen.data) else None
+
+
+def of_a_stranger(sight: Sight) -> bytes | None:
+    """The same message by somebody else; None if it is none, or says what became of others."""
+    message = sight.message
+    if message is None or message.properties.message_class != MessageClass.NORMAL:
+        return None
+    return encode_packet(replace(message, user=replace(message.user, source_queue_manager=STRANGER)))
 
 
 def unseen(truth: Truth, coverage: Coverage, number: int, other: bytes) -> bool:

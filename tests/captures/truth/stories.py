@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from captures.decode.facts import NodeKey
 from captures.pipeline.tables.lists import key_text
 from mqproto.wire import MessageClass
 from tests.captures.truth.claims import Claims, Verdict, bare, verdict
@@ -86,13 +87,15 @@ class Stories(Claims):
         return not any(self.then([received[number]]) for number in to if number in received)
 
     def crossed(self, known: Known, *, source: str = "", destination: str = "") -> list[int]:
-        """The packets that carried it from or to a host, by what an end of it is called."""
-        hosts = [f"{label.rpartition(':')[0] or label}:" if label else "" for label in (source, destination)]
+        """The packets that carried it from or to a host, by what an end of it is called.
+
+        That is the beginning of a GUID where the spoilt capture does not tell where he is.
+        """
         return [
             number
-            for number in known.crossings
-            if self.truth.sights[number].source.startswith(hosts[0])
-            and self.truth.sights[number].destination.startswith(hosts[1])
+            for number, hop in known.crossings.items()
+            if _is_called(source, self.truth.sights[number].source, hop[0])
+            and _is_called(destination, self.truth.sights[number].destination, hop[1])
         ]
 
     def kept(self, known: Known, label: str) -> bool:
@@ -109,14 +112,9 @@ class Stories(Claims):
         return self.shows(to) and not self.there(answers)
 
     def came_again(self, known: Known, label: str, how: str) -> bool:
-        """Whether the spoilt capture shows it come to somebody more than once; and what it shows of answers by then.
-
-        Args:
-            label: a host, or the beginning of a GUID where the spoilt capture does not tell where that is.
-        """
+        """Whether the spoilt capture shows it come to somebody more than once; and what it shows of answers by then."""
         received, _ = self.answered
-        at = [number for number, hop in known.crossings.items() if key_text(hop[1]).startswith(label)]
-        to = [each for each in at or self.crossed(known, destination=label) if self.shows([each])]
+        to = [each for each in self.crossed(known, destination=label) if self.shows([each])]
         if len(to) < 2:
             return False
         if "do not tell" not in how:
@@ -225,6 +223,12 @@ _CLAUSES: Final[list[tuple[str, Callable[[Stories, Known, re.Match[str]], bool]]
     ),
 ]
 """What stories say, the first pattern that fits."""
+
+
+def _is_called(label: str, end: str, key: NodeKey) -> bool:
+    """Whether the end of a hop is called so."""
+    host = label.rpartition(":")[0] or label
+    return not label or end.startswith(f"{host}:") or key_text(key).startswith(label)
 
 
 def _clauses(sentence: str) -> list[str]:

@@ -13,13 +13,16 @@ from captures.decode.journeys import message_key
 from captures.decode.row import identifier_text
 from captures.decode.sight import MESSAGES
 from captures.files.frame import Frame
-from captures.framing import HEAD_BYTES
+from captures.net.heads import HEAD_BYTES
 from captures.packets import read_packets
+from captures.pipeline.tables.lists import key_text
+from mqproto.wire import EstablishConnection, Guid, UserMessage
+from tests.captures.decode.scene import Scene, final, guid, ordered, passed_on, transactional
 from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
-from tests.captures.truth.knowing import Known, Truth
+from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
-from tests.captures.truth.second import fits, fits_beyond
+from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -106,6 +109,18 @@ def test_a_message_of_which_the_head_is_there_was_seen(truth: Truth) -> None:
     assert [holds for _, holds in judge.of_story(name, [sentence])] == [Verdict.TRUE]
 
 
+def test_who_is_called_by_his_guid_is_who_is_called_by_his_address(truth: Truth) -> None:
+    judge = claims(truth, truth.whole.frames)
+    known = a_later_one(truth)
+    number, (source, destination) = next(iter(known.crossings.items()))
+    sight = truth.sights[number]
+    for one, other in ((sight.source, sight.destination), (key_text(source)[:8], key_text(destination)[:8])):
+        sentence = f"{one} was seen to send it to {other} once."
+        assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.TRUE]
+        sentence = f"{other} was seen to send it to {one} once."
+        assert [holds for _, holds in judge.of_story(known.name, [sentence])] == [Verdict.FALSE]
+
+
 def test_a_number_is_seen_where_the_head_of_its_message_is_there(truth: Truth) -> None:
     judge = claims(truth, list(spoil.shortened(truth.whole.frames, 200)))
     number, transaction = next(
@@ -128,6 +143,19 @@ def test_of_what_was_refused_it_may_have_been_said_before_that_it_came(truth: Tr
     assert true_of(truth, coverage, known, "refused") == {"refused", "came", "seen to come", "said"}
     silent = replace(known, order_acks=[], final_acks=[], admin_acks=[], covering=[])
     assert true_of(truth, coverage, silent, "refused") == {"refused", "came", "seen to come"}
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+def test_what_somebody_says_to_whom_it_does_not_go_is_not_about_it() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "b")
+    wire.send("a", transactional(1))
+    for packet in (ordered(1), final(1), final(2)):
+        wire.send("b", packet.replace(guid("c"), guid("b"), 1))
+    heard = [wire.send("b", passed_on(packet)).number for packet in (ordered(1), final(1), final(2))]
+    sights, _ = scene.sights()
+    [known] = messages_in({sight.seen.number: sight for sight in sights}).values()
+    assert [*known.said, *known.covering] == heard
 
 
 def test_what_shows_its_source_alone_may_have_been_another_message_of_that_source(truth: Truth) -> None:
@@ -154,6 +182,28 @@ def test_what_shows_its_source_alone_may_have_been_another_message_of_that_sourc
     assert not fits(truth, cut(64), packets), "they say which messages they are"
 
 
+def test_what_shows_all_but_its_source_may_have_been_somebody_elses_unless_he_sends_it_himself(
+    truth: Truth,
+) -> None:
+    source_ends = HEAD_BYTES + len(STRANGER)
+    pieces = list(spoil.segmented(truth.whole.frames, source_ends))
+    for hop_count, holds in ((1, True), (0, False)):
+        number = next(
+            number
+            for known in truth.messages.values()
+            for number in known.crossings
+            if (message := truth.sights[number].message) is not None
+            and message.user.hop_count == hop_count
+            and truth.whole.of_frame[truth.whole.packets[number].frame].start
+            == truth.whole.spans[number].start
+        )
+        frame = truth.whole.packets[number].frame
+        first = next(piece for piece in pieces if piece.number == frame)
+        left = [piece for piece in pieces if piece is not first]
+        assert fits(truth, Coverage(truth.whole, left), [number]) is holds
+        assert not fits(truth, Coverage(truth.whole, pieces), [number])
+
+
 def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Truth) -> None:
     known = a_later_one(truth)
     hidden = {
@@ -168,6 +218,28 @@ def test_not_known_is_right_only_where_the_bytes_may_have_been_others(truth: Tru
     hidden = {truth.whole.packets[number].frame for number in known.arrivals}
     left = [frame for frame in truth.whole.frames if frame.number not in hidden]
     assert not fits(truth, Coverage(truth.whole, left), known.arrivals)
+
+
+def test_who_is_known_by_a_handshake_or_by_a_message_of_his_own_may_not_have_been_somebody_else(
+    truth: Truth,
+) -> None:
+    manager = Guid(b"g...............")
+    telling = [
+        sight.seen
+        for sight in truth.sights.values()
+        if manager in sight.hop
+        and (
+            isinstance(sight.seen.packet, EstablishConnection)
+            or (sight.hop[0] == manager and sight.message is not None and not sight.message.user.hop_count)
+        )
+    ]
+    assert {type(seen.packet) for seen in telling} == {EstablishConnection, UserMessage}
+    frames = {place for seen in telling for place in range(seen.first_frame, seen.frame + 1)}
+    silent = [frame for frame in truth.whole.frames if frame.number not in frames]
+    assert fits_elsewhere(truth, Coverage(truth.whole, silent), manager)
+    for seen in telling:
+        shown = [frame for frame in truth.whole.frames if frame.number not in frames - {seen.frame}]
+        assert not fits_elsewhere(truth, Coverage(truth.whole, shown), manager)
 
 
 def test_who_lost_frames_may_have_lost_the_last_that_brought_a_message(truth: Truth) -> None:

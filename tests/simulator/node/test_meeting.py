@@ -39,7 +39,7 @@ try_connect_interval_ms = 50
 resend_timeouts_short_s = 0.25
 """
 ORDERS: Final = rf"DIRECT=TCP:{OFFICE_HOST}\private$\orders"
-KILLS: Final = int(os.environ.get("MQPROTO_MEETING_KILLS", "6"))
+KILLS: Final = int(os.environ.get("MQPROTO_MEETING_KILLS", "4"))
 EACH: Final = 60
 """How many messages go each way between two kills, about."""
 

@@ -131,7 +131,7 @@ class Lines(NamedTuple):
         span = max(1, self.last_ns - self.first_ns)
         drift_ppb = round((other - one) / span * BILLION)
         # The drift is written in whole billionths.
-        rest = span / BILLION + 2 if drift_ppb else 1
+        rest = span / BILLION + 2 if other != one else 1
         furthest = max(max(abs(p - one), abs(q - other)) for p, q in self.corners)
         offset_ns, uncertainty_ns = self.base_ns + round(one), math.ceil(furthest + rest)
         theirs = round(drift_ppb / (1 + drift_ppb / BILLION))

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.framing import chain_in
 from captures.net.direction import Chunk
+from captures.net.heads import chain_in, head_in
 from captures.pipeline.source.octets import Octets, gathered
 from captures.pipeline.source.records import Data, Integers
 from captures.pipeline.source.segments import Segments
@@ -76,10 +76,11 @@ class Chunks:
         self.at[row] += size_bytes
         self.size[row] -= size_bytes
 
-    def has_chain(self, row: int) -> bool:
-        """Whether packets follow one another inside a chunk, to its end."""
+    def may_begin(self, row: int) -> bool:
+        """Whether a packet may begin inside a chunk: others follow it to its end, or it ends beyond that."""
         at = int(self.at[row])
-        return chain_in(self.source[at : at + int(self.size[row])].tobytes()) is not None
+        data = self.source[at : at + int(self.size[row])].tobytes()
+        return head_in(data)[0] is not None or chain_in(data) is not None
 
     def piece(self, row: int) -> Piece:
         """One row by itself."""

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from captures.framing import HEAD_BYTES, Framed, Framing, Loss
+from captures.framing import Framed, Framing, Loss, Mark
 from captures.net.direction import Chunk, Stream
+from captures.net.heads import HEAD_BYTES
 from captures.pipeline.reading.ranges.chunks import Chunks, starts_of
 from captures.pipeline.source.octets import Octets, gathered
 from captures.pipeline.source.records import Integers
@@ -174,7 +175,13 @@ class _Found:
     count: int = 0
     heads: list[int] = field(default_factory=list)  # rows of what is no packet
     losses: list[tuple[int, Loss]] = field(default_factory=list)  # of a row
-    told: list[tuple[int, int]] = field(default_factory=list)  # a row that is cut, and the chunk that told so
+    told: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # a row that is cut or guessed, and what told so
+    began: list[tuple[int, Mark]] = field(
+        default_factory=list
+    )  # a row that began in a chunk of an earlier run
+    ended: list[tuple[int, Chunk]] = field(default_factory=list)  # a row that was guessed, and where it ended
 
     def add(self, run: int, start: Integers, size: Integers, loss: Loss) -> None:
         if any(loss):
@@ -233,11 +240,13 @@ class _Cutter:
         return spans
 
     def _found_from(self, run: Run, row: int) -> int:
-        """The first row from one on with which a lost way is found again."""
+        """The first row from one on with which a lost way may be found again."""
+        if run.framing.guesses:
+            return row
         end = min(int(self._heads.next_head[row]), run.end)
         if run.framing.seen.is_msmq:
             for place in range(row, end):
-                if self._chunks.has_chain(place):
+                if self._chunks.may_begin(place):
                     return place
         return end
 
@@ -265,6 +274,13 @@ class _Cutter:
         position = self._position[first] + start - chunks.start[first]
         position += np.array(self._shift, dtype=np.int64)[run]
         readable, order = chunks.readable[last], chunks.order[last]
+        frame, time_ns, ahead = chunks.frame[last], chunks.time_ns[last], chunks.ahead[last]
+        first_frame, began_ns, offset = chunks.frame[first], chunks.time_ns[first], chunks.offset[first]
+        for row, mark in found.began:
+            first_frame[row], began_ns[row], offset[row] = mark.frame, mark.time_ns, mark.offset
+        for row, ended in found.ended:
+            frame[row], time_ns[row] = ended.frame, ended.time_ns
+            ahead[row] |= ended.ahead
         by = np.lexsort((start, order, readable))
         if is_spread:
             data = chunks.data
@@ -277,16 +293,16 @@ class _Cutter:
             start=start[by],
             size=size[by],
             framed=framed[by],
-            frame=chunks.frame[last][by],
-            first_frame=chunks.frame[first][by],
-            offset=chunks.offset[first][by],
-            time_ns=chunks.time_ns[last][by],
-            began_ns=chunks.time_ns[first][by],
+            frame=frame[by],
+            first_frame=first_frame[by],
+            offset=offset[by],
+            time_ns=time_ns[by],
+            began_ns=began_ns[by],
             missing=missing[by],
             skipped=skipped[by],
             snapped=snapped[by],
             cut=cut[by],
-            ahead=chunks.ahead[last][by],
+            ahead=ahead[by],
             readable=readable[by],
             order=order[by],
             data=data,
@@ -327,20 +343,24 @@ class _Cutter:
 
     def _take(self, place: int, run: Run, chunk: Chunk, row: int) -> None:
         for framed in run.framing.take(chunk):
-            start = self._start_of(place, run, framed)
+            start, first = self._start_of(place, run, framed)
+            if framed.began.frame != self._chunks.frame[first]:
+                self._found.began.append((self._found.count, framed.began))
             if framed.fault is not None:
                 self._found.heads.append(self._found.count)
-            if framed.loss.cut_bytes:
+            if not framed.ended.data:
+                self._found.ended.append((self._found.count, framed.ended))
+            if framed.loss.cut_bytes or not framed.ended.data:
                 self._found.told.append((self._found.count, row))
             self._found.add(place, np.array([start]), np.array([len(framed.data)]), framed.loss)
 
-    def _start_of(self, place: int, run: Run, framed: Framed) -> int:
-        """Where a packet begins in the data."""
+    def _start_of(self, place: int, run: Run, framed: Framed) -> tuple[int, int]:
+        """Where a packet begins in the data, and in which row."""
         position = framed.began.position - self._shift[place]
         row = (
             run.first + int(np.searchsorted(self._position[run.first : run.end], position, side="right")) - 1
         )
-        return int(self._chunks.start[row]) + position - int(self._position[row])
+        return int(self._chunks.start[row]) + position - int(self._position[row]), row
 
 
 def whole_size(data: Octets, at: int) -> int:
@@ -370,7 +390,7 @@ def _whole_sizes(chunks: Chunks) -> Integers:
 
 
 def _whole_of(heads: npt.NDArray[np.void]) -> Integers:
-    """As captures.framing.begins_packet judges: whole sizes with the SessionHeader, 0 of what is no head."""
+    """As captures.net.heads.begins_packet judges: whole sizes with the SessionHeader, 0 of what is no head."""
     flags, size = heads["flags"], heads["size"].astype(np.int64)
     internal = flags & BaseHeader.internal.mask != 0
     smallest = np.where(internal, SMALLEST_INTERNAL_PACKET, SMALLEST_USER_MESSAGE)

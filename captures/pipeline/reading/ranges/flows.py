@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from captures.framing import HEAD_BYTES, Framing
+from captures.framing import Framing
 from captures.net.direction import Stream
+from captures.net.heads import HEAD_BYTES
 from captures.net.streams import Connection, Ends, ends_of
 from captures.net.tcp import Segment
 from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_segments, joined
@@ -57,7 +58,7 @@ class Lead:
     """What a stream brings before the first packet that is seen to begin.
 
     pieces: its chunks; None if they are many. Then none of them begins with the head of a packet, and `chained` says
-        whether one may have a packet inside that captures.framing.chain_in finds.
+        whether one may have a packet inside that captures.framing finds, or guesses.
     size_bytes, missing_bytes: of all of them. snapped_bytes: of what is missing, those that frames had which are cut.
     found: a packet begins behind them; `gap_bytes` are missing right before it. With `inside` it does so where nobody
         sees it who is lost: not with a chunk, or its head is not in one chunk.
@@ -234,7 +235,7 @@ def _lead(chunks: Chunks, heads: Heads, first: int, end: int) -> tuple[Lead, int
         found,
     )
     if lead.pieces is None:
-        lead.chained = any(chunks.has_chain(one) for one in range(first, row))
+        lead.chained = any(chunks.may_begin(one) for one in range(first, row))
     if found:
         lead.gap_bytes = int(chunks.missing[row])
         chunks.missing[row] = 0

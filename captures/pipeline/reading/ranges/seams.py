@@ -257,6 +257,8 @@ def _join(
     if lead.missing_bytes or lead.gap_bytes or lead.pieces is None:
         lossy.add(stream)
     is_searched = framing.seen.is_msmq and (lead.pieces is not None or lead.chained)
+    if framing.guesses and lead.pieces is None:
+        return False
     if framing.lost and not lead.inside and not is_searched:
         framing.miss(lead.missing_bytes, lead.snapped_bytes)
         framing.pass_over(lead.size_bytes)
@@ -271,6 +273,8 @@ def _join(
     if read.framing is None:
         return True
 
+    if framing.guesses:
+        return False  # The next packet may prove what has begun to be one.
     if lead.gap_bytes:
         if framing.has_head:
             return False  # A packet that has a hole is one of those that somebody has to cut.
@@ -292,7 +296,7 @@ def _join(
         framing.snapped_bytes,
         ahead,
     )
-    framing.go_on_as(read.framing, read.packet_count > 0)
+    framing.go_on_as(read.framing, read.packet_count > 0, ahead=ahead)
     return True
 
 

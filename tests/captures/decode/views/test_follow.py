@@ -39,6 +39,27 @@ def test_a_message_is_followed_over_all_hops_to_its_end() -> None:
     assert "number 1 of sequence 1700000000:1" in history.heading
 
 
+def test_of_two_copies_that_nobody_can_put_in_order_none_is_sent_again() -> None:
+    for is_read_late in (False, True):
+        scene = Scene()
+        older, newer = scene.wire("a", "b"), scene.wire("a", "b")
+        if is_read_late:
+            first_ns = scene.now_ns
+            scene.now_ns += 2_000 * MILLISECOND
+            last = older.send("a", transactional(1))
+            first = newer.send("a", transactional(1))
+            first.time_ns = first_ns
+        else:
+            first = newer.send("a", transactional(1))
+            last = older.send("a", transactional(1))
+        doubt = "the capture does not tell which was first, as that one's connection began later"
+        [history] = followed("1", scene).histories.values()
+        assert sorted(event.text for event in history.events) == ["sent", f"sent, too: {doubt}"]
+        [finding] = scene.findings()
+        assert finding.packet == last.number
+        assert finding.text == f"it crossed this hop as #{first.number}, too; {doubt}"
+
+
 def test_a_copy_that_is_read_late_but_crossed_first_is_the_first() -> None:
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("a", "b")
@@ -64,6 +85,24 @@ def test_the_end_is_what_the_final_ack_says() -> None:
     shown = json.loads(json.dumps(history.as_json()))
     assert (shown["ended"], shown["sequence_number"]) == ("ACK_RECEIVE", 2)
     assert [event["packet"] for event in shown["events"]] == [11, 12, 18, 19, 19, 20, 21, 22]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize("packet", [ordered(1), final(1), final(2)])
+def test_what_somebody_says_to_whom_it_does_not_go_is_not_heard(packet: bytes) -> None:
+    for sender, heard in (("c", True), ("b", False)):
+        for is_first in (False, True):
+            scene = Scene()
+            wire = scene.wire("a", "b")
+            said = passed_on(packet) if sender == "c" else packet.replace(guid("c"), guid("b"), 1)
+            if is_first:
+                wire.send("b", said)
+            wire.send("a", transactional(1))
+            if not is_first:
+                wire.send("b", said)
+            [history] = followed("1", scene).histories.values()
+            is_heard = not history.verdict().endswith("; no OrderAck was seen to come back")
+            assert is_heard is (heard and (not is_first or packet == ordered(1)))
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from captures.pipeline.engines.engine import Engine
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.engines.sparkengine import SparkEngine
 from captures.pipeline.run.job import Result, analyse
@@ -68,13 +69,16 @@ class UnluckyError(MqprotoError):
 
 
 def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Once before it is in the tables, and once when Spark does not know yet that it is."""
+    """Once before it is in the tables, and once when Spark does not know yet that it is.
+
+    Spark says what has come; before the last time, its stages are carried out without it, which is faster.
+    """
     later = rotation(tmp_path / "later", 2)
     folder = tmp_path / "captures"
     folder.mkdir()
     tables, results = Tables(tmp_path / "out"), list[Result]()
 
-    class FailingEngine(SparkEngine):
+    class FailingEngine(LocalEngine):
         def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
             if stage == "judging sessions" and captures_in(tables.folder) == 0:
                 raise UnluckyError(stage)
@@ -89,15 +93,15 @@ def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, t
         else:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def watching(engine: SparkEngine) -> None:
+    def watching(engine: Engine) -> None:
         watch(spark, [str(folder)], tables, engine, told, settle_s=1, interval_s=1)
 
     shutil.move(later.pop(0), folder)
     with pytest.raises(UnluckyError, match="judging sessions"):
-        watching(FailingEngine(spark))
+        watching(FailingEngine())
     assert captures_in(tables.folder) == 0
     with pytest.raises(UnluckyError, match="what it came to"):
-        watching(SparkEngine(spark))
+        watching(LocalEngine())
     assert captures_in(tables.folder) == 1
     watching(SparkEngine(spark))
     assert [sum(series.new for series in result.series) for result in results] == [1, 0, 1]
@@ -107,7 +111,7 @@ def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, t
 def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The last one to watch is this process, whose Spark is there already."""
+    """The last one to watch is this process, whose Spark is there already, and does not carry out stages."""
     later = rotation(tmp_path / "later", FILES)
     folder, out = tmp_path / "captures", tmp_path / "out"
     folder.mkdir()
@@ -146,7 +150,7 @@ def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run
         if captures_in(out) == FILES:
             os.kill(os.getpid(), signal.SIGINT)
 
-    watch(spark, [str(folder)], tables, SparkEngine(spark), told, settle_s=1, interval_s=1)
+    watch(spark, [str(folder)], tables, LocalEngine(), told, settle_s=1, interval_s=1)
     assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
 
 

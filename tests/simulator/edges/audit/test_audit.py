@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-import trio
 
 from mqproto.edge.exactlyonce import Entry
 from simulator.edges.audit.ends import End
@@ -20,7 +19,7 @@ from simulator.edges.gateway.confirmations import ENDS
 from simulator.edges.gateway.trail import Outcome
 from simulator.edges.history.documents import Documents, Finish, Look
 from simulator.topology import places
-from tests.simulator.typed import COMMAND
+from tests.simulator.typed import forked
 
 TWO = """
 [node.near]
@@ -34,19 +33,9 @@ between = ["near", "far"]
 
 async def audit(folder: Path) -> dict[str, Any]:
     """What the command says."""
-    command = [
-        *COMMAND,
-        "audit",
-        "-t",
-        str(folder / "two.toml"),
-        "--directory",
-        str(folder),
-        "--json",
-        "--each",
-    ]
-    done = await trio.run_process(command, capture_stdout=True, check=False)
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == (1 if found["ends"]["unaccounted for"] else 0)
+    done = await forked("audit", "-t", folder / "two.toml", "--directory", folder, "--json", "--each")
+    found: dict[str, Any] = json.loads(done.out)
+    assert done.status == (1 if found["ends"]["unaccounted for"] else 0)
     return found
 
 
@@ -71,8 +60,7 @@ async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tm
     # Of the young ones one is in the history, one in the log: nobody has them, and that is a finding.
     assert counts == {End.FORGOTTEN: 1, End.UNACCOUNTED: 2}
     assert found["forgotten"] == 2
-    command = [*COMMAND, "audit", "-t", str(tmp_path / "two.toml"), "--directory", str(tmp_path)]
-    told = (await trio.run_process(command, capture_stdout=True, check=False)).stdout.decode()
+    told = (await forked("audit", "-t", tmp_path / "two.toml", "--directory", tmp_path)).out
     day = datetime.fromtimestamp(now_s - 31 * DAY_S, UTC).date()
     assert (
         f"2 more, the last of {day}, are counted only as far as logs have them: the history keeps ids for 30"

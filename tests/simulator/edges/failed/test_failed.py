@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +37,7 @@ from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse, places
 from simulator.topology.places import Place
 from tests.simulator.running import Log, running_with_client, until
-from tests.simulator.typed import COMMAND
+from tests.simulator.typed import forked, in_process
 
 COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "600"))
 GROUPS: Final = 5
@@ -122,14 +121,9 @@ class Typed:
         self._options = ("-t", str(file), "--directory", str(folder))
 
     async def run(self, *words: str, status: int = 0) -> str:
-        done = await trio.run_process(
-            [*COMMAND, "failed", *words, *self._options],
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr.decode()
-        return done.stdout.decode() + done.stderr.decode()
+        done = await forked("failed", *words, *self._options)
+        assert done.status == status, done.err
+        return done.out + done.err
 
     async def listed(self, *words: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(await self.run("list", "--json", *words))["failed"]
@@ -324,10 +318,9 @@ def test_a_copy_is_a_trigger_s_by_where_it_comes_from(topology: Topology) -> Non
     ],
 )
 def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
-    command = [*COMMAND, "failed", *words, "-t", "three-node", "--directory", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert complaint in done.stderr
+    done = in_process("failed", *words, "-t", "three-node", "--directory", tmp_path)
+    assert done.status == 2
+    assert complaint in done.complaint
 
 
 async def test_a_name_that_nobody_has_is_said_and_the_others_go(desk: Client, tmp_path: Path) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import pytest
 import trio
@@ -37,6 +35,7 @@ from simulator.edges.history.history import (
     Record,
     open_history,
 )
+from tests.simulator.forks import Fork, Forks
 
 ORDERS = "trigger/orders"
 ABSENT = Record(Entry.ABSENT, "", 0, b"")
@@ -237,6 +236,7 @@ async def test_what_all_ask_at_one_time_is_one_transaction(history_url: str) -> 
     assert commits <= 5  # Some 500 each, and what came before.
 
 
+HISTORIES: Final = Forks("simulator.edges.history.history")
 BEGIN_ALL = """
 import sys, trio
 from simulator.edges.history.history import open_history
@@ -253,28 +253,25 @@ trio.run(main, *sys.argv[1:])
 """
 
 
-def test_of_several_processes_one_begins_each_document_and_a_new_database_is_made_once(
+async def test_of_several_processes_one_begins_each_document_and_a_new_database_is_made_once(
     history_url: str,
 ) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", BEGIN_ALL, history_url, owner],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for owner in "abcd"
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    said = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4
-    began = Counter(line.split()[0] for text in said for line in text.splitlines() if line.endswith("absent"))
+    said = dict[str, str]()
+
+    async def begin(process: Fork, owner: str) -> None:
+        said[owner] = (await process.stdout_until(None)).decode()
+        assert await process.wait() == 0
+
+    processes = {owner: await HISTORIES.start(BEGIN_ALL, history_url, owner) for owner in "abcd"}
+    for process in processes.values():
+        assert await process.stdout_until(1) == b"ready\n"
+    async with trio.open_nursery() as nursery:
+        for owner, process in processes.items():
+            await process.stdin.send_all(b"\n")
+            nursery.start_soon(begin, process, owner)
+    began = Counter(
+        line.split()[0] for text in said.values() for line in text.splitlines() if line.endswith("absent")
+    )
     assert began == dict.fromkeys(map(str, range(300)), 1)
 
 
@@ -298,13 +295,13 @@ trio.run(main, sys.argv[1])
 """
 
 
-def killed_at_work(url: str, line_count: int) -> dict[str, str]:
+async def killed_at_work(url: str, line_count: int) -> dict[str, str]:
     """By key, the last that a process said, which was killed after `line_count` lines."""
-    process = subprocess.Popen([sys.executable, "-c", WORK, url], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(line_count)]
-    process.send_signal(signal.SIGKILL)
-    lines += process.communicate()[0].splitlines(keepends=True)
+    process = await HISTORIES.start(WORK, url)
+    said = await process.stdout_until(line_count)
+    process.kill()
+    lines = (said + await process.stdout_until(None)).decode().splitlines(keepends=True)
+    await process.wait()
     told = {}
     for line in lines:
         if line.endswith("\n"):
@@ -317,7 +314,7 @@ def killed_at_work(url: str, line_count: int) -> dict[str, str]:
 async def test_what_a_killed_process_was_told_is_there_and_what_it_left_open_is_found(
     history_url: str, line_count: int
 ) -> None:
-    told = killed_at_work(history_url, line_count)
+    told = await killed_at_work(history_url, line_count)
     async with open_history(history_url) as history:
         left = await history.started_by(ORDERS, "trigger")
         for key, entry in told.items():

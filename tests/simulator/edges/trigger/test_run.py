@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -30,8 +31,12 @@ from simulator.topology.places import Place
 from tests.conformance import ROOT
 from tests.simulator.consumers import DROP, OK, HttpConsumer, Reply, Seen, business_error, listening
 from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send, taken_from
+from tests.simulator.forks import Fork, Forks
 from tests.simulator.running import running_with_client, until
+from tests.simulator.typed import MAIN
 from tests.test_readme import blocks, console_blocks, shows
+
+TRIGGERS: Final = Forks("simulator.cli.cli", "simulator.edges.trigger.run")
 
 
 @pytest.fixture
@@ -51,22 +56,9 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def running_trigger(
     file: Path, *options: str, queue: str = "orders", name: str = "trigger"
-) -> AsyncIterator[trio.Process]:
-    command = [
-        sys.executable,
-        "-m",
-        "simulator.cli.cli",
-        "trigger",
-        str(file),
-        queue,
-        "--directory",
-        str(file.parent),
-        "--name",
-        name,
-    ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = await trio.lowlevel.open_process([*command, *options], stdout=subprocess.PIPE, env=environment)
-    assert process.stdout is not None
+) -> AsyncIterator[Fork]:
+    place = ("--directory", str(file.parent), "--name", name)
+    process = await TRIGGERS.start(MAIN, "trigger", str(file), queue, *place, *options)
     try:
         said = b""
         while not said.endswith(b"\n"):
@@ -83,7 +75,7 @@ async def running_trigger(
         await process.stdout.aclose()
 
 
-async def ended(process: trio.Process, number: signal.Signals) -> int:
+async def ended(process: Fork, number: signal.Signals) -> int:
     """The exit status after a signal."""
     process.send_signal(number)
     return await process.wait()

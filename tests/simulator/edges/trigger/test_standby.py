@@ -26,6 +26,7 @@ from simulator.topology import places
 from tests.simulator.consumers import OK, HttpConsumer, Reply, Seen, listening
 from tests.simulator.edges.trigger.test_run import desk, file, running_trigger
 from tests.simulator.edges.trigger.test_trigger import send, taken_from
+from tests.simulator.forks import Fork
 from tests.simulator.running import until
 
 __all__ = ["desk", "file"]
@@ -43,7 +44,7 @@ QUICK: Final = (
 )
 
 
-async def stopped(process: trio.Process, directory: Path) -> None:
+async def stopped(process: Fork, directory: Path) -> None:
     """Stop it with a signal, but not while it writes: an SQLite file that it has locked is locked until it goes on."""
     while True:
         process.send_signal(signal.SIGSTOP)
@@ -57,7 +58,7 @@ async def stopped(process: trio.Process, directory: Path) -> None:
             process.send_signal(signal.SIGCONT)
 
 
-async def is_stopped(process: trio.Process) -> bool:
+async def is_stopped(process: Fork) -> bool:
     return state_of(process.pid) in "Tt"
 
 
@@ -90,7 +91,7 @@ async def test_a_leader_that_is_stopped_in_the_middle_of_a_call_is_followed_and_
     consumer.answering = slow_at_first
     async with listening(consumer), AsyncExitStack() as running:
 
-        async def started(name: str) -> trio.Process:
+        async def started(name: str) -> Fork:
             options = ("--url", consumer.url, *QUICK)
             return await running.enter_async_context(running_trigger(file, *options, name=name))
 
@@ -172,7 +173,7 @@ async def test_whoever_is_killed_or_stopped_each_message_is_called_once_in_order
     async with listening(consumer), AsyncExitStack() as running:
         options = ("--url", consumer.url, *QUICK)
 
-        async def started(name: str) -> trio.Process:
+        async def started(name: str) -> Fork:
             return await running.enter_async_context(running_trigger(file, *options, name=name))
 
         processes = {name: await started(name) for name in names}

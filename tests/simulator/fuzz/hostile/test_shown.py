@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from simulator.fuzz.hostile import suite
 from simulator.fuzz.hostile.plan import Plan
 from simulator.fuzz.hostile.verdict import Ordeal, Report
 from simulator.fuzz.peer.tactics import TACTICS
+from tests.conformance import ROOT
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
 
@@ -77,6 +79,8 @@ def test_every_attack_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[
     listed = dict(line.split("  ", 1) for line in lines)
     assert list(listed) == list(TACTICS)
     assert all(what.strip().endswith(".") for what in listed.values())
+    shown = (ROOT / "simulator" / "fuzz" / "README.md").read_text("utf-8")
+    assert set(re.findall('strangers --only "(.+)"', shown)) == {"forged sources"} < set(listed)
 
 
 def test_a_name_that_is_no_attack_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

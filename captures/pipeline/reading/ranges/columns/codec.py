@@ -12,7 +12,7 @@ from captures.decode.analyst import own_findings
 from captures.decode.digest import digest_of
 from captures.decode.row import KEYS, row_of
 from captures.decode.sight import sight_of
-from captures.framing import fault_of
+from captures.net.heads import fault_of
 from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
 from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table

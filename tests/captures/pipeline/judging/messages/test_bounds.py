@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from captures.pipeline.judging.messages.bounds import HULL_LIMIT, Ahead, Bounds, hull, lines_between
@@ -39,6 +39,7 @@ def bounds_of(seed: int, offset_ns: int, drift_ppm: float, span_ns: int, count: 
     st.sampled_from([SECOND, 60 * SECOND, 86_400 * SECOND]),
     st.integers(1, 200),
 )
+@example(535, 0, 0.0005, 86_400 * SECOND, 28)  # A drift that is none in whole billionths.
 def test_the_true_clock_is_within_the_uncertainty_at_all_times(
     seed: int, offset_ns: int, drift_ppm: float, span_ns: int, count: int
 ) -> None:

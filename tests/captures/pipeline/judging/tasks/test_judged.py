@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from captures.decode.names import Names
+from captures.decode.sessions import connections
 from captures.decode.ways import Lack
 from captures.files.frame import NANOSECONDS, Frame, Interface
 from captures.files.pcap import read_capture
@@ -21,6 +22,7 @@ from captures.net.direction import LATER_COUNT
 from captures.net.tcp import SYN, Endpoint
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.judging.messages.histories import Outcome
+from captures.pipeline.judging.sessions import sessions
 from captures.pipeline.judging.tasks import judged, verdicts
 from captures.pipeline.judging.tasks.judged import FOLDER, FORM
 from captures.pipeline.run.job import analyse
@@ -329,6 +331,32 @@ def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -
     # A session is closed two days after its last packet. Nothing is kept of it then.
     opened = [part for part in tables.parts("sessions") if "-open-" in part.name]
     assert sum(part.rows for part in opened) == 3
+
+
+def test_what_a_session_lacked_is_known_to_later_runs_when_others_have_had_it_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers that may have crossed in what is missing are no gap."""
+    for module in (connections, sessions):
+        monkeypatch.setattr(module, "CONNECTION_LIMIT", 1)
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    wire.send("a", transactional(1))
+    lost = wire.send("a", express(message_id=50, label="lost"))
+    for _ in range(LATER_COUNT + 1):
+        wire.ack("a")
+    scene.wire("b", "d").ack("b")
+    before = scene.now_ns
+    scene.now_ns += NANOSECONDS
+    wire.send("a", transactional(5))
+    frames = [frame for frame in frames_of(scene) if lost.data not in frame.data]
+    paths = in_files(tmp_path, frames, [sum(frame.time_ns <= before for frame in frames)])
+    tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
+    for path in paths:
+        analyse([str(path)], tables, LocalEngine())
+    analyse(list(map(str, paths)), at_once, LocalEngine())
+    assert {row["code"] for row in tables.read("findings").to_pylist()} == {"missing-bytes"}
+    assert rows_of(tables)["findings"] == rows_of(at_once)["findings"]
 
 
 def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> None:

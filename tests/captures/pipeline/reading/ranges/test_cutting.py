@@ -15,7 +15,7 @@ from captures.framing import Framed, Framing
 from captures.net.direction import Chunk, Stream
 from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_pieces
 from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, collected, cut
-from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER
+from tests.captures.pipeline.worlds import CLIENT, ELSEWHERE, SAID, SERVER, user_message
 
 
 class Told(NamedTuple):
@@ -60,8 +60,8 @@ def rows_of(packets: Packets, place: int) -> list[tuple[object, ...]]:
     ]
 
 
-def row_of(framed: Framed) -> tuple[object, ...]:
-    """The same of one packet."""
+def row_of(framed: Framed, ahead: bool) -> tuple[object, ...]:
+    """The same of one packet, found in a chunk that is ahead or not."""
     began, ended = framed.began, framed.ended
     return (
         framed.data,
@@ -69,7 +69,7 @@ def row_of(framed: Framed) -> tuple[object, ...]:
         framed.fault is None,
         (began.frame, began.time_ns, began.offset),
         (ended.frame, ended.time_ns),
-        (framed.loss.missing_bytes, framed.loss.skipped_bytes, ended.ahead),
+        (framed.loss.missing_bytes, framed.loss.skipped_bytes, ahead or ended.ahead),
         (framed.loss.snapped_bytes, framed.loss.cut_bytes),
     )
 
@@ -84,8 +84,32 @@ def scattered(pieces: list[Piece], dice: int) -> Chunks:
     return replace(chunks, source=np.frombuffer(file, np.uint8), at=np.array(at, np.int64))
 
 
+def test_so_it_is_where_a_packet_is_proved_in_a_later_chunk() -> None:
+    for seed in range(200):
+        dice = random.Random(seed)
+        data = bytes(4) + b"".join(user_message(4 * dice.randrange(30, 200)) for _ in range(5))
+        cuts = sorted(dice.sample(range(1, len(data)), 8))
+        chunks = [
+            Chunk(
+                10 * number,
+                data[start:end],
+                4 * (not dice.randrange(9)),
+                number,
+                100 * number,
+                number % 2 > 0,
+            )
+            for number, (start, end) in enumerate(itertools.pairwise([0, *cuts, len(data)]), 1)
+        ]
+        told = Told(Stream(0, CLIENT, SERVER), False, chunks, dice.randrange(6))
+        assert_one_by_one([told], seed if seed % 2 else None)
+
+
 @given(st.lists(stories(), max_size=3), st.none() | st.integers(0, 9))
 def test_all_at_once_is_one_by_one(told: list[Told], dice: int | None) -> None:
+    assert_one_by_one(told, dice)
+
+
+def assert_one_by_one(told: list[Told], dice: int | None) -> None:
     rows: list[Piece] = []
     runs: list[Run] = []
     expected: list[list[tuple[object, ...]]] = []
@@ -101,7 +125,9 @@ def test_all_at_once_is_one_by_one(told: list[Told], dice: int | None) -> None:
             first = len(rows)
             rows += ([] if begun is None else [Piece(0, 0, begun)]) + pieces
             runs.append(Run(stream, framing, first, len(rows), begun is not None))
-            expected.append([row_of(framed) for chunk in chunks[before:] for framed in other.take(chunk)])
+            expected.append(
+                [row_of(framed, chunk.ahead) for chunk in chunks[before:] for framed in other.take(chunk)]
+            )
             slow.append(other)
     table = from_pieces(rows) if dice is None else scattered(rows, dice)
     packets = cut(table, Heads(table), runs)
@@ -111,6 +137,30 @@ def test_all_at_once_is_one_by_one(told: list[Told], dice: int | None) -> None:
         assert (run.framing.position, run.framing.begun) == (other.position, other.begun)
         for name in ("missing_bytes", "skipped_bytes", "snapped_bytes"):
             assert getattr(run.framing, name) == getattr(other, name)
+
+
+def test_what_may_be_a_packet_is_proved_where_another_framing_goes_on() -> None:
+    """However much is there of it, and of the head behind it."""
+    stream = Stream(0, CLIENT, SERVER)
+    rest = bytes(4) + user_message(200) + user_message(160)
+    for there in (30, 204, 210):
+        before, later = Framing(stream, True), Framing(stream, True)
+        chunks = [
+            Chunk(1, user_message(120), 0, 1),
+            Chunk(2, user_message(140), 0, 2),
+            Chunk(3, rest[:there], 80, 3),
+            Chunk(4, rest[there:], 0, 4),
+        ]
+        found = [framed for chunk in chunks[:1] for framed in before.take(chunk)]
+        for chunk in chunks[1:3]:
+            later.take(chunk)
+        before.go_on_as(later, True, ahead=False)
+        found += before.take(chunks[3])
+        assert [(framed.began.position, framed.began.frame) for framed in found] == [
+            (0, 1),
+            (344, 3),
+            (544, 3 if there > 204 else 4),
+        ]
 
 
 @given(stories(), stories(), st.integers(0, 9))

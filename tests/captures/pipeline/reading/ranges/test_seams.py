@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -96,14 +98,25 @@ def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
     far = 2**31
     one = [(CLIENT, 1, 1, SMALL), (SERVER, far + 1, 1, SMALL[:1]), (SERVER, far + 2, 1, SMALL[1:])]
     other = [(CLIENT, 1, far + 1, b""), (CLIENT, 1, 1, SMALL), (CLIENT, 33, far + 33, SMALL)]
-    to = {CLIENT: SERVER, SERVER: CLIENT}
     for line in (one, other):
-        frames = numbered(
-            Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))
-            for source, number, known, data in line
-        )
         for cuts in ({0}, {1}, {2}, {1, 2}):
-            assert_same(frames, cuts)
+            assert_same(exchanged(line), cuts)
+
+
+def test_what_a_later_range_proves_to_be_a_packet_is_ahead_as_well() -> None:
+    """The other side said something that the capture has only in part, before what proves it."""
+    said = [(CLIENT, 2, 1, SMALL[1:] + SMALL), (SERVER, 2, 65, SMALL[1:]), (CLIENT, 65, 33, SMALL)]
+    for cuts in ({1}, {2}, {1, 2}):
+        assert_same(exchanged(said), cuts)
+
+
+def exchanged(line: Iterable[tuple[Endpoint, int, int, bytes]]) -> list[Frame]:
+    """Segments between the two: who says it, its number, what it acknowledges, and its bytes."""
+    to = {CLIENT: SERVER, SERVER: CLIENT}
+    return numbered(
+        Frame(0, encode_frame(Segment(source, to[source], number, known, ACK, 0, b"", data), 0))
+        for source, number, known, data in line
+    )
 
 
 @given(worlds(), st.data())
@@ -155,6 +168,26 @@ def test_a_range_may_begin_with_half_a_head() -> None:
     stream = b"".join(user_message(500 + number % 7) for number in range(600))
     frames = said(stream[:500], stream[500:502], *cut_up(stream[502:], 1_460))
     assert proved(assert_same(frames, [3]))
+
+
+def test_what_begins_inside_a_segment_and_is_proved_in_another_range_is_found() -> None:
+    for seed in range(40):
+        dice = random.Random(seed)
+        packets = [user_message(4 * dice.randrange(30, 200)) for _ in range(12)]
+        borders = list(itertools.accumulate(map(len, packets)))
+        cuts = {
+            *dice.sample(range(1, borders[-1]), 20),
+            *dice.sample(borders, dice.randrange(6)),
+            borders[-1],
+        }
+        stream = b"".join(packets)
+        pieces = [stream[start:end] for start, end in itertools.pairwise([0, *sorted(cuts)])]
+        frames = numbered(frame for frame in said(*pieces) if dice.randrange(6))
+        if seed % 2:
+            frames = [frame if dice.randrange(4) else next(spoil.shortened([frame], 60)) for frame in frames]
+        assert_same(frames, range(0, len(frames), dice.choice((1, 2, 5))))
+        with small_limits():
+            assert_same(frames, range(0, len(frames), dice.choice((1, 2, 3))))
 
 
 def test_a_packet_larger_than_a_range_is_joined() -> None:

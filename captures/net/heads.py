@@ -1,0 +1,85 @@
+"""Where in the bytes of a stream packets begin, as far as heads say it.  [MS-MQMQ] 2.2.19.1"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mqproto.base.errors import WireFormatError
+from mqproto.wire import PacketBuffer
+from mqproto.wire.layouts.base import SIGNATURE, SMALLEST_INTERNAL_PACKET, base_header
+
+HEAD_BYTES: Final = 16
+"""What framing judges: the BaseHeader.  [MS-MQMQ] 2.2.19.1"""
+TRIES_COUNT: Final = 16
+"""So many heads are judged in a chunk to find one that others follow, beside as many as may follow one another."""
+
+_SIGNATURE: Final = SIGNATURE.to_bytes(4, "little")
+_SIGNATURE_AT: Final = base_header.offset_of("signature")
+
+
+def chain_in(data: bytes) -> int | None:
+    """Where inside these bytes a packet begins that others follow to their end; None if that is nowhere.
+
+    Two heads at least have to be there, the second where the first one says. A payload may hold as much, but then it is
+    one that was made to look so to its last byte; and it is read only where the head of its own packet was lost.
+    """
+    left = TRIES_COUNT + len(data) // SMALLEST_INTERNAL_PACKET
+    at = _SIGNATURE_AT
+    while left:
+        at = data.find(_SIGNATURE, at + 1)
+        if at < 0:
+            break
+        start = place = at - _SIGNATURE_AT
+        count = 0
+        while left and place + HEAD_BYTES <= len(data):
+            left -= 1
+            size = whole_size(data[place : place + HEAD_BYTES])
+            place += size
+            count += 1
+            if not size:
+                break
+        else:
+            if count > 1 and place + HEAD_BYTES > len(data):
+                return start
+    return None
+
+
+def head_in(data: bytes) -> tuple[int | None, int]:
+    """Where inside these bytes the head of a packet stands that they have not all of, or no head behind it; its size.
+
+    None if that is nowhere, as far as TRIES_COUNT heads tell.
+    """
+    at = _SIGNATURE_AT
+    for _ in range(TRIES_COUNT):
+        at = data.find(_SIGNATURE, at + 1)
+        start = at - _SIGNATURE_AT
+        if at < 0 or start + HEAD_BYTES > len(data):
+            break
+        size_bytes = whole_size(data[start : start + HEAD_BYTES])
+        if size_bytes and start + size_bytes + HEAD_BYTES > len(data):
+            return start, size_bytes
+    return None, 0
+
+
+def whole_size(head: bytes) -> int:
+    """The size of the packet with this head, its SessionHeader included; 0 if it is none."""
+    buffer = PacketBuffer()
+    try:
+        buffer.feed(head)
+    except WireFormatError:
+        return 0
+    return HEAD_BYTES + buffer.missing_bytes
+
+
+def begins_packet(data: bytes) -> bool:
+    """Whether the first 16 bytes are the head of a packet."""
+    return len(data) >= HEAD_BYTES and fault_of(data[:HEAD_BYTES]) is None
+
+
+def fault_of(head: bytes) -> WireFormatError | None:
+    """Why these 16 bytes are not the head of a packet; None if they are."""
+    try:
+        PacketBuffer().feed(head)
+    except WireFormatError as fault:
+        return fault
+    return None

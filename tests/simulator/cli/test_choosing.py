@@ -1,0 +1,42 @@
+"""A command that was made alone is the one that is made with all others."""
+
+from __future__ import annotations
+
+import pytest
+from typer.main import get_command
+
+from simulator.cli.choosing import only
+from simulator.cli.cli import DONE, MISUSE, app, command_named, run_command
+
+NAMES = [
+    *(info.name or str(getattr(info.callback, "__name__", "")) for info in app.registered_commands),
+    *(str(info.name) for info in app.registered_groups),
+]
+
+
+def test_each_has_the_same_help_alone_as_among_all(capfd: pytest.CaptureFixture[str]) -> None:
+    everything = get_command(app)
+    for name in NAMES:
+        assert run_command([name, "--help"]) == DONE
+        alone = capfd.readouterr().out
+        everything([name, "--help"], prog_name="mqproto", standalone_mode=False)
+        assert alone == capfd.readouterr().out
+        assert len(only(app, name).registered_commands + only(app, name).registered_groups) == 1
+    assert len(NAMES) > 30
+
+
+def test_one_that_there_is_not_is_told_from_all(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["sned", "q"]) == MISUSE
+    assert "Did you mean 'send'" in capfd.readouterr().err
+
+
+def test_what_was_made_once_serves_again_and_knows_nothing_of_the_time_before(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert command_named("decode") is command_named("decode")
+    assert run_command(["decode", "123"]) == MISUSE
+    first = capfd.readouterr()
+    assert run_command(["decode", "123", "--json"]) == MISUSE
+    capfd.readouterr()
+    assert run_command(["decode", "123"]) == MISUSE
+    assert capfd.readouterr() == first

@@ -1,0 +1,180 @@
+"""Programs as processes of their own that start at once: forks of one that has imported what takes them long.
+
+A node imports for a quarter of a second of a processor, a gateway for more than half of one, and tests start
+hundreds. Each has its own pipes and its own end, and is killed as any other. Between it and the process that forks
+stands another, which waits for it and tells how it has ended.
+
+    python -m tests.simulator.forks FD MODULE ...
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import pickle
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import trio
+
+from tests.conformance import ROOT
+
+SIZE: Final = struct.Struct("<I")
+TOLD: Final = struct.Struct("<i")
+"""First its process, then how it has ended."""
+
+
+class Asked(NamedTuple):
+    """What is to run, and what it has from the process that asks."""
+
+    script: str
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    files: tuple[int, int]
+    """How many it may open."""
+
+
+class Fork:
+    """A process that was forked: what tests use of a `trio.Process`."""
+
+    def __init__(self, told: socket.socket, pid: int, stdin: int, stdout: int) -> None:
+        self._told = told
+        self._ended: int | None = None
+        self.pid = pid
+        self.stdin = trio.lowlevel.FdStream(stdin)
+        self.stdout = trio.lowlevel.FdStream(stdout)
+
+    @property
+    def returncode(self) -> int | None:
+        """How it has ended, as `subprocess` says it; None while it runs."""
+        if self._ended is None:
+            with suppress(BlockingIOError):
+                [status] = TOLD.unpack(self._told.recv(TOLD.size, socket.MSG_DONTWAIT))
+                self._ended = os.waitstatus_to_exitcode(status)
+                self._told.close()
+        return self._ended
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    async def wait(self) -> int:
+        """The same, when it has ended."""
+        while (ended := self.returncode) is None:
+            await trio.lowlevel.wait_readable(self._told)
+        return ended
+
+    async def stdout_until(self, lines: int | None) -> bytes:
+        """What it has written, as soon as that is so many lines; without a number, up to its end."""
+        said = b""
+        while lines is None or said.count(b"\n") < lines:
+            part = await self.stdout.receive_some()
+            if not part:
+                break
+            said += part
+        return said
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forks:
+    """What forks processes that need these modules; it starts when the first is asked for."""
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._control: socket.socket | None = None
+
+    async def start(self, script: str, *arguments: str, stderr: int = 2) -> Fork:
+        """Have a script run with these arguments: its pipes are there, and it runs."""
+        control = self._control = self._control or self._launched()
+        told, teller = socket.socketpair()
+        (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        asked = pickle.dumps(Asked(script, list(arguments), dict(os.environ), os.getcwd(), files))
+        theirs = [its_stdin, its_stdout, stderr, teller.fileno()]
+        socket.send_fds(control, [SIZE.pack(len(asked))], theirs)
+        control.sendall(asked)
+        for one in (its_stdin, its_stdout):
+            os.close(one)
+        teller.close()
+        await trio.lowlevel.wait_readable(told)
+        [pid] = TOLD.unpack(told.recv(TOLD.size))
+        return Fork(told, pid, stdin, stdout)
+
+    def _launched(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), *self._modules]
+        with theirs:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+        def end() -> None:
+            ours.close()
+            process.wait()
+
+        atexit.register(end)
+        return ours
+
+
+def forked(control: socket.socket) -> Asked:
+    """Fork for each that is asked for. It returns in those that were forked, and otherwise ends with who asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
+    while True:
+        head, given, _, _ = socket.recv_fds(control, SIZE.size, 4)
+        if not head:
+            os._exit(0)
+        [size] = SIZE.unpack(head)
+        asked: Asked = pickle.loads(control.recv(size, socket.MSG_WAITALL))
+        if os.fork() == 0:
+            break
+        for one in given:
+            os.close(one)
+    control.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *standard, teller = given
+    if child := os.fork():
+        for one in standard:
+            os.close(one)
+        with suppress(BrokenPipeError):
+            os.write(teller, TOLD.pack(child))
+            os.write(teller, TOLD.pack(os.waitpid(child, 0)[1]))
+        os._exit(0)
+    os.close(teller)
+    for number, one in enumerate(standard):
+        os.dup2(one, number)
+        os.close(one)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(asked.environment)
+    os.chdir(asked.folder)
+    resource.setrlimit(resource.RLIMIT_NOFILE, asked.files)
+    return asked
+
+
+if __name__ == "__main__":
+    for module in sys.argv[2:]:
+        import_module(module)
+    now = forked(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv = ["-c", *now.arguments]
+    exec(now.script, {"__name__": "__main__"})
