@@ -44,7 +44,7 @@ FORMS: Final = ("blob", "pem", "certificate")
 app = typer.Typer(help="The keys of a node: with what others encrypt for it, and with what it signs.")
 NodeArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[NODE]", help="Needed where a topology has several.", show_default=False),
+    typer.Argument(metavar="NODE", help="Needed where a topology has several.", show_default=False),
 ]
 UseOption = Annotated[
     str,

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mqproto.base.errors import UsageError
 from mqproto.security import KeyPair, PublicKey, new_key_pair, self_signed
 from mqproto.wire import PublicKeyBlob, encode_key_blob
-from mqproto.wire.layouts.keyblobs import RSA_SIGN, private_key_blob
+from mqproto.wire.layouts.keyblobs import RSA_SIGN, begins_private_key, private_key_blob
 from tests.security.keys import own_key
 
 
@@ -102,6 +102,13 @@ def test_a_private_blob_that_is_hurt_is_refused_and_its_secrets_are_not_quoted()
         KeyPair.from_bytes(data[:-1])
     with pytest.raises(UsageError, match="make no RSA key"):
         KeyPair.from_bytes(data[:90] + bytes(10) + data[100:])
+
+
+def test_a_private_key_is_known_by_its_first_bytes() -> None:
+    own = own_key(512)
+    assert begins_private_key(own.blob())
+    assert not begins_private_key(encode_key_blob(own.public.blob()))
+    assert not begins_private_key(own.blob()[:11])
 
 
 def secrets_of(own: KeyPair) -> set[str]:

@@ -130,6 +130,12 @@ class PrivateKeyBlob:
     private_exponent: bytes = field(default=b"", repr=False)
 
 
+def begins_private_key(data: bytes) -> bool:
+    """Whether some bytes begin as a PRIVATEKEYBLOB, which is shown to nobody."""
+    magic = data[8:12]
+    return data[:2] == bytes((PRIVATE_KEY, _VERSION)) and magic == _PRIVATE_MAGIC.to_bytes(4, "little")
+
+
 _half = this.bit_len >> 4
 
 private_key_blob = Record(

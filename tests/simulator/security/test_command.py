@@ -180,6 +180,20 @@ def test_a_file_that_is_damaged_is_named_and_no_file_is_overwritten(stores: Path
     assert taken.read_text() == "mine"
 
 
+@pytest.mark.parametrize("form", ["blob", "pem"])
+def test_decode_shows_nobody_a_private_key(stores: Path, tmp_path: Path, form: str) -> None:
+    file = tmp_path / "private"
+    keys(stores, "export", "sender", "--private", "--as", form, "--out", file)
+    pair = KeyPair.from_bytes(file.read_bytes())
+    for done in (
+        in_process("decode", file),
+        in_process("decode", "-", stdin=file.read_bytes().hex().encode()),
+    ):
+        assert not [part for part in secret_forms(pair) if part in (done.out + done.err).encode()]
+    if form == "blob":
+        assert done.complaint.startswith("a private key is shown to nobody: mqproto keys import NODE FILE")
+
+
 def secret_forms(pair: KeyPair) -> set[bytes]:
     """The private numbers of a key as they may leak: raw, hex, decimal, base64 at any offset, and its PEM."""
     numbers = pair.rsa.private_numbers()
