@@ -22,6 +22,7 @@ from mqproto.security.keys import KeyPair, PublicKey, new_key_pair
 from mqproto.security.messages import new_sending_key, opened, sealed
 from mqproto.security.refusals import ProtectionError
 from mqproto.security.signatures import HASHES, sign, verify
+from mqproto.security.signing import SignatureKind, hashed, signed, verified
 
 __all__ = [
     "ALGORITHMS",
@@ -38,9 +39,11 @@ __all__ = [
     "ReceiveName",
     "SendName",
     "SessionKey",
+    "SignatureKind",
     "certificate_in",
     "decrypt",
     "encrypt",
+    "hashed",
     "new_key_pair",
     "new_sending_key",
     "new_session_key",
@@ -53,5 +56,7 @@ __all__ = [
     "sealed",
     "self_signed",
     "sign",
+    "signed",
+    "verified",
     "verify",
 ]
