@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from captures.files.frame import CaptureError, Frame, Interface
 from captures.files.pcap import read_capture
 from captures.framing import Framed, Framing, StreamCount
-from captures.net.direction import STREAM_COUNTS, Arrival, Stream
+from captures.net.direction import STREAM_COUNTS, Arrival, Ending, Stream
 from captures.net.ip import Datagram, IpReader
 from captures.net.links import ip_start, is_known
 from captures.net.streams import CONNECTION_LIMIT, Reassembler
@@ -395,7 +395,7 @@ class PacketReader:
         totals.add_stream(seen)
         self.points.stream(seen)
         stream = seen.stream
-        if seen.is_msmq and stream.came_bytes is not None:
+        if seen.is_msmq and (stream.came_bytes is not None or stream.ending is not Ending.OPEN):
             end = StreamEnd(stream.connection, stream.interface.number, stream.source)
             self.ends[end] = Sum(stream.sent_bytes, stream.came_bytes)
             if len(self.ends) > END_LIMIT:

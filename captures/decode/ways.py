@@ -6,11 +6,13 @@ what was sent by the ways that the capture has; a way of which it has nothing at
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from captures.decode.facts import Hop, NodeKey, SessionFacts
 from captures.decode.sessions.connections import CONNECTION_LIMIT, Connection, Origins
@@ -54,6 +56,25 @@ class Span(NamedTuple):
     came_bytes: int = ENDLESS
 
 
+class Silence(NamedTuple):
+    """An end of a connection that fell silent, and was not seen to end.
+
+    over_ns, last_ns: when the last packet of the connection was seen, and its own last.
+    """
+
+    over_ns: int
+    last_ns: int
+    sender: NodeKey
+    pair: Pair
+
+
+Pair: TypeAlias = tuple[NodeKey, NodeKey, int]
+"""Two queue managers and the interface that saw them: what all connections between them have in common."""
+
+
+_Timed = TypeVar("_Timed", int, Silence)
+
+
 @dataclass(slots=True)
 class Sending:
     """What one end of a connection has sent, as far as a capture shows it.
@@ -65,6 +86,7 @@ class Sending:
     snapped: whether all of these were in frames that it has, and cut.
     rest_bytes, rest_came_bytes: how much it has sent behind its last packet, and how much of that can have come to the
         other end; None where nobody knows.
+    over: whether the capture shows it end, or the other end reset it.
     """
 
     last_ns: int | None = None
@@ -74,9 +96,11 @@ class Sending:
     snapped: bool = False
     rest_bytes: int | None = None
     rest_came_bytes: int | None = None
+    over: bool = False
 
     def end(self, position: int, sent_bytes: int | None, came_bytes: int | None) -> None:
         """It is over, and its last packet ended there. It has sent so much in all, and so much can have come."""
+        self.over = True
         self.rest_bytes = None if sent_bytes is None else max(0, sent_bytes - position)
         self.rest_came_bytes = None if came_bytes is None else max(0, came_bytes - position)
 
@@ -126,6 +150,11 @@ class Talk:
     newest_ns: int = EVER
     skew_ns: int = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the capture shows it end."""
+        return self.client.over or self.server.over
+
     def take(self, time_ns: int) -> None:
         """Its next packet."""
         self.skew_ns = max(self.skew_ns, self.newest_ns - time_ns)
@@ -142,6 +171,9 @@ class Ways:
         self._began_ns: dict[int, int] = {}
         self._into: defaultdict[NodeKey, list[Span]] = defaultdict(list)
         self._out_of: defaultdict[NodeKey, list[Span]] = defaultdict(list)
+        self._begun: defaultdict[Pair, list[int]] = defaultdict(list)  # when connections began, in order
+        self._silent_into: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
+        self._silent_out_of: defaultdict[NodeKey, list[Silence]] = defaultdict(list)
 
     def add(self, talk: Talk, *, lossless: bool = True) -> None:
         """One connection more.
@@ -153,6 +185,8 @@ class Ways:
         self.began_late |= not talk.begun
         self._skew_ns = max(self._skew_ns, talk.skew_ns)
         one, other = talk.hop
+        pair = _pair_of(talk)
+        _put_in_order(self._begun[pair], [talk.first_ns])
         for (sender, receiver), sending in (((one, other), talk.client), ((other, one), talk.server)):
             for span in _spans(talk, sending, sender):
                 _put(self._into[receiver], span)
@@ -161,6 +195,10 @@ class Ways:
                 came_bytes = sending.rest_came_bytes
                 _put_rest(self._into[receiver], talk, sending, sender, came_bytes)
                 _put_rest(self._out_of[sender], talk, sending, sender, sending.rest_bytes, came_bytes)
+            if sending.last_ns is not None and not talk.is_over:
+                silence = Silence(talk.last_ns, sending.last_ns, sender, pair)
+                _put_in_order(self._silent_into[receiver], [silence])
+                _put_in_order(self._silent_out_of[sender], [silence])
 
     def add_all(self, other: Ways) -> None:
         """What is known of others, too."""
@@ -172,6 +210,26 @@ class Ways:
             for node, spans in theirs.items():
                 for span in spans:
                     _put(mine[node], span)
+        for pair, begun in other._begun.items():
+            _put_in_order(self._begun[pair], begun)
+        for kept, added in (
+            (self._silent_into, other._silent_into),
+            (self._silent_out_of, other._silent_out_of),
+        ):
+            for node, silent in added.items():
+                _put_in_order(kept[node], silent)
+
+    def _replaced(self, silent: Iterable[Silence]) -> Iterator[Span]:
+        """What may have crossed unseen by connections that fell silent, until the same two had another one.
+
+        Two queue managers have one session at a time. So if another began, the first was over, and the capture has not
+        how: it lacks the end, and nobody knows what was before that. A host without power says nothing, either.
+        """
+        for over_ns, last_ns, sender, pair in silent:
+            begun = self._begun[pair]
+            place = bisect_right(begun, over_ns)
+            if place < len(begun):
+                yield Span(Lack.LOST, last_ns, begun[place], sender=sender)
 
     def _begin(self, interface: int, first_ns: int) -> None:
         """An interface saw something then."""
@@ -191,7 +249,8 @@ class Ways:
             size_bytes: how large it is at least.
             may_send: whether it may be a queue manager's. Of one that is not known, an address, it may be.
         """
-        spans: Iterable[Span] = self._into.get(node, ())
+        replaced = self._replaced(self._silent_into.get(node, ()))
+        spans: Iterable[Span] = chain(self._into.get(node, ()), replaced)
         if may_send is not None:
             spans = (each for each in spans if not isinstance(each.sender, bytes) or may_send(each.sender))
         return self._lack(spans, since_ns, until_ns, size_bytes)
@@ -200,12 +259,14 @@ class Ways:
         self, node: NodeKey, since_ns: int = EVER, until_ns: int = NEVER, size_bytes: int = 0
     ) -> Lack | None:
         """The same of what it sent, of so many bytes."""
-        return self._lack(self._out_of.get(node, ()), since_ns, until_ns, size_bytes)
+        replaced = self._replaced(self._silent_out_of.get(node, ()))
+        return self._lack(chain(self._out_of.get(node, ()), replaced), since_ns, until_ns, size_bytes)
 
     def onward(self, node: NodeKey, since_ns: int, size_bytes: int) -> Lack | None:
         """The same of what it sent and another queue manager took: one that has reset the connection takes no more."""
+        replaced = self._replaced(self._silent_out_of.get(node, ()))
         spans = (each for each in self._out_of.get(node, ()) if each.came_bytes >= size_bytes)
-        return self._lack(spans, since_ns, NEVER, size_bytes)
+        return self._lack(chain(spans, replaced), since_ns, NEVER, size_bytes)
 
     def _lack(self, spans: Iterable[Span], since_ns: int, until_ns: int, size_bytes: int = 0) -> Lack | None:
         """Times of several interfaces are not compared, as nobody knows how far their clocks are apart."""
@@ -323,6 +384,11 @@ def joined(*known: Mapping[str, Ways]) -> dict[str, Ways]:
     return found
 
 
+def _pair_of(talk: Talk) -> Pair:
+    one, other = sorted(talk.hop, key=repr)
+    return one, other, talk.interface
+
+
 def _spans(talk: Talk, sending: Sending, sender: NodeKey) -> Iterable[Span]:
     lack = Lack.CUT if sending.snapped else Lack.LOST
     if sending.last_ns is None:
@@ -348,6 +414,13 @@ def _put_rest(
         most_bytes, most_came_bytes = (ENDLESS if each is None else each for each in (rest_bytes, came_bytes))
         until_ns = talk.last_ns + SLACK_NS
         _put(spans, Span(lack, sending.last_ns, until_ns, most_bytes, sender, most_came_bytes))
+
+
+def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> None:
+    """More times, or more silences by theirs. Of too many the earlier ones are forgotten."""
+    known.extend(more)
+    known.sort(key=lambda each: each[:2] if isinstance(each, Silence) else (each,))
+    del known[:-SPAN_LIMIT]
 
 
 def _put(spans: list[Span], span: Span) -> None:

@@ -4,20 +4,55 @@ Frames come in the order of their times, each interface with a number of its own
 bytes crossed the wire behind them, so acknowledgments at one place bound how far its clock is ahead of the other's.
 With bounds from both sides that is known within a round trip. It decides the order of frames, and no more: their
 times stay what they are, but those of halves of a TAP are put right when they are read (taps.py).
+
+Files that one sniffer wrote one after the other are one capture: connections go on from one into the next.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Final
 
 from captures.files.frame import CaptureError, Frame, Interface
+from captures.files.series import order_in_series, series_name
 from captures.net.answers import Answers
 
 LOOK_COUNT: Final = 8_192
 """How many frames of each capture are compared with those of the first."""
+
+
+def series_of(files: Iterable[tuple[str, Iterator[Frame]]]) -> list[tuple[str, Iterator[Frame]]]:
+    """Captures by the path of the first file of each: the files of a series are one, wherever they stand among others.
+
+    A file that is named twice is read twice, as two captures.
+    """
+    times: Counter[str] = Counter()
+    found: dict[tuple[str, int], list[tuple[str, Iterator[Frame]]]] = defaultdict(list)
+    for path, frames in files:
+        whole = os.path.abspath(path)
+        found[series_name(whole), times[whole]].append((path, frames))
+        times[whole] += 1
+    return [some[0] if len(some) == 1 else (some[0][0], _in_succession(some)) for some in found.values()]
+
+
+def _in_succession(files: Sequence[tuple[str, Iterator[Frame]]]) -> Iterator[Frame]:
+    """The frames of one file behind those of the other. Damage of one ends no other, and is raised at the end."""
+    damages: list[CaptureError | OSError] = []
+    begun = []
+    for path, frames in files:
+        rest = _until_damage(frames, damages)
+        first = next(rest, None)
+        if first is not None:
+            begun.append((order_in_series(path, first.time_ns), chain([first], rest)))
+    for _, frames in sorted(begun, key=itemgetter(0)):
+        yield from frames
+    if damages:
+        raise damages[0]
 
 
 def merged(

@@ -54,6 +54,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from captures.files.frame import NANOSECONDS, CaptureError
+from captures.files.series import series_name
 from captures.pipeline.engines.engine import spare_modules
 from captures.pipeline.reading.rows import PACKETS
 from captures.pipeline.run.job import packets_of
@@ -66,7 +67,6 @@ from captures.pipeline.source.files import (
     inventory,
     look_at,
     mapped,
-    series_name,
 )
 from captures.pipeline.source.records import Data
 from captures.pipeline.source.scan import Reading, read_plan

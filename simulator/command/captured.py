@@ -33,7 +33,7 @@ from captures.decode.selection import kinds_named, moment_named, sequence_named
 from captures.decode.views.words import counted
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
-from captures.net.merging import merged
+from captures.net.merging import merged, series_of
 from captures.packets import PacketReader
 from captures.systems import Systems, contents_of
 from mqproto.base.errors import UsageError
@@ -164,23 +164,24 @@ def _show(reading: _Reading, options: Options) -> int:
 
 def _frames(captures: Sequence[Opened]) -> Generator[Frame, None, None]:
     """The frames of all captures; to be closed before the files are."""
-    some = [read_frames(opened.file, opened.where) for opened in captures]
+    if len(captures) == 1:
+        yield from read_frames(captures[0].file, captures[0].where)
+        return
+    some = series_of((opened.where, read_frames(opened.file, opened.where)) for opened in captures)
     if len(some) == 1:
-        yield from some[0]
+        yield from (frame._replace(number=number) for number, frame in enumerate(some[0][1], 1))
         return
 
     def look(heads: Sequence[Sequence[Frame]]) -> None:
         systems = Systems()
-        for opened, head in zip(captures, heads, strict=True):
+        for (name, _), head in zip(some, heads, strict=True):
             contents = contents_of(PacketReader(head))
             if (clash := systems.clash(contents)) is not None:
                 other, why = clash
-                raise UsageError(
-                    f"{opened.where} and {other} are not of one system: {why}; decode them one by one"
-                )
-            systems.add(opened.where, contents)
+                raise UsageError(f"{name} and {other} are not of one system: {why}; decode them one by one")
+            systems.add(name, contents)
 
-    yield from merged(some, look)
+    yield from merged([frames for _, frames in some], look)
 
 
 def names_of(topology: Topology) -> Names:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -270,12 +271,17 @@ def collecting_seldom() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-@cache
 def spare_modules() -> None:
-    """Have the garbage collector of this process pass over all that is there by now, once and for all.
+    """Have the garbage collector of this process pass over all that is there by now, if modules have been imported.
 
-    Spark has a worker collect its garbage after each task. To look through all modules for some takes 25 ms.
+    Spark has a worker collect its garbage after each task. To look through all modules for some takes 10 to 25 ms.
     """
+    _spare(len(sys.modules))
+
+
+@cache
+def _spare(_modules: int) -> None:
+    gc.collect()
     gc.freeze()
 
 

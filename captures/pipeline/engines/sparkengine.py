@@ -12,14 +12,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import reduce
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from captures.pipeline.engines.engine import (
     Function,
@@ -37,9 +37,8 @@ from captures.pipeline.engines.tally import Tally, context_of, reported
 T = TypeVar("T")
 R = TypeVar("R")
 
-ROWS: Final = "exchange string, bucket int, source int, `order` int, rows binary"
-RESULT: Final = ""
-"""The exchange that results are in."""
+TASK, RESULT = "task of the stage", "result"
+"""The exchanges that tasks and results are in."""
 SENT: Final = pa.schema(
     [
         ("exchange", pa.string()),
@@ -49,8 +48,7 @@ SENT: Final = pa.schema(
         ("rows", pa.binary()),
     ]
 )
-TAKEN: Final = ("bucket", "place", "rows")
-"""What a task sees of them: the place of the exchange in what the stage reads, from 1 on; at 0 is the task itself."""
+ROWS: Final = from_arrow_schema(SENT)
 BATCH_BYTES: Final = 4 << 20
 """How much Spark hands to Python at a time, and how much of what a task puts stays in memory."""
 SETTINGS: Final = {
@@ -60,6 +58,8 @@ SETTINGS: Final = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 """For the session, while a stage is carried out. Batches are packed already."""
+PARALLEL: Final = "spark.sql.leafNodeDefaultParallelism"
+"""Into how many parts Spark puts the tasks, before they are put to the rows that they read."""
 
 
 class SparkEngine(Outputs[DataFrame]):
@@ -90,20 +90,18 @@ class SparkEngine(Outputs[DataFrame]):
         with (
             reported(self._spark, stage, len(tasks), self._listener) as tally,
             _described(self._spark, stage),
-            _set(self._spark, SETTINGS),
+            _set(self._spark, SETTINGS | {PARALLEL: str(len(tasks) if not reads else 1)}),
         ):
-            rows = self._taken(tasks, reads)
-            rows = rows.repartitionById(len(tasks), "bucket")
-            rows = rows.sortWithinPartitions("bucket", "place", "source", "order").select(*TAKEN)
-            found = rows.mapInArrow(_Stage(function, tuple(reads), tally), ROWS)
+            found = self._taken(tasks, reads).mapInArrow(_Stage(function, tuple(reads), tally), ROWS)
+            results = found
             if puts:
                 found = found.persist(StorageLevel.DISK_ONLY)
+                results = found.where(f"exchange = '{RESULT}'")
             try:
-                results = found.where(F.col("exchange") == RESULT).select("bucket", "rows").collect()
+                done = {row.bucket: pickle.loads(row.rows) for row in results.collect()}
             except BaseException:
                 self._free(found)
                 raise
-        done = {row.bucket: pickle.loads(row.rows) for row in results}
         self._replace(again, tasks)
         self._add(stage, found, (buckets for _, buckets in done.values()))
         return [done[bucket][0] for bucket in tasks]
@@ -113,29 +111,21 @@ class SparkEngine(Outputs[DataFrame]):
             held.unpersist()
 
     def _taken(self, tasks: Mapping[int, Any], reads: Sequence[str]) -> DataFrame:
-        """The tasks, and the rows that they read."""
-        arrays = [
-            pa.array(tasks, pa.int32()),
-            pa.array([0] * len(tasks), pa.int32()),
-            pa.array([0] * len(tasks), pa.int32()),
-            pa.array([0] * len(tasks), pa.int32()),
-            pa.array(map(pickled, tasks.values()), pa.binary()),
-        ]
-        names = ["bucket", "place", "source", "order", "rows"]
-        found = [self._spark.createDataFrame(pa.table(arrays, names))]
+        """The tasks, each with the rows that it reads behind it."""
+        count = len(tasks)
+        sent = zip(repeat(TASK), tasks, repeat(0), repeat(0), map(pickled, tasks.values()), strict=False)
+        rows = self._spark.createDataFrame(pa.Table.from_batches([_sent(*sent)]))
+        if not reads:
+            return rows
         for output in self._outputs:
-            wanted = [exchange for exchange in reads if exchange in output.buckets]
-            if wanted:
-                place = (
-                    F.array_position(F.array(*map(F.lit, reads)), F.col("exchange"))
-                    .cast("int")
-                    .alias("place")
-                )
-                rows = output.held.where(F.col("exchange").isin(wanted))
-                if output.gone:
-                    rows = rows.where(~F.col("source").isin(list(output.gone)))
-                found.append(rows.select("bucket", place, "source", "order", "rows"))
-        return reduce(DataFrame.unionAll, found)
+            if not output.buckets.keys().isdisjoint(reads):
+                gone = ", ".join(map(str, output.gone))
+                rows = rows.unionAll(output.held.where(f"source NOT IN ({gone})") if gone else output.held)
+        names = ", ".join(f"'{name}'" for name in (TASK, *reads))
+        # Few calls, as each is one to Java.
+        rows = rows.where(f"exchange IN ({names})").repartitionById(count, "bucket")
+        key = f"struct(bucket, array_position(array({names}), exchange), source, `order`)"
+        return rows.sortWithinPartitions(F.expr(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +138,11 @@ class _Stage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         spare_modules()
-        for bucket, rows in groupby(_rows(batches), lambda row: row[0]):
-            _, place, task = next(rows)
-            if place == 0:  # Else there is nobody who takes it.
-                yield from self._carry_out(
-                    bucket, pickle.loads(task), ((place - 1, some) for _, place, some in rows)
-                )
+        for bucket, rows in groupby(_rows(batches), lambda row: row[1]):
+            exchange, _, task = next(rows)
+            if exchange == TASK:  # Else there is nobody who takes it.
+                taken = ((self.reads.index(exchange), some) for exchange, _, some in rows)
+                yield from self._carry_out(bucket, pickle.loads(task), taken)
 
     def _carry_out(
         self, bucket: int, task: Any, batches: Iterator[tuple[int, Any]]
@@ -166,24 +155,24 @@ class _Stage:
                 self.tally.add(ranges=1)
             file.seek(0)
             for entry in outbox.entries:
-                yield _sent(entry.exchange, entry.bucket, entry.source, entry.order, file.read(entry.size))
-            yield _sent(RESULT, bucket, bucket, 0, pickled((result, outbox.buckets)))
+                yield _sent((*entry[:4], file.read(entry.size)))
+            yield _sent((RESULT, bucket, bucket, 0, pickled((result, outbox.buckets))))
 
     def _count(self, packets: int, size_bytes: int) -> None:
         if self.tally is not None:
             self.tally.add(packets=packets, size_bytes=size_bytes)
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, Any]]:
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, int, Any]]:
     for batch in batches:
-        buckets, places, rows = batch.columns
-        for bucket, place, row in zip(buckets.to_pylist(), places.to_pylist(), rows, strict=True):
-            yield bucket, place, row.as_buffer()
+        exchanges, buckets, _, _, rows = batch.columns
+        for exchange, bucket, row in zip(exchanges.to_pylist(), buckets.to_pylist(), rows, strict=True):
+            yield exchange, bucket, row.as_buffer()
 
 
-def _sent(*row: Any) -> pa.RecordBatch:
-    arrays = [pa.array([value], kind) for value, kind in zip(row, SENT.types, strict=True)]
-    return pa.record_batch(arrays, schema=SENT)
+def _sent(*rows: tuple[Any, ...]) -> pa.RecordBatch:
+    columns = zip(zip(*rows, strict=True), SENT.types, strict=True)
+    return pa.record_batch([pa.array(column, kind) for column, kind in columns], schema=SENT)
 
 
 @contextmanager

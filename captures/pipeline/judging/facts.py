@@ -18,6 +18,7 @@ from captures.decode.facts import (
 from captures.decode.sessions.half import last_loss
 from captures.decode.sight import Kind
 from captures.decode.ways import ENDLESS, EVER, Sending, Talk
+from captures.net.direction import Ending
 from captures.net.tcp import Endpoint
 from captures.pipeline.tables.lists import identifier_of, key_of, mapped, records, values
 from mqproto.wire import MessageClass, SessionHeader, guid_from_text
@@ -286,14 +287,17 @@ def _sendings(sessions: pa.RecordBatch, end: str) -> Iterator[Sending]:
             "snapped",
             "rest_bytes",
             "rest_came_bytes",
+            "ending",
         )
     )
-    for last_ns, since_ns, until_ns, lost_bytes, *rest in zip(
+    for last_ns, since_ns, until_ns, lost_bytes, snapped, rest_bytes, came_bytes, ending in zip(
         *(values(sessions, name) for name in columns), strict=True
     ):
         is_open = until_ns is not None and since_ns is None
         most_bytes = ENDLESS if lost_bytes is None else lost_bytes
-        yield Sending(last_ns, EVER if is_open else since_ns, until_ns, most_bytes, *rest)
+        since_ns = EVER if is_open else since_ns
+        is_over = ending != Ending.OPEN.value
+        yield Sending(last_ns, since_ns, until_ns, most_bytes, snapped, rest_bytes, came_bytes, is_over)
 
 
 def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:

@@ -29,6 +29,11 @@ FORM: Final = 1
 PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})
 TUPLE: Final = ""
 """What begins a tuple, which has no entry of its own: there are many."""
+MANY: Final = "*"
+"""What begins tuples of one length, all that a collection holds: the length, and their values column by column. There
+may be a million, of two numbers each."""
+MAP: Final = "map"
+"""A dict: all keys, and behind them all values. In an entry named dict, as earlier versions wrote, they alternate."""
 FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"list": list}
 """What a defaultdict may make."""
 
@@ -145,14 +150,28 @@ class _Writer:
         if record is not None:
             place = self._kind(record.name, *record.fields)
             return [place, *self._values(_held(record, thing))]
+        if kind is dict:
+            return [self._kind(MAP), *self._held(thing), *self._held(thing.values())]
+        if kind is deque:
+            return [self._kind(kind.__name__), thing.maxlen, *self._held(thing)]
         write = _WRITERS.get(kind)
         if write is None:
             raise StateError(f"{kind.__module__}.{kind.__qualname__} is nothing that is kept")
-        return [self._kind(kind.__name__), *self._values(write(thing))]
+        return [self._kind(kind.__name__), *self._held(write(thing))]
+
+    def _held(self, things: Iterable[Any]) -> list[Any]:
+        """The values of a collection."""
+        some = list(things)
+        if {*map(type, some)} == {tuple} and some[0] and len({*map(len, some)}) == 1:
+            return [[MANY, len(some[0]), *self._values(chain.from_iterable(zip(*some, strict=True)))]]
+        return self._values(some)
 
     def _values(self, things: Iterable[Any]) -> list[Any]:
+        some = list(things)
+        if PLAIN.issuperset(map(type, some)):
+            return some
         value = self._value
-        return [thing if type(thing) in PLAIN else value(thing) for thing in things]
+        return [thing if type(thing) in PLAIN else value(thing) for thing in some]
 
     def _kind(self, *described: str) -> int:
         place = self._kind_places.get(described[0])
@@ -192,9 +211,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], Iterable[Any]]]] = {
     frozenset: iter,
     list: iter,
     set: iter,
-    deque: lambda thing: (thing.maxlen, *thing),
     bytearray: lambda thing: (bytes(thing),),
-    dict: _pairs,
     OrderedDict: _pairs,
     Counter: _pairs,
     defaultdict: _default_pairs,
@@ -222,6 +239,17 @@ class _Reader:
         first, *rest = value
         return tuple(map(self._value, rest)) if first == TUPLE else self._made(first)
 
+    def _held(self, values: list[Any]) -> Iterator[Any]:
+        """What a collection holds."""
+        for value in values:
+            if type(value) is list and value[0] == MANY:
+                _, width, *flat = value
+                flat = list(map(self._value, flat))
+                count = len(flat) // width
+                yield from zip(*(flat[at : at + count] for at in range(0, len(flat), count)), strict=True)
+            else:
+                yield self._value(value)
+
     def _made(self, place: int) -> Any:
         """The thing of an entry; one that can change may still be empty."""
         if place in self._things:
@@ -232,7 +260,7 @@ class _Reader:
             found = _EMPTY[name](values)
             self._empty.append(place)
         elif name == "frozenset":
-            found = frozenset(map(self._value, values))
+            found = frozenset(self._held(values))
         else:
             record = records().get(name)
             if record is None:
@@ -272,12 +300,16 @@ class _Reader:
         kind, *values = self._entries[place]
         name, found = self._kinds[kind][0], self._things[place]
         if name in ("list", "set", "deque"):
-            held = map(self._value, values[1:] if name == "deque" else values)
+            held = self._held(values[1:] if name == "deque" else values)
             found.update(held) if name == "set" else found.extend(held)
         elif name == "bytearray":
             found += values[0]
+        elif name == MAP:
+            every = list(self._held(values))
+            half = len(every) // 2
+            found.update(zip(every[:half], every[half:], strict=True))
         elif name in _EMPTY:
-            held = map(self._value, values[1:] if name == "defaultdict" else values)
+            held = self._held(values[1:] if name == "defaultdict" else values)
             for key in held:
                 found[key] = next(held)
         else:
@@ -291,6 +323,7 @@ _EMPTY: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "deque": lambda values: deque(maxlen=values[0]),
     "bytearray": lambda _: bytearray(),
     "dict": lambda _: {},
+    MAP: lambda _: {},
     "OrderedDict": lambda _: OrderedDict(),
     "Counter": lambda _: Counter(),
     "defaultdict": lambda values: defaultdict(FACTORIES[values[0]]),

@@ -8,6 +8,7 @@ and captures are read, or packets judged, anew.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -106,7 +107,11 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "sending": (
         "captures.decode.ways.Sending",
-        "last_ns lost_since_ns lost_until_ns lost_bytes snapped rest_bytes rest_came_bytes",
+        "last_ns lost_since_ns lost_until_ns lost_bytes snapped rest_bytes rest_came_bytes over",
+    ),
+    "silence": (
+        "captures.decode.ways.Silence",
+        "over_ns last_ns sender pair",
     ),
     "span": (
         "captures.decode.ways.Span",
@@ -114,7 +119,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "ways": (
         "captures.decode.ways.Ways",
-        "began_late _began_ns _into _out_of _skew_ns",
+        "began_late _began_ns _begun _into _out_of _silent_into _silent_out_of _skew_ns",
     ),
     "capture-error": (
         "captures.files.frame.CaptureError",
@@ -356,6 +361,10 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By the name of a record: its class, and its fields in their order."""
 DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
+    ("sending", "over"): lambda: False,
+    ("ways", "_begun"): lambda: defaultdict(list),
+    ("ways", "_silent_into"): lambda: defaultdict(list),
+    ("ways", "_silent_out_of"): lambda: defaultdict(list),
     ("acknowledgment", "ahead"): lambda: False,
     ("framing", "_guess"): lambda: None,
 }

@@ -8,9 +8,10 @@ from contextlib import suppress
 from itertools import combinations
 
 from captures.files.frame import CaptureError
+from captures.files.series import series_name
 from captures.pipeline.reading.halves import Ways, ways_of
 from captures.pipeline.run.known import Known, ToRead, to_read
-from captures.pipeline.source.files import CaptureFile, Series, in_order, look_at, series_name
+from captures.pipeline.source.files import CaptureFile, Series, in_order, look_at
 from captures.pipeline.tables.parts import Store
 
 

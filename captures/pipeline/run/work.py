@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from captures.files.frame import CaptureError
+from captures.files.series import series_name
 from captures.packets import Totals
 from captures.pipeline.kept.saving import save
 from captures.pipeline.reading.addresses import Addresses
@@ -27,7 +28,7 @@ from captures.pipeline.reading.reading import Place, RangeRead, ReadTask
 from captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
 from captures.pipeline.run.inputs import FileRead, captures_table
 from captures.pipeline.run.known import Known, ToRead, halves_of
-from captures.pipeline.source.files import RANGE_BYTES, CaptureFile, series_name
+from captures.pipeline.source.files import RANGE_BYTES, CaptureFile
 from captures.pipeline.source.scan import Scanned, readings
 from captures.pipeline.tables.parts import Part, parquet_table
 from captures.pipeline.tables.tables import WORK, Run

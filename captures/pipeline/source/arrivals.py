@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from captures.files.frame import NANOSECONDS
-from captures.pipeline.source.files import captures_at, series_name
+from captures.files.series import series_name
+from captures.pipeline.source.files import captures_at
 
 SETTLE_S: Final = 60
 QUIET_NS: Final = NANOSECONDS

@@ -1,15 +1,7 @@
 """What a job reads: capture files, the series they form, and the ranges that they are read in.
 
-A sniffer that runs for days begins a new file when one is large or old enough, and connections go on from one file into
-the next. Such files are a *series*. They lie in one folder, and their names differ only in what these tools put in:
-
-- dumpcap, tshark and editcap, a number and a time: `name_00001_20261122083000.pcapng`, or the time first;
-- tcpdump -C, with or without -W, a number behind everything: `name.pcap`, `name.pcap1`, `name.pcap02`;
-- tcpdump -G, whatever strftime writes of date and time: `name-2026-11-22_08:30:00.pcap`, `name-1795336200.pcap`.
-
-A plain number in a name (`node-1.pcap`) may as well tell places apart, where the same packets were caught twice.
-A user who knows better says which files belong together. The order within a series is that of the first frames, then
-that of the numbers in the names.
+Which files are a series is said by their names (captures.files.series). A user who knows better says which files
+belong together.
 """
 
 from __future__ import annotations
@@ -17,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-import os
 import re
 import sys
 import tempfile
@@ -42,6 +33,7 @@ from captures.files.pcap import (
     unpacked,
 )
 from captures.files.pcapng import PcapngReader, Section
+from captures.files.series import order_in_series, series_name, unpacked_name
 from captures.pipeline.source.storage import (
     Opened,
     absolute,
@@ -61,15 +53,6 @@ UNPACKED_PIECE_BYTES: Final = 1 << 20
 
 CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap|dmp)\d*(\.(gz|zst))?$", re.IGNORECASE)
 """Names that only captures have: in a folder, such a file is refused if it is none, and others are passed over."""
-
-_DATE: Final = r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d"
-_TIME: Final = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
-_STAMP: Final = rf"(?:{_DATE}(?:[-_.T ]?{_TIME})?Z?|1\d{{9}})"
-_ROTATED: Final = re.compile(
-    rf"^(?P<name>.*?)(?:[-_.]?\d{{5}}[-_.]{_STAMP}|[-_.]?{_STAMP}[-_.]\d{{5}}|[-_.]?{_STAMP})$"
-)
-_PACKED: Final = re.compile(r"\.(?:gz|zst)$", re.IGNORECASE)
-_COUNTED: Final = re.compile(r"^(?P<name>.+\.(?:pcap|pcapng|cap|dmp))\d+$", re.IGNORECASE)
 
 
 class Origin(NamedTuple):
@@ -109,7 +92,7 @@ class CaptureFile:
         """By what a capture is known that somebody packed after it was read; None if that cannot be said."""
         if self.first_ns is None or self.unpacked_bytes is None:
             return None
-        name = _PACKED.sub("", self.path) if self.packing else self.path
+        name = unpacked_name(self.path) if self.packing else self.path
         return Origin(name, self.first_ns, self.unpacked_bytes % 2**32)
 
     @property
@@ -320,26 +303,9 @@ def mapped(file: CaptureFile, low: int = 0, high: int = sys.maxsize) -> Iterator
             yield Mapped(data, damage, len(data))
 
 
-def series_name(path: str) -> str:
-    """The path of a file without what the tools listed above put into the names of a series."""
-    folder, name = os.path.split(path)
-    name = _PACKED.sub("", name)
-    counted = _COUNTED.match(name)
-    stem, suffix = os.path.splitext(counted["name"] if counted else name)
-    rotated = _ROTATED.match(stem)
-    return os.path.join(folder, (rotated["name"] if rotated else stem) + suffix)
-
-
 def in_order(files: Iterable[CaptureFile]) -> tuple[CaptureFile, ...]:
     """The files of a series by their first frames, and by their names where these are of one time."""
-    return tuple(sorted(files, key=_order))
-
-
-def _order(file: CaptureFile) -> tuple[bool, int, list[tuple[int, str]]]:
-    """Files without a frame come last, where they break no connection."""
-    parts = re.findall(r"\d+|\D+", os.path.basename(file.path))
-    name = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-    return file.first_ns is None, file.first_ns or 0, name
+    return tuple(sorted(files, key=lambda file: order_in_series(file.path, file.first_ns)))
 
 
 def captures_at(folder: str) -> Iterator[str]:

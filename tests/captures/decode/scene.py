@@ -148,14 +148,18 @@ class Scene:
         sights = [analyst.take(packet) for packet in self.packets]
         return sights, list(analyst.finish(lossless=lossless, ends=ends))
 
-    def findings(self, *, lossless: bool = True) -> list[Finding]:
+    def findings(
+        self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
+    ) -> list[Finding]:
         """All that is found."""
-        sights, last = self.sights(lossless=lossless)
+        sights, last = self.sights(lossless=lossless, ends=ends)
         return [finding for sight in sights for finding in sight.findings] + last
 
-    def faults(self, *, lossless: bool = True) -> list[tuple[str, int]]:
+    def faults(
+        self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
+    ) -> list[tuple[str, int]]:
         """The breaches: their codes, and which packet they are about."""
-        found = self.findings(lossless=lossless)
+        found = self.findings(lossless=lossless, ends=ends)
         return [(each.code, each.packet) for each in found if each.severity is Severity.FAULT]
 
     def notes(self) -> list[str]:
@@ -182,6 +186,10 @@ class Wire:
         for packet in (ask, offer):
             self.put(self.client, packet)
             self.put(self.server, packet)
+
+    def reset(self, by: str) -> dict[StreamEnd, Sum]:
+        """That an end has reset it; how much had been sent by then is not known."""
+        return {StreamEnd(self.number, 0, self.ends[by].endpoint): Sum(None, None)}
 
     def other(self, sender: str) -> str:
         return self.server if sender == self.client else self.client

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from captures.decode import Acknowledged, Kind
+from captures.decode import Acknowledged, Kind, Severity
 from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
 from captures.files.frame import Interface
 from captures.net.tcp import Endpoint
@@ -138,6 +138,35 @@ def test_what_was_lost_before_a_number_was_written_explains_no_order_ack_for_it(
     assert scene.faults() == [("order-ack-beyond", wrong.number)]
 
 
+def fell_silent(next_client: str = "a") -> tuple[Scene, Wire, int]:
+    """A connection has no end in the capture, and some time later its two have another; an OrderAck for more."""
+    scene, wire = direct(1, 2)
+    scene.now_ns += 5_000 * MILLISECOND
+    server = "c" if next_client != "c" else "a"
+    wrong = scene.wire(next_client, server).send("c", ordered(3))
+    return scene, wire, wrong.number
+
+
+@pytest.mark.parametrize("client", ["a", "c"])
+def test_what_a_connection_that_fell_silent_may_have_brought_accuses_nobody(client: str) -> None:
+    scene, _, _ = fell_silent(client)
+    assert scene.faults() == []
+
+
+@pytest.mark.parametrize("by", ["a", "c"])
+def test_a_connection_that_is_seen_to_end_has_brought_no_more_than_it_is_seen_to(by: str) -> None:
+    scene, wire, wrong = fell_silent()
+    assert scene.faults(ends=wire.reset(by)) == [("order-ack-beyond", wrong)]
+
+
+def test_a_connection_whose_two_have_no_other_since_is_taken_for_whole() -> None:
+    scene, wire = direct(1, 2)
+    scene.now_ns += 5_000 * MILLISECOND
+    scene.wire("a", "b")
+    wrong = wire.send("c", ordered(3))
+    assert scene.faults() == [("order-ack-beyond", wrong.number)]
+
+
 @pytest.mark.parametrize("apart_ms", [0, 2_000, -3_000])
 def test_halves_of_a_tap_whose_clocks_are_apart_accuse_nobody(apart_ms: int) -> None:
     scene, wire = direct(1, 2)
@@ -158,7 +187,7 @@ def test_times_of_two_interfaces_do_not_tell_what_was_lost_later(interface: int)
     scene.wire("a", "c").send("a", transactional(4)).missing_bytes = 200
     for packet in scene.packets[before:]:
         packet.interface = Interface(interface)
-    assert scene.faults() == ([] if interface else [("order-ack-beyond", wrong.number)])
+    assert scene.faults(ends=wire.reset("a")) == ([] if interface else [("order-ack-beyond", wrong.number)])
 
 
 def test_an_order_ack_may_cover_what_came_before_the_capture_began_and_is_sent_again_in_it() -> None:
@@ -189,17 +218,19 @@ def test_what_came_by_another_connection_a_moment_later_may_have_come_in_time(af
     wrong = wire.send("c", ordered(3))
     scene.now_ns += after_ms * MILLISECOND
     scene.wire("a", "c").send("a", transactional(3))
-    assert scene.faults() == ([] if after_ms < 1_000 else [("order-ack-beyond", wrong.number)])
+    faults = scene.faults(ends=wire.reset("a"))
+    assert faults == ([] if after_ms < 1_000 else [("order-ack-beyond", wrong.number)])
 
 
 def test_an_order_ack_beyond_what_came_a_moment_later_is_a_note() -> None:
-    scene, first, _ = through([1, 2, 3], [1])
+    scene, first, second = through([1, 2, 3], [1])
     wrong = first.send("b", passed_on(ordered(4)))
-    second = scene.wire("b", "c")
+    third = scene.wire("b", "c")
     for number in (2, 3):
-        second.send("b", passed_on(transactional(number)))
-    assert scene.faults() == []
-    noted = [each for each in scene.findings() if each.code == "order-ack-beyond"]
+        third.send("b", passed_on(transactional(number)))
+    found = scene.findings(ends=second.reset("b"))
+    assert not any(each.severity is Severity.FAULT for each in found)
+    noted = [each for each in found if each.code == "order-ack-beyond"]
     assert [each.packet for each in noted] == [wrong.number]
     assert "number 4 had not come to its sender" in noted[0].text
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from captures.files.frame import CaptureError, Frame
-from captures.net.merging import merged
+from captures.net.merging import merged, series_of
 from captures.packets import PacketReader
 from tests.captures.net.test_taps import CLIENT, EAST, SERVER, WEST, halves, talked
 
@@ -63,4 +63,49 @@ def test_damage_of_one_ends_no_other() -> None:
     frames = merged([damaged(), iter([Frame(2, b"b"), Frame(3, b"c")])])
     assert [next(frames).data for _ in range(3)] == [b"a", b"b", b"c"]
     with pytest.raises(CaptureError, match=r"east\.pcap: byte 24"):
+        next(frames)
+
+
+def in_three(names: list[str]) -> dict[str, list[Frame]]:
+    """What a sniffer caught that went on with another file twice."""
+    frames = [Frame(time_ns, data) for time_ns, data in enumerate(talked(300), 1)]
+    size = -(-len(frames) // 3)
+    return {name: frames[place * size : (place + 1) * size] for place, name in enumerate(names)}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [
+            "net_00001_20231114221320.pcapng",
+            "net_00002_20231114221321.pcapng",
+            "net_00003_20231114221322.pcapng",
+        ],
+        ["net.pcap", "net.pcap1", "net.pcap2"],
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_files_that_one_sniffer_wrote_are_one_capture_in_whatever_order(names: list[str], order: int) -> None:
+    files = [(name, iter(frames)) for name, frames in in_three(names).items()][::order]
+    ((_, frames),) = series_of(files)
+    packets = list(PacketReader(merged([frames])))
+    assert [(packet.source, packet.connection, packet.ahead) for packet in packets] == [
+        (source, 0, False) for _ in range(300) for source in (CLIENT, SERVER)
+    ]
+
+
+def test_files_of_several_places_and_one_that_is_named_twice_are_captures_of_their_own() -> None:
+    names = ["node-1.pcap", "node-2.pcap", "net.pcap", "net.pcap"]
+    found = series_of((name, iter([Frame(place, b"")])) for place, name in enumerate(names))
+    assert [name for name, _ in found] == names
+
+
+def test_damage_of_one_file_of_a_series_ends_none_behind_it() -> None:
+    def damaged() -> Iterator[Frame]:
+        yield Frame(1, b"a")
+        raise CaptureError("net.pcap", 24, "the file ends")
+
+    ((_, frames),) = series_of([("net.pcap1", iter([Frame(2, b"b")])), ("net.pcap", damaged())])
+    assert [next(frames).data for _ in range(2)] == [b"a", b"b"]
+    with pytest.raises(CaptureError, match=r"net\.pcap: byte 24"):
         next(frames)

@@ -215,12 +215,16 @@ def _came(truth: Truth, coverage: Coverage, known: Known) -> bool:
 def _is_open(truth: Truth, coverage: Coverage, known: Known, whole: str, told: str) -> bool:
     """Whether a second world fits in which what was not told is not so."""
     lacking = _facts(truth, coverage, known, whole) - FACTS[told]
+    is_unsaid = "said" in lacking
     for fact, sayers in (("refused", list(_refusals(truth, known))), ("said", known.said)):
         if fact in lacking and not _may_be_others(truth, coverage, sayers):
             return False
         lacking.discard(fact)
     if "came" in lacking or "seen to come" in lacking:
         if _may_be_others(truth, coverage, known.arrivals):
+            return True
+        # Who says that it came cannot have said so then: that may have been something else as well.
+        if is_unsaid and _may_be_others(truth, coverage, {*known.arrivals, *known.said, *known.covering}):
             return True
         manager = next((truth.sights[number].hop[1] for number in known.arrivals), None)
         return isinstance(manager, bytes) and fits_elsewhere(truth, coverage, Guid(manager))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from captures import spoil
 from captures.files.frame import Frame
+from captures.net.tcp import FIN, RST, SYN
+from tests.captures.truth.saying import Series
 
 Files: TypeAlias = list[list[Frame]]
 """The frames of each file, with the numbers that they have in the whole capture."""
+"""The frames of each file, with the numbers that they have in the whole capture."""
 
 SECOND_NS: Final = 10**9
+MILLISECOND_NS: Final = 10**6
 LENGTHS: Final = (300, 536, 1_448)
 """Of segments, as the smallest links and Ethernet have them."""
 
@@ -30,6 +35,38 @@ def _late(frames: list[Frame], seed: int) -> Files:
 
 def _twice(frames: list[Frame], seed: int) -> Files:
     return [list(spoil.repeated(frames, 5, seed))]
+
+
+def _bursts(frames: list[Frame], seed: int) -> Files:
+    """For moments the sniffer saw nothing at all, as one does that has no buffer left."""
+    chance = spoil.dice(seed, "bursts")
+    moments = [
+        (frames[chance.randrange(len(frames))].time_ns, chance.randrange(50, 500) * MILLISECOND_NS)
+        for _ in range(max(2, len(frames) // 300))
+    ]
+    return [
+        [frame for frame in frames if not any(0 <= frame.time_ns - since_ns < ns for since_ns, ns in moments)]
+    ]
+
+
+def _mirrored(frames: list[Frame], seed: int) -> Files:
+    """A switch's port that shows each frame as it comes in and as it goes out, later by up to some milliseconds."""
+    late_ns = spoil.dice(seed, "mirror").choice((2_000, 500_000, 5 * MILLISECOND_NS, 30 * MILLISECOND_NS))
+    copies = [frame._replace(time_ns=frame.time_ns + late_ns) for frame in frames]
+    return [sorted([*frames, *copies], key=lambda frame: frame.time_ns)]
+
+
+def _filtered(frames: list[Frame], seed: int) -> Files:
+    """A capture filter that lets data pass, and neither handshakes nor ends."""
+    placed = [(frame, spoil.placed(frame)) for frame in frames]
+    return [[frame for frame, place in placed if place is None or not place.flags & (SYN | FIN | RST)]]
+
+
+def _stepped(frames: list[Frame], seed: int) -> Files:
+    """The sniffer's clock is put right in the middle: by seconds, or by an hour."""
+    chance = spoil.dice(seed, "step")
+    place, step_ns = chance.randrange(len(frames)), chance.choice((-3_600, -3, 2, 100)) * SECOND_NS
+    return [[*frames[:place], *spoil.skewed(frames[place:], step_ns)]]
 
 
 def _begun_late(frames: list[Frame], seed: int) -> Files:
@@ -105,6 +142,23 @@ def _everything(frames: list[Frame], seed: int) -> Files:
     return [list(worse)]
 
 
+def _ring(frames: list[Frame], seed: int, *, lost: int = 0) -> Series:
+    """A sniffer that went on with another file now and then; they are given in any order, and some are gone."""
+    chance = spoil.dice(seed, "ring")
+    cuts = sorted(chance.sample(range(1, len(frames)), 4))
+    files = [frames[start:end] for start, end in pairwise([0, *cuts, len(frames)])]
+    chance.shuffle(files)
+    return Series(files[lost:])
+
+
+def _rotated(frames: list[Frame], seed: int) -> Files:
+    return _ring(frames, seed)
+
+
+def _file_gone(frames: list[Frame], seed: int) -> Files:
+    return _ring(frames, seed, lost=1)
+
+
 def apart(frames: Sequence[Frame]) -> Files:
     """A file for each interface."""
     numbers = sorted({frame.interface.number for frame in frames})
@@ -117,10 +171,14 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "0.5 % lost": _lost(0.5),
     "2 % lost": _lost(2),
     "10 % lost": _lost(10),
+    "bursts lost": _bursts,
     "1 % swapped": _swapped(1),
     "20 % swapped": _swapped(20),
     "5 % late": _late,
     "5 % twice": _twice,
+    "mirrored": _mirrored,
+    "no handshakes": _filtered,
+    "clock put right": _stepped,
     "begins late": _begun_late,
     "ends early": _ended_early,
     "late SYNs": _late_syns,
@@ -133,6 +191,8 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "at each host": _hosts,
     "snaplen 96": _snapped(96),
     "snaplen 300": _snapped(300),
+    "rotated": _rotated,
+    "rotated, a file gone": _file_gone,
     "everything": _everything,
 }
 """Frames of a whole capture and a seed in, files out."""

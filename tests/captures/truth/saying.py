@@ -11,7 +11,7 @@ from typing import Any
 from captures.decode import Analyst, Finding, Follower, History, Severity, Sight
 from captures.files.frame import Frame
 from captures.files.pcapng import PcapngWriter
-from captures.net.merging import merged
+from captures.net.merging import merged, series_of
 from captures.packets import PacketReader, Totals
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.report.gather import told
@@ -61,6 +61,17 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
     return Decoded(sights, last, reader.totals)
 
 
+class Series(list[list[Frame]]):
+    """The files of one sniffer that went on with another file now and then, in any order; their names say so."""
+
+
+def names_of(files: Sequence[Sequence[Frame]]) -> list[str]:
+    """What files are called: those of a series by the first of their frames, others by their places."""
+    if isinstance(files, Series):
+        return [f"run_{file[0].number:05d}_20261122083000.pcapng" for file in files]
+    return [f"{place}.pcapng" for place in range(len(files))]
+
+
 def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
     """The frames of all files as decode takes them, with the numbers that they have.
 
@@ -77,7 +88,8 @@ def in_order(files: Sequence[Sequence[Frame]]) -> list[Frame]:
             for frame in files[0]
         ]
     numbered = [iter([frame._replace(comment=str(frame.number)) for frame in file]) for file in files]
-    return [frame._replace(number=int(frame.comment)) for frame in merged(numbered)]
+    captures = [frames for _, frames in series_of(zip(names_of(files), numbered, strict=True))]
+    return [frame._replace(number=int(frame.comment)) for frame in merged(captures)]
 
 
 @dataclass
@@ -123,16 +135,12 @@ def tabled(
     if runs > 1:
         (frames,) = captures
         size = -(-len(frames) // runs)
-        captures = [frames[at : at + size] for at in range(0, len(frames), size)]
-        paths = [
-            written(folder / f"run_{number:05d}_20261122083000.pcapng", each)
-            for number, each in enumerate(captures)
-        ]
-        for path in paths:
-            analyse([str(path)], tables, LocalEngine(), range_bytes=RANGE_BYTES)
-    else:
-        paths = [written(folder / f"{number}.pcapng", each) for number, each in enumerate(captures)]
-        analyse([str(path) for path in paths], tables, LocalEngine(), range_bytes=RANGE_BYTES)
+        captures = Series([list(frames[at : at + size]) for at in range(0, len(frames), size)])
+    paths = [
+        str(written(folder / name, each)) for name, each in zip(names_of(captures), captures, strict=True)
+    ]
+    for some in [[path] for path in paths] if runs > 1 else [paths]:
+        analyse(some, tables, LocalEngine(), range_bytes=RANGE_BYTES)
     histories = tables.read("histories").to_pylist()
     findings = Counter(
         (row["severity"], row["code"], None if runs > 1 else row["frame"], row["text"])

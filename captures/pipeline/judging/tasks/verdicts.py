@@ -41,7 +41,7 @@ from captures.pipeline.tables.tables import Run
 
 MADE: Final = frozenset(TABLES) - {"packets", "streams", "captures"}
 """The tables of what packets mean."""
-CONNECTION_ROWS: Final = 40_000
+CONNECTION_ROWS: Final = 100_000
 """For about how many packets there is one bucket of connections, and of sequences; up to BUCKETS."""
 BUCKETS: Final = 64
 MESSAGE_ROWS: Final = 100_000

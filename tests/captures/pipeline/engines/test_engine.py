@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from captures.pipeline.engines.engine import Count, Engine, Inbox, Outbox
@@ -54,9 +56,22 @@ def fail(task: Putting, inbox: Inbox, outbox: Outbox, count: Count) -> None:
         raise ValueError("no such packet")
 
 
-def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> tuple[int, int, int]:
-    """A stage whose tasks say which process they are in, and how much its garbage collector passes over."""
-    return task, os.getpid(), gc.get_freeze_count()
+class Who(NamedTuple):
+    """Which process a task was in, how much its garbage collector passes over, whose memory its batches have, and which
+    task of Spark it was."""
+
+    task: int
+    process: int
+    spared: int
+    pool: str
+    part: int | None
+
+
+def who(task: int, inbox: Inbox, outbox: Outbox, count: Count) -> Who:
+    """A stage whose tasks say that."""
+    context = TaskContext.get()
+    part = None if context is None else context.partitionId()
+    return Who(task, os.getpid(), gc.get_freeze_count(), pa.default_memory_pool().backend_name, part)
 
 
 def taken(
@@ -130,8 +145,8 @@ def test_a_pool_does_what_one_process_does() -> None:
     with LocalEngine(processes=2, patience_s=0) as engine:
         assert taken(engine, SOME, EXCHANGES, range(6)) == expected(SOME, EXCHANGES, range(6))
         done = engine.carry_out("looking", who, {bucket: bucket for bucket in (3, 1, 2)})
-        assert [task for task, _, _ in done] == [3, 1, 2]
-        assert os.getpid() not in {process for _, process, _ in done}
+        assert [each.task for each in done] == [3, 1, 2]
+        assert os.getpid() not in {each.process for each in done}
         with pytest.raises(JobError, match=FAILED):
             engine.carry_out("failing", fail, {1: Putting([("facts", 0, [1])]), 2: Putting([])})
 
@@ -174,8 +189,9 @@ def test_spark_moves_rows_as_one_process_does(spark: SparkSession) -> None:
     assert found == {"endings": [[8]], "open facts": []}
 
     done = engine.carry_out("looking", who, {bucket: bucket for bucket in (3, 1, 2)})
-    assert [task for task, _, _ in done] == [3, 1, 2]
-    assert all(spared > 10_000 for _, _, spared in done)
+    assert [each.task for each in done] == [3, 1, 2]
+    assert {each.part for each in done} == {0, 1, 2}
+    assert all(each.spared > 10_000 and each.pool == "system" for each in done)
     with pytest.raises(Exception, match="TaskError: a task with 1 batches: ValueError: no such packet"):
         engine.carry_out("failing", fail, {1: Putting([("facts", 0, [1])]), 2: Putting([])})
     engine.clear()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import PcapWriter
 from captures.files.pcapng import PcapngWriter, Section
-from captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped, ranges, series_name
+from captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped, ranges
 from tests.captures.pipeline.capture_files import packed
 
 SECOND = 1_000_000_000
@@ -29,43 +29,6 @@ def write(path: Path, *times_ns: int, content: bytes = b"a frame") -> str:
         for time_ns in times_ns:
             writer.write(Frame(time_ns, content))
     return str(path)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        # dumpcap -b, in both orders
-        ["net_00001_20261122083000.pcapng", "net_00002_20261122084000.pcapng"],
-        ["net_20261122083000_00001.pcapng", "net_20261122084000_00002.pcapng"],
-        # tcpdump -C, and with -W
-        ["net.pcap", "net.pcap1", "net.pcap2", "net.pcap10"],
-        ["net.pcap00", "net.pcap01"],
-        # tcpdump -G with several formats
-        ["net-2026-11-22_08:30:00.pcap", "net-2026-11-22_09:30:00.pcap"],
-        ["net.2026-11-22T083000Z.pcap", "net.2026-11-22T093000Z.pcap"],
-        ["net-20261122.pcap", "net-20261123.pcap"],
-        ["net-1795336200.pcap", "net-1795339800.pcap"],
-        ["20261122083000.pcap", "20261122084000.pcap"],
-        # and what packs them when they are full
-        ["net_00001_20261122083000.pcapng.gz", "net_00002_20261122084000.pcapng.zst"],
-    ],
-)
-def test_what_rotating_sniffers_write_is_one_series(names: list[str]) -> None:
-    assert len({series_name(f"folder/{name}") for name in names}) == 1
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["node-1.pcap", "node-2.pcap"],
-        ["10.0.0.1.pcap", "10.0.0.2.pcap"],
-        ["net.pcap", "net.pcapng"],
-        ["here/net.pcap1", "there/net.pcap2"],
-        ["one_00001_20261122083000.pcapng", "two_00002_20261122084000.pcapng"],
-    ],
-)
-def test_captures_of_several_places_are_not(names: list[str]) -> None:
-    assert len({series_name(name) for name in names}) == len(names)
 
 
 def test_a_series_is_in_the_order_of_its_first_frames_and_then_of_its_numbers(tmp_path: Path) -> None:
