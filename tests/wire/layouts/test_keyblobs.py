@@ -5,6 +5,7 @@ Wine's CryptoAPI reads and writes the same bytes: tests/security/wine.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,16 @@ from tests.examples import a_security_header, a_user_message
 
 MODULUS = bytes(range(1, 65))
 PUBLIC = "06 02 0000 00a40000 52534131 00020000 01000100" + MODULUS.hex()
+OF_MICROSOFT = (
+    "0602000000240000525341310004000001000100"
+    "b5fc90e7027f67871e773a8fde8938c81dd402ba65b9201d60593e96c492651e889cc13f1415ebb53fac1131ae0bd333"
+    "c5ee6021672d9718ea31a8aebd0da0072f25d87dba6fc90ffd598ed4da35e44c398c454307e8e33b8426143daec9f596"
+    "836f97c8f74750e5975c64e2189f45def46b2a2b1247adc3652bf5c308055da9"
+)
+"""The public key of assemblies whose token is 31bf3856ad364e35, such as those of WPF."""
+TOKEN = "31bf3856ad364e35"
+STRONG_NAME = bytes.fromhex("002400000480000094000000")
+"""What stands before the blob in an assembly: the algorithms for signature and hash, and its size."""
 SIMPLE = "01 02 0000 10660000 00a40000" + MODULUS.hex()
 
 
@@ -42,6 +53,16 @@ def test_a_key_for_signatures_has_another_type() -> None:
     data = bytes.fromhex(PUBLIC.replace("00a40000", "00240000"))
     assert decode_public_key_blob(data).key_algorithm == RSA_SIGN
     assert encode_key_blob(PublicKeyBlob(key_algorithm=RSA_SIGN, modulus=MODULUS)) == data
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
+def test_a_key_that_others_have_written_is_read() -> None:
+    """The token is the end of the hash of its bytes, so none of them is ours."""
+    data = bytes.fromhex(OF_MICROSOFT)
+    assert hashlib.sha1(STRONG_NAME + data).digest()[:-9:-1].hex() == TOKEN
+    blob = decode_public_key_blob(data)
+    assert (blob.key_algorithm, blob.pub_exp, len(blob.modulus) * 8) == (RSA_SIGN, 65_537, 1_024)
+    assert encode_key_blob(blob) == data
 
 
 @pytest.mark.spec("[MS-MQQB] 2.4.2")
