@@ -49,6 +49,7 @@ class Layer:
 
 # The innermost folder comes first: a module belongs to the first layer that it lies in.
 LAYERS: Final = (
+    Layer("mqproto/security", below=("mqproto",), extras=("security",), banned=True),
     Layer("mqproto/testing", below=("mqproto",), extras=("strategies",), banned=True),
     Layer("mqproto", banned=True),
     Layer("pyspark_mqproto", below=("captures", "mqproto"), extras=("captures", "spark")),
@@ -63,6 +64,7 @@ LAYERS: Final = (
 PACKAGES: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 OURS: Final = (*PACKAGES, "tests")
 DISTRIBUTIONS_OF: Final = packages_distributions()
+CRYPTOGRAPHY: Final = ("cryptography", "Crypto")
 LATER_MODULES: Final = ("compression",)
 """What the standard library has from some Python on; before it, a package of pyproject.toml stands in."""
 EVERY_EXTRA: Final = tuple(extra for extra in PYPROJECT["project"]["optional-dependencies"] if extra != "dev")
@@ -138,6 +140,8 @@ def fault(path: str, imported: Import) -> str | None:
     installed = distributions(EVERY_EXTRA if imported.lazy and not layer.banned else layer.extras)
     if layer.banned and top in BANNED:
         return str(BANNED[top])
+    if top in CRYPTOGRAPHY and layer.folder != "mqproto/security":
+        return "Only mqproto/security imports cryptography: ask it, inside a function."
     if top in OURS:
         target = layer_of(imported.name.replace(".", "/"))
         if target is None or target.folder.split("/")[0] not in (*layer.below, path.split("/")[0]):
@@ -175,6 +179,13 @@ def test_no_import_points_the_wrong_way() -> None:
         ("mqproto/wire/schema/record.py", "import msgspec", "nothing else"),
         ("mqproto/wire/schema/record.py", "from mqproto.testing import packets", "needs hypothesis"),
         ("mqproto/testing/packets.py", "import random", "argument"),
+        ("mqproto/security/keys.py", "import time", "Moment"),
+        (
+            "mqproto/manager/arrivals.py",
+            "def f():\n    from mqproto.security import keys",
+            "needs cryptography",
+        ),
+        ("simulator/node/node.py", "def f():\n    import cryptography", "Only mqproto/security"),
         ("captures/files/pcap.py", "import simulator", "one way"),
         ("captures/files/pcap.py", "import trio", "extra 'captures'"),
         ("captures/files/pcap.py", "import typer", "extra 'captures'"),
@@ -197,6 +208,8 @@ def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: s
         ("mqproto/wire/schema/record.py", "import struct, construct.core, mqproto.base.errors"),
         ("mqproto/session/rules.py", "from . import states\nfrom ..wire import guid"),
         ("mqproto/testing/packets.py", "import hypothesis.strategies\nfrom mqproto.wire import guid"),
+        ("mqproto/security/keys.py", "import cryptography, Crypto.Cipher\nfrom mqproto.wire import guid"),
+        ("simulator/command/keys.py", "def f():\n    from mqproto.security import keys"),
         ("captures/files/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
         (
             "simulator/node/node.py",

@@ -58,15 +58,15 @@ def test_what_may_be_wrong_with_a_line(line: str, changes: list[str]) -> None:
 
 
 def a_fault(old: str, new: str) -> Fault:
-    path = "mqproto/rules/consequences.py"
+    path = "mqproto/queues/rules/consequences.py"
     lines = (ROOT / path).read_text("utf-8").splitlines()
     [line] = [number for number, text in enumerate(lines, 1) if text.strip() == old]
     indented = lines[line - 1]
     return Fault("core", path, line, "end_of", indented, indented.replace(old, new))
 
 
-CONSEQUENCES = "mqproto/rules/consequences.py"
-THEIR_TESTS = "tests/rules/test_consequences.py"
+CONSEQUENCES = "mqproto/queues/rules/consequences.py"
+THEIR_TESTS = "tests/queues/rules/test_consequences.py"
 
 
 def known(*, worlds: int, tests: int) -> Reach:

@@ -48,13 +48,13 @@ def line_of(path: str, text: str) -> int:
 
 
 CARRY = "mqproto/manager/carry.py"
-CONSEQUENCES, TESTED = "mqproto/rules/consequences.py", "tests/rules/test_consequences.py"
-IN_A_PROCESS = "tests/rules/test_process.py"
+CONSEQUENCES, TESTED = "mqproto/queues/rules/consequences.py", "tests/queues/rules/test_consequences.py"
+IN_A_PROCESS = "tests/queues/rules/test_process.py"
 STARTS_A_PROCESS = """
 import subprocess, sys
 
 def test_that_starts_a_process():
-    code = "from mqproto.rules.consequences import end_of; end_of(0x4000)"
+    code = "from mqproto.queues.rules.consequences import end_of; end_of(0x4000)"
     subprocess.run([sys.executable, "-c", code], check=True)
 """
 

@@ -43,6 +43,7 @@ def test_without_an_extra_there_is_the_protocol_and_a_command_that_says_what_to_
         ("numpy", ["decode", "--tables=tables", "run.pcapng"], "spark"),
         ("matplotlib", ["report"], "spark"),
         ("trio", ["demo"], "simulator"),
+        ("cryptography", ["keys", "make", "shop"], "security"),
     ],
 )
 def test_a_missing_module_is_told_with_what_brings_it(module: str, arguments: list[str], extra: str) -> None:

@@ -117,7 +117,16 @@ CHECKS: Final = {
             "mqproto: what they are compared with is not in the wheel: clone mqproto and run it there\n",
         ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
+        lacks("mqproto keys make sender", "cryptography", "security"),
         lacks(f"mqproto analyse {SAMPLE} --out tables", "numpy", "spark"),
+    ),
+    "security": (
+        Check(
+            "python -c 'from mqproto.security import new_key_pair; print(new_key_pair(512))'",
+            0,
+            "<key pair of 512",
+        ),
+        lacks("mqproto keys make sender", "typer", "simulator"),
     ),
     "testing": (
         *COMMAND,

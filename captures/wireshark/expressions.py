@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mqproto.wire.generator.source import BinExpr, Path, opnames, steps_of
+from mqproto.wire.generator.source import BinExpr, FuncPath, Path, is_path, opnames, steps_of
 
 COMPARISONS: Final = {"==": "==", "!=": "~=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 ARITHMETIC: Final = ("+", "-", "*")
@@ -20,7 +20,7 @@ KEYWORDS: Final = frozenset(
 
 
 def number(expression: Any) -> str:
-    """An expression as a Lua number; `shift` and `keep` are functions of reading.lua.
+    """An expression as a Lua number; `shift`, `keep` and `length` are functions of reading.lua.
 
     Raises:
         NotImplementedError: it has an operator, a mask or a field that we cannot say in Lua.
@@ -33,6 +33,11 @@ def number(expression: Any) -> str:
         case Path():
             steps = steps_of(expression)
             return ".".join(["this", *(step if step == "_" else checked(step) for step in steps)])
+        case FuncPath(_FuncPath__func=function, _FuncPath__operand=field) if function is len and is_path(
+            field
+        ):
+            [name] = steps_of(field)
+            return f'length(this, "{checked(name)}")'
         case BinExpr():
             left, right = expression.lhs, expression.rhs
             symbol = opnames[expression.op]

@@ -90,7 +90,8 @@ def _walk(prefix: str, layout: Translated) -> Iterator[Field]:
             inner = member.layout
             record = inner.record.__name__ if inner.record else ""
             shown = record if record.endswith("Header") else title(member.name)
-            yield Field(name, "none", shown, (inner.section,))
+            if not member.is_held:
+                yield Field(name, "none", shown, (inner.section,))
             yield from _walk(f"{name}.", inner)
 
 

@@ -20,6 +20,7 @@ from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (
     Absent,
     Fits,
+    Holding,
     Octets,
     OneOf,
     Pad4,
@@ -54,10 +55,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A field that is a layout itself."""
+    """A field that is a layout itself.
+
+    is_held: whether it is a field of bytes as well, which may hold the layout.
+    """
 
     name: str
     layout: Translated
+    is_held: bool = False
 
 
 @dataclass(slots=True)
@@ -148,6 +153,11 @@ class _Walk:
             case _ if fixed_format(part) is not None and not isinstance(part, Octets):
                 self._leaf(Leaf(name + suffix, self.kind(part, name)))
                 self.emit(f"number({named}, {self._size(part)}{_further(suffix)})")
+            case Holding():
+                self._leaf(Leaf(name, "bytes"))
+                self.emit(f"octets({named}, {number(part.length)})")
+                held = self._inner(name, self.translator.record(part.held), is_held=True)
+                self.emit(f"holding({named}, layouts.{held})")
             case Octets():
                 self._leaf(Leaf(name + suffix, self.kind(part, name)))
                 self.emit(f"octets({named}, {number(part.length)}{_further(suffix)})")
@@ -208,8 +218,8 @@ class _Walk:
         if leaf not in self.target.members:
             self.target.members.append(leaf)
 
-    def _inner(self, name: str, layout: Translated) -> str:
-        inner = Inner(name, layout)
+    def _inner(self, name: str, layout: Translated, *, is_held: bool = False) -> str:
+        inner = Inner(name, layout, is_held)
         if inner not in self.target.members:
             self.target.members.append(inner)
         return layout.name

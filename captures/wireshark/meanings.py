@@ -15,6 +15,14 @@ from mqproto.wire.layouts.internal import (
     SESSION_ACK,
     InternalHeader,
 )
+from mqproto.wire.layouts.keyblobs import (
+    AES_128,
+    AES_192,
+    AES_256,
+    RC2,
+    RC4,
+    SimpleBlob,
+)
 from mqproto.wire.layouts.multiqueue import (
     DIRECT_NAME,
     DISTRIBUTION_LIST_NAME,
@@ -47,6 +55,14 @@ _QUEUE_TYPES: Final[Meanings] = {
     PUBLIC: "public",
     PRIVATE_ELSEWHERE: "private, on another host",
     DIRECT: "direct",
+}
+
+_ALGORITHMS: Final[Meanings] = {
+    RC2: "RC2",
+    AES_128: "AES 128",
+    AES_192: "AES 192",
+    AES_256: "AES 256",
+    RC4: "RC4",
 }
 
 MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
@@ -92,17 +108,14 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
         0x800C: "SHA-256",
         0x800E: "SHA-512",
     },
-    (MessagePropertiesHeader, "encryption_algorithm"): {
-        0x6602: "RC2",
-        0x660E: "AES 128",
-        0x660F: "AES 192",
-        0x6610: "AES 256",
-        0x6801: "RC4",
-    },
+    (MessagePropertiesHeader, "encryption_algorithm"): _ALGORITHMS,
+    (SimpleBlob, "session_key_algorithm"): _ALGORITHMS,
 }
 """By the record and the name of the field, or of the bits in its flag word."""
 
-HEXADECIMAL: Final = frozenset({"message_class", "hash_algorithm", "encryption_algorithm"})
+HEXADECIMAL: Final = frozenset(
+    {"message_class", "hash_algorithm", "encryption_algorithm", "session_key_algorithm"}
+)
 """The numbers that the specification prints in base 16, flag words and constants apart."""
 
 

@@ -184,6 +184,11 @@ local function octets(this, name, size, suffix)
   show(this, name, take(this, name, size), size, suffix)
 end
 
+-- How many bytes a field has that was read.
+local function length(this, name)
+  return this._places[name].size
+end
+
 local function rest(this, name)
   octets(this, name, this._reader.stop - this._reader.at)
 end
@@ -261,6 +266,22 @@ local function inside(this, name, layout, index)
   end
   layout.read(scope)
   close(scope)
+end
+
+-- Bytes that were read, and may hold a layout: its fields below them if they do, and nothing if not.
+local function holding(this, name, layout)
+  local reader, place = this._reader, this._places[name]
+  local judge = new_reader(nil, nil, reader.data)
+  judge.at, judge.stop = place.at, place.at + place.size
+  local is_whole, why = pcall(layout.read, new_scope(judge, nil, layout))
+  if not is_whole and why ~= ENDED then error(why, 0) end
+  if not is_whole or #judge.faults > 0 or judge.at < judge.stop then return end
+  local at, stop = reader.at, reader.stop
+  reader.at, reader.stop = place.at, place.at + place.size
+  local scope = new_scope(reader, this, layout, name)
+  scope._item, scope._path = this._item and place.item, this._item and this._path .. name .. "."
+  layout.read(scope)
+  reader.at, reader.stop = at, stop
 end
 
 -- A layout that may not look beyond a number of bytes. A size below zero has been refused, and counts for all that is left.

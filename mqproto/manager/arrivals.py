@@ -16,9 +16,9 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
+from mqproto.queues.rules.strangers import admission_of_stranger, why_unwelcome
 from mqproto.routing import Routes
-from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
-from mqproto.rules.strangers import admission_of_stranger, why_unwelcome
 from mqproto.session import Remote
 from mqproto.transfer.acknowledgments import ORDER_QUEUE, make_order_ack
 from mqproto.transfer.copies import AS_IT_IS

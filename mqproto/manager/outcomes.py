@@ -26,8 +26,8 @@ from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
+from mqproto.queues.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.routing import Routes
-from mqproto.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import asks_final_ack

@@ -29,6 +29,7 @@ from mqproto.testing.headers import (
     tx_sequence_ids,
     user_headers,
 )
+from mqproto.testing.keyblobs import public_key_blobs, simple_blobs
 from mqproto.testing.packets import (
     chunked,
     connection_parameters_packets,
@@ -64,11 +65,13 @@ __all__ = [
     "padding",
     "pings",
     "private_queue_format_names",
+    "public_key_blobs",
     "queue_managers",
     "security_headers",
     "session_acks",
     "session_headers",
     "sids",
+    "simple_blobs",
     "soap_headers",
     "texts",
     "transaction_headers",

@@ -8,6 +8,7 @@ from typing import Final, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 
+from mqproto.testing.keyblobs import simple_blobs
 from mqproto.wire import (
     NULL_GUID,
     BaseHeader,
@@ -28,6 +29,7 @@ from mqproto.wire import (
     TransactionHeader,
     TxSequenceId,
     UserHeader,
+    encode_key_blob,
     sid_from_text,
 )
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
@@ -245,13 +247,13 @@ def sids() -> st.SearchStrategy[str]:
 @made_once
 @st.composite
 def security_headers(draw: st.DrawFn) -> SecurityHeader:
-    """With one item at the least; the sender may be a SID."""
+    """With one item at the least; the sender may be a SID, and the key a SIMPLEBLOB."""
     item = st.binary(max_size=40)
     header = SecurityHeader(
         flags=u16(draw),
         sender_id=draw(item | sids().map(sid_from_text)),
         sender_id_padding=draw(padding()),
-        encryption_key=draw(item),
+        encryption_key=draw(item | simple_blobs().map(encode_key_blob)),
         encryption_key_padding=draw(padding()),
         signature=draw(item),
         signature_padding=draw(padding()),

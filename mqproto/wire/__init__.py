@@ -10,6 +10,7 @@ from mqproto.wire.buffer import PacketBuffer, UnwelcomeError, Welcome
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.codec import check_packet, decode_message, decode_packet, encode_packet
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
+from mqproto.wire.keyblobs import decode_public_key_blob, decode_simple_blob, encode_key_blob
 from mqproto.wire.layouts.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
 from mqproto.wire.layouts.debug import DebugHeader
 from mqproto.wire.layouts.internal import (
@@ -21,6 +22,7 @@ from mqproto.wire.layouts.internal import (
     establish_connection,
     session_ack,
 )
+from mqproto.wire.layouts.keyblobs import PublicKeyBlob, SimpleBlob
 from mqproto.wire.layouts.multiqueue import (
     FormatNameList,
     MqfAddressHeader,
@@ -43,6 +45,7 @@ from mqproto.wire.lenient import (
     announced_sizes,
     begins_stream,
     decode_beginning,
+    inspect_key_blob,
     inspect_packet,
     inspect_ping,
     inspect_stream,
@@ -85,12 +88,14 @@ __all__ = [
     "Ping",
     "PrivateQueueFormatName",
     "ProviderInfo",
+    "PublicKeyBlob",
     "QueueName",
     "Remark",
     "SecurityHeader",
     "SeenField",
     "SessionAck",
     "SessionHeader",
+    "SimpleBlob",
     "SoapHeader",
     "TransactionHeader",
     "TxSequenceId",
@@ -107,12 +112,16 @@ __all__ = [
     "decode_message",
     "decode_packet",
     "decode_ping",
+    "decode_public_key_blob",
+    "decode_simple_blob",
+    "encode_key_blob",
     "encode_packet",
     "encode_ping",
     "establish_connection",
     "final_ack",
     "guid_from_text",
     "guid_text",
+    "inspect_key_blob",
     "inspect_packet",
     "inspect_ping",
     "inspect_stream",

@@ -18,8 +18,10 @@ from mqproto.wire.buffer import HEAD_SIZE, PacketBuffer
 from mqproto.wire.codec import decode_packet, properties_offset
 from mqproto.wire.generator import REFUSALS, Refused
 from mqproto.wire.guid import NULL_GUID
+from mqproto.wire.keyblobs import record_of
 from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
 from mqproto.wire.layouts.internal import EstablishConnection, establish_connection_packet, internal_header
+from mqproto.wire.layouts.keyblobs import KeyBlob, begins_key_blob
 from mqproto.wire.layouts.ping import Ping, begins_ping, ping_packet
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.user import UserHeader, user_header
@@ -90,11 +92,11 @@ class Inspection:
 
     fields: list[SeenField] = field(default_factory=list)
     findings: list[WireFormatError | Remark] = field(default_factory=list)
-    packet: Packet | Ping | None = None
+    packet: Packet | Ping | KeyBlob | None = None
 
     @property
     def is_valid(self) -> bool:
-        """Whether `decode_packet`, or `decode_ping`, accepts these bytes."""
+        """Whether `decode_packet`, or the function for what else it is, accepts these bytes."""
         return not any(isinstance(finding, WireFormatError) for finding in self.findings)
 
 
@@ -119,12 +121,30 @@ def inspect_ping(datagram: bytes) -> Inspection:
     return Inspection(_fields(seen, datagram), packet=ping)
 
 
+def inspect_key_blob(data: bytes) -> Inspection:
+    """The fields of what begins as a PUBLICKEYBLOB or a SIMPLEBLOB, and what is wrong with it.  [MS-MQQB] 2.4"""
+    seen: list[Any] = []
+    faults: list[WireFormatError] = []
+    record, stream = record_of(data), PacketStream(data)
+    blob = None
+    try:
+        blob = to_records(record.parse_stream(stream, seen=seen, faults=faults))
+        record.decode(data)
+    except WireFormatError as fault:
+        if not faults or blob is None:
+            faults.append(fault)
+    return Inspection(_fields(seen, data), [*faults], blob if not faults else None)
+
+
 def inspect_stream(data: bytes) -> Iterator[tuple[int, Inspection]]:
-    """The packets and Pings that stand behind one another, each with its offset.
+    """The packets and Pings that stand behind one another, each with its offset; or the one key blob that it is.
 
     The last may be one whose end is missing, or a rest that begins none: nothing searches for another behind it.
     """
     at = 0
+    if begins_key_blob(data) and not begins_ping(data):
+        yield at, inspect_key_blob(data)
+        return
     while at < len(data):
         if begins_ping(data[at : at + ping_packet.sizeof()]):
             size = ping_packet.sizeof()
@@ -210,9 +230,9 @@ def _shortened(data: bytes) -> bytes:
 
 
 def begins_stream(data: bytes) -> bool:
-    """Whether a packet or a Ping begins with these bytes, so that `inspect_stream` has one to show."""
+    """Whether a packet, a Ping or a key blob begins with these bytes, so that `inspect_stream` has one to show."""
     try:
-        return begins_ping(data) or _size_of(data[:HEAD_SIZE]) > 0
+        return begins_ping(data) or begins_key_blob(data) or _size_of(data[:HEAD_SIZE]) > 0
     except WireFormatError:
         return False
 

@@ -14,6 +14,8 @@ EXTRA_OF: Final = {
     "tables": "spark",
 }
 """What a command needs; all others need `simulator`, and `decode` with `--tables` what `analyse` needs."""
+MODULES_OF: Final = {"cryptography": "security", "Crypto": "security"}
+"""What some commands need beside that, whichever they are."""
 OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 
 
@@ -26,7 +28,7 @@ def to_install(missing: ModuleNotFoundError, arguments: Sequence[str]) -> str | 
     module = (missing.name or "").partition(".")[0]
     if not module or module in OURS or module in sys.stdlib_module_names:
         return None
-    extra = EXTRA_OF.get(next(iter(arguments), ""), "simulator")
+    extra = MODULES_OF.get(module) or EXTRA_OF.get(next(iter(arguments), ""), "simulator")
     if extra == "captures" and any(argument.partition("=")[0] == "--tables" for argument in arguments):
         extra = "spark"
     return f"{missing.name} is not installed: pip install 'mqproto[{extra}]'"

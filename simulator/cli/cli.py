@@ -48,6 +48,7 @@ from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
+from simulator.security import command as keys
 
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
@@ -339,6 +340,7 @@ app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.add_typer(failed.app, name="failed")
+app.add_typer(keys.app, name="keys")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)

@@ -135,6 +135,7 @@ def packets(source: str, stdin: captured.StandardInput | None, limit: int, *, as
     from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
     from captures.net.payload import payload_in
     from mqproto.wire import inspect_stream
+    from mqproto.wire.layouts.keyblobs import begins_private_key
     from simulator.base import screen
     from simulator.command import show
 
@@ -143,6 +144,8 @@ def packets(source: str, stdin: captured.StandardInput | None, limit: int, *, as
     else:
         with io.BufferedReader(stdin) as file:
             data = read_pasted(file.read(INPUT_LIMIT_BYTES + 1), "stdin")
+    if begins_private_key(data):
+        raise UsageError("a private key is shown to nobody: mqproto keys import NODE FILE takes it")
     begins, data = payload_in(data)
     valid = True
     for count, (offset, inspection) in enumerate(inspect_stream(data)):

@@ -15,7 +15,7 @@ from mqproto.wire.layouts.ping import ping_packet
 from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
 from mqproto.wire.schema.layout import Layout, Must, bare
-from mqproto.wire.schema.parts import OneOf, When
+from mqproto.wire.schema.parts import Holding, OneOf, When
 from mqproto.wire.schema.record import Bit, Bits, Record
 
 
@@ -81,6 +81,8 @@ def layouts_in(part: Any, kind: type | None = None) -> Iterator[tuple[Layout, ty
         case OneOf() as choice:
             for case in choice.cases.values():
                 yield from layouts_in(case)
+        case Holding() as bytes_of:
+            yield from layouts_in(bytes_of.held)
         case Subconstruct() as around:
             yield from layouts_in(around.subcon)
 

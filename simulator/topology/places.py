@@ -94,6 +94,11 @@ def store_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.sqlite"
 
 
+def keys_path(directory: Path, name: str) -> Path:
+    """The folder of a node's keys."""
+    return directory / f"{name}.keys"
+
+
 def history_url(directory: Path) -> str:
     """The document history of gateways and triggers, if nobody names another."""
     return f"sqlite:///{directory.resolve() / 'history.sqlite'}"

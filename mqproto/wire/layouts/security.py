@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from construct import Int16ul, Int32ul, Rebuild, len_, this
 
+from mqproto.wire.layouts.keyblobs import simple_blob
 from mqproto.wire.layouts.sid import sid_text
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Octets, Pad4, TerminatedText
+from mqproto.wire.schema.parts import Holding, Octets, Pad4, TerminatedText
 from mqproto.wire.schema.record import Bit, Bits, Record
 
 NO_SENDER, SID, QUEUE_MANAGER = range(3)
@@ -81,7 +82,7 @@ security_header = Record(
         ),
         "sender_id" / Octets(this.sender_id_size),
         "sender_id_padding" / Pad4(),
-        "encryption_key" / Octets(this.encryption_key_size),
+        "encryption_key" / Holding(this.encryption_key_size, simple_blob),
         "encryption_key_padding" / Pad4(),
         "signature" / Octets(this.signature_size),
         "signature_padding" / Pad4(),

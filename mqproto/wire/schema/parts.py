@@ -11,8 +11,10 @@ from typing import Any, Final
 from construct import Bytes, Construct, Container, Subconstruct
 from construct.expr import FuncPath
 
+from mqproto.base.errors import WireFormatError
 from mqproto.base.foreign import quoted
 from mqproto.wire.schema.layout import Fault, Layout, PacketStream
+from mqproto.wire.schema.record import Record
 
 NUL: Final = b"\0\0"
 
@@ -31,6 +33,32 @@ class Octets(Bytes):
             raise Fault(repr(obj), f"{size} bytes")
         stream.write(obj)
         return obj
+
+
+class Holding(Octets):
+    """Bytes that may hold a record of their own. To a queue manager they are bytes; an analyst is shown the fields.
+
+    Where they hold none he is shown the bytes, and no fault is found with the packet.
+    """
+
+    def __init__(self, length: Any, record: Record[Any]) -> None:
+        super().__init__(length)
+        self.held = record
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        start = stream.tell()
+        data = super()._parse(stream, context, path)
+        seen = context._params.get("seen")
+        if seen is not None and data:
+            inner: list[Any] = []
+            part = PacketStream(data, start)
+            try:
+                self.held.layout._parse(part, Container(_params=Container(seen=inner)), path)
+            except WireFormatError:
+                return data
+            if part.tell() == part.end:
+                seen += inner
+        return data
 
 
 class Text(Construct):  # type: ignore[type-arg]

@@ -29,11 +29,13 @@ from mqproto.wire import (
     PrivateQueueFormatName,
     SecurityHeader,
     SessionHeader,
+    SimpleBlob,
     SoapHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
     connection_parameters,
+    encode_key_blob,
     encode_packet,
     encode_ping,
     establish_connection,
@@ -193,7 +195,7 @@ def _with_headers(message: UserMessage, *names: str) -> UserMessage:
         message.user.has_security = True
         message.security = SecurityHeader(
             sender_id=HERE,
-            encryption_key=b"secret key",
+            encryption_key=encode_key_blob(SimpleBlob(encrypted_key=bytes(range(64)))),
             signature=b"signed",
             sender_cert=b"certificate",
             provider_info=b"\1\0\0\0p\0\0\0",

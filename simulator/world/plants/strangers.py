@@ -14,8 +14,8 @@ from mqproto.neighbours import door
 from mqproto.neighbours.door import Door
 from mqproto.neighbours.met import Met
 from mqproto.neighbours.neighbours import Neighbours
+from mqproto.queues.rules.admission import ADMISSIONS, MISSING
 from mqproto.routing import Routes
-from mqproto.rules.admission import ADMISSIONS, MISSING
 from mqproto.session import Remote, Session
 from mqproto.session.data import SessionData
 from mqproto.wire import Guid, MessageClass

@@ -150,7 +150,7 @@ def _walk(element: ET.Element, start: int, seen: Seen) -> None:
         elif "unmaskedvalue" in child.attrib:
             seen.bits.append((name, int(child.get("value", ""), 16)))
         else:
-            if child.get("value"):
+            if child.get("value") and not _holds(child, name):
                 seen.fields.append(
                     (
                         name,
@@ -161,6 +161,13 @@ def _walk(element: ET.Element, start: int, seen: Seen) -> None:
                     )
                 )
             _walk(child, start, seen)
+
+
+def _holds(element: ET.Element, name: str) -> bool:
+    """Whether the bytes of a field are shown below it as fields of their own."""
+    return any(
+        "unmaskedvalue" not in each.attrib and each.get("name", "").startswith(f"{name}.") for each in element
+    )
 
 
 def cut(data: bytes) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ def is_header(name: str) -> bool:
     """Whether a name in a layout stands for other fields, and so is no field itself."""
     whole = UserMessage.__slots__
     lists = ("destination", "administration", "response", "signature", "format_name_list", "elements")
-    return name in whole or name in lists or name == "tx_sequence_id"
+    return name in whole or name in lists or name in ("tx_sequence_id", "encryption_key")
 
 
 def test_generated_packets_are_valid_many_kinds_of_them_and_repeat() -> None:

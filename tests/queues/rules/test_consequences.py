@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from mqproto.queues.localqueue import SystemQueue
-from mqproto.rules.consequences import CONSEQUENCES, End, FinalAck, end_of
+from mqproto.queues.rules.consequences import CONSEQUENCES, End, FinalAck, end_of
 from mqproto.wire import MessageClass
 from tests.ways import WAYS
 

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
+from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.wire import MessageClass
 from tests.observing import administration, final_acks
 from tests.pair import at

@@ -8,7 +8,7 @@ for good, and nothing is done in the name that it claims.
 from __future__ import annotations
 
 from mqproto.queues.localqueue import HEARD_OF, QueueDeclaration
-from mqproto.rules.admission import ADMISSIONS, MISSING, Admission
+from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.wire import MessageClass
 from mqproto.wire.glance import TRANSACTIONAL, Head
 

@@ -1,0 +1,165 @@
+"""Which provider encrypts with what: the tables of [MS-MQQB] 3.1.5.8.3, 3.1.7.1.5 and [MS-MQMQ] 2.2.19.3.
+
+A provider is a library of Windows, known by its name. Here it is a row: how strong its keys are, and what it may use.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.security.refusals import ProtectionError, bad_encryption
+from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, RC2, RC4
+
+WEAK_BITS: Final = 40
+PADDED_BITS: Final = 128
+"""So long is a key of 40 bits made where `SendEnhancedRC2Using40BitKeys` is set: zeros follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A cipher for bodies.
+
+    number: EncryptionAlgorithm of the MessagePropertiesHeader.
+    key_bits: of its keys; 0 where the provider says it.
+    block_bytes: 1 for a stream.
+    is_weak: whether it is used only where somebody asks for it by name.
+    """
+
+    number: int
+    name: str
+    key_bits: int
+    block_bytes: int
+    is_weak: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A cryptographic service provider.
+
+    word: what people call it here.
+    name: what a key in the directory, and ProviderInfo, call it.
+    kind: ulProviderType of [MS-MQMQ] 2.2.1, PROV_RSA_FULL or PROV_RSA_AES.
+    privacy_level: PrivacyLevel of messages that it encrypts.
+    session_key_bits: of a session key where the algorithm does not say it.
+    key_pair_bits: of the key pairs that are made for it here; 512 is all that the first takes, for the others the text
+        has 1,024.
+    """
+
+    word: str
+    name: str
+    kind: int
+    privacy_level: int
+    algorithms: tuple[int, ...]
+    session_key_bits: int
+    key_pair_bits: int
+
+    def algorithm(self, number: int) -> Algorithm:
+        """One of its algorithms.
+
+        Raises:
+            ProtectionError: it has none of this number: a failed decryption ([MS-MQMQ] 2.2.19.3).
+        """
+        if number not in self.algorithms:
+            known = ALGORITHMS.get(number)
+            called = known.name if known else f"{number:#x}"
+            raise bad_encryption(f"EncryptionAlgorithm {called} is none of the {self.word} provider")
+        return ALGORITHMS[number]
+
+    def key_bytes(self, number: int) -> int:
+        """How long a session key for one of its algorithms is."""
+        return (self.algorithm(number).key_bits or self.session_key_bits) // 8
+
+
+ALGORITHMS: Final = {
+    algorithm.number: algorithm
+    for algorithm in (
+        Algorithm(RC2, "RC2", 0, 8, is_weak=True),
+        Algorithm(RC4, "RC4", 0, 1, is_weak=True),
+        Algorithm(AES_128, "AES-128", 128, 16, is_weak=False),
+        Algorithm(AES_192, "AES-192", 192, 16, is_weak=False),
+        Algorithm(AES_256, "AES-256", 256, 16, is_weak=False),
+    )
+}
+BASE: Final = Provider("base", "Microsoft Base Cryptographic Provider v1.0", 1, 1, (RC2, RC4), WEAK_BITS, 512)
+ENHANCED: Final = Provider(
+    "enhanced", "Microsoft Enhanced Cryptographic Provider v1.0", 1, 3, (RC2, RC4), PADDED_BITS, 2_048
+)
+AES: Final = Provider(
+    "aes",
+    "Microsoft Enhanced RSA and AES Cryptographic Provider",
+    24,
+    5,
+    (AES_128, AES_192, AES_256),
+    0,
+    2_048,
+)
+PROVIDERS: Final = (BASE, ENHANCED, AES)
+"""The weakest first."""
+
+
+def provider_by_privacy_level(level: int) -> Provider:
+    """Who has encrypted a message.  3.1.5.8.3
+
+    Raises:
+        ProtectionError: PrivacyLevel has another value.
+    """
+    for provider in PROVIDERS:
+        if provider.privacy_level == level:
+            return provider
+    raise bad_encryption(f"PrivacyLevel {level} names no provider")
+
+
+def provider_by_word(word: str) -> Provider:
+    """The one that a person has named, in any case.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for provider in PROVIDERS:
+        if provider.word == word.casefold():
+            return provider
+    raise UsageError(f"{word!r} is no provider: name {', '.join(each.word for each in PROVIDERS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """A symmetric key, and what it is for. Printed, it does not show its bytes."""
+
+    algorithm: int
+    octets: bytes = field(repr=False)
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether it is a key of 40 bits that was made longer with zeros, as 3.1.5.8.3 asks for RC2."""
+        return len(self.octets) * 8 == PADDED_BITS and not any(self.octets[WEAK_BITS // 8 :])
+
+
+def new_session_key(
+    provider: Provider,
+    algorithm: int,
+    *,
+    reduced: bool = False,
+    random: Callable[[int], bytes] = secrets.token_bytes,
+) -> SessionKey:
+    """A new symmetric key.  3.1.7.1.5
+
+    Args:
+        reduced: SendEnhancedRC2Using40BitKeys, of which only RC2 in the enhanced provider knows.
+        random: where its bytes come from; worlds have dice of their own.
+
+    Raises:
+        UsageError: the provider has no such algorithm.
+    """
+    try:
+        size = provider.key_bytes(algorithm)
+    except ProtectionError as refusal:
+        raise UsageError(refusal.reason) from None
+    if reduced and (provider, algorithm) == (ENHANCED, RC2):
+        octets = random(WEAK_BITS // 8).ljust(size, b"\0")
+    else:
+        octets = random(size)
+    return SessionKey(algorithm, octets)

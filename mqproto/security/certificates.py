@@ -1,0 +1,126 @@
+"""Certificates of keys for signatures, as SenderCert has them.  [MS-MQMQ] 2.2.20.6
+
+Whose a certificate is, and who has signed it, is not judged here: the directory, or whoever stands in for it, knows the
+certificates of its users by their bytes (3.1.5.8.3).
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from mqproto.base.errors import UsageError
+from mqproto.security.keys import KeyPair, PublicKey
+from mqproto.security.refusals import bad_signature
+
+_DAY: Final = datetime.timedelta(days=1)
+_PEM: Final = b"-----BEGIN CERTIFICATE-----"
+_USAGES: Final = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+class Certificate:
+    """An X.509 certificate with a key of RSA. Equal if the bytes are.
+
+    der: its bytes, as a message carries them.
+    since_s, until_s: when it is valid, in seconds, UTC.
+    """
+
+    def __init__(self, certificate: x509.Certificate) -> None:
+        key = certificate.public_key()
+        if not isinstance(key, rsa.RSAPublicKey):
+            raise UsageError(
+                "the certificate's key is not of RSA, which is all that MSMQ knows: bring another"
+            )
+        self.key = PublicKey(key)
+        self.der = certificate.public_bytes(serialization.Encoding.DER)
+        self.subject = certificate.subject.rfc4514_string()
+        self.since_s = int(certificate.not_valid_before_utc.timestamp())
+        self.until_s = int(certificate.not_valid_after_utc.timestamp())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Certificate:
+        """The first certificate in PEM, or the one that DER is.
+
+        Raises:
+            UsageError: there is none that can be used.
+        """
+        try:
+            load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
+            return cls(load(data))
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
+
+    def pem(self) -> bytes:
+        return x509.load_der_x509_certificate(self.der).public_bytes(serialization.Encoding.PEM)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and self.der == other.der
+
+    def __hash__(self) -> int:
+        return hash(self.der)
+
+    def __repr__(self) -> str:
+        return f"<certificate of {self.subject}, {self.key.fingerprint}>"
+
+
+def self_signed(own: KeyPair, name: str, since_s: int, days: int) -> Certificate:
+    """A certificate of the public key that the key itself has signed.
+
+    Args:
+        name: whose it is; 1 to 64 characters.
+        since_s: from this second on, UTC.
+
+    Raises:
+        UsageError: X.509 cannot have such a name, or no such days.
+    """
+    try:
+        since = datetime.datetime.fromtimestamp(since_s, datetime.UTC)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        until = since + days * _DAY
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"a certificate for {name!r} of {days} days: name it in 1 to 64 characters"
+        ) from None
+    usage = dict.fromkeys(_USAGES, False) | {"digital_signature": True, "content_commitment": True}
+    return Certificate(
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(own.rsa.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(since)
+        .not_valid_after(until)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .sign(own.rsa, hashes.SHA256())
+    )
+
+
+def certificate_in(der: bytes) -> Certificate:
+    """The certificate of a message, its SenderCert.  [MS-MQMQ] 2.2.20.6
+
+    Raises:
+        ProtectionError: it is none, or its key cannot verify anything here.
+    """
+    try:
+        return Certificate.from_bytes(der)
+    except UsageError:
+        raise bad_signature("SenderCert is no X.509 certificate with a key of RSA that can be used") from None

@@ -1,0 +1,258 @@
+"""Key pairs, and the public halves of others: as PEM and as the CryptoAPI's blobs.
+
+Keys are values. Where they lie is up to the shell, and printed they show no secret. A key for signatures and one
+for key exchange are two key pairs, as the CryptoAPI has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Any, Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
+
+from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.wire import PublicKeyBlob, decode_public_key_blob, encode_key_blob
+from mqproto.wire.layouts.keyblobs import (
+    MAXIMUM_BITS,
+    MINIMUM_BITS,
+    RSA_KEY_EXCHANGE,
+    PrivateKeyBlob,
+    private_key_blob,
+)
+
+EXPONENT: Final = 65_537
+PYCA_MINIMUM_BITS: Final = 1_024
+"""pyca reads shorter keys and works with them, and makes none."""
+
+
+class PublicKey:
+    """A key that encrypts for its owner, or verifies what he has signed. Equal if the numbers are."""
+
+    def __init__(self, key: rsa.RSAPublicKey) -> None:
+        self.rsa = key
+        self.bits = -(-key.key_size // 8) * 8
+        if not MINIMUM_BITS <= self.bits <= MAXIMUM_BITS:
+            raise UsageError(
+                f"an RSA key of {key.key_size} bits: bring one of {MINIMUM_BITS} to {MAXIMUM_BITS:,} bits"
+            )
+        if key.public_numbers().e >= 2**32:
+            raise UsageError("its public exponent does not fit 32 bits: bring a key with 65537")
+
+    @classmethod
+    def from_blob(cls, blob: PublicKeyBlob) -> PublicKey:
+        """The key that a PUBLICKEYBLOB has.  [MS-MQQB] 2.4.1
+
+        Raises:
+            UsageError: its numbers are no key.
+        """
+        modulus = int.from_bytes(blob.modulus, "little")
+        if not modulus & 1:
+            raise UsageError("the modulus is even: bring the key anew")
+        if not modulus >> len(blob.modulus) * 8 - 8:
+            raise UsageError("the most significant byte of the modulus is 0: bring the key anew")
+        try:
+            return cls(rsa.RSAPublicNumbers(blob.pub_exp, modulus).public_key())
+        except ValueError:
+            raise UsageError("modulus and exponent make no RSA key: bring the key anew") from None
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PublicKey:
+        """The key in a PUBLICKEYBLOB, or in PEM or DER: of a public key or a certificate.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if data[:2] == _BEGINS_PUBLIC:
+            try:
+                return cls.from_blob(decode_public_key_blob(data))
+            except WireFormatError as error:
+                raise UsageError(f"no PUBLICKEYBLOB: {error}") from None
+        for load in _LOADS:
+            try:
+                found = load(data)
+            except (ValueError, UnsupportedAlgorithm, TypeError):
+                continue
+            if isinstance(found, rsa.RSAPublicKey):
+                return cls(found)
+        raise UsageError(
+            "no public key of RSA: bring a PUBLICKEYBLOB, or PEM of a public key or a certificate"
+        )
+
+    def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> PublicKeyBlob:
+        """As the CryptoAPI writes it."""
+        numbers = self.rsa.public_numbers()
+        modulus = numbers.n.to_bytes(self.bits // 8, "little")
+        return PublicKeyBlob(key_algorithm=algorithm, pub_exp=numbers.e, modulus=modulus)
+
+    def pem(self) -> bytes:
+        """As OpenSSL writes it: SubjectPublicKeyInfo."""
+        return self.rsa.public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """The first half of the SHA-256 of its PUBLICKEYBLOB for key exchange, to compare over the telephone."""
+        digest = hashlib.sha256(encode_key_blob(self.blob())).digest()[:16]
+        return ":".join(f"{byte:02x}" for byte in digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PublicKey) and self.rsa.public_numbers() == other.rsa.public_numbers()
+
+    def __hash__(self) -> int:
+        return hash(self.rsa.public_numbers())
+
+    def __repr__(self) -> str:
+        return f"<public key of {self.bits} bits, {self.fingerprint}>"
+
+
+class KeyPair:
+    """A private key and its public half. Printed, it shows the latter."""
+
+    def __init__(self, key: rsa.RSAPrivateKey) -> None:
+        self.rsa = key
+        self.public = PublicKey(key.public_key())
+        self.bits = self.public.bits
+        secret = key.private_numbers().d.to_bytes(self.bits // 8, "big")
+        self._seed = hashlib.sha256(secret).digest()
+
+    def substitute(self, encrypted: bytes) -> bytes:
+        """32 bytes that nobody can tell who has not the private key, and the same ones each time."""
+        return hmac.digest(self._seed, encrypted, "sha256")
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> KeyPair:
+        """The private key in a PEM file, or in a PRIVATEKEYBLOB of the CryptoAPI.
+
+        Raises:
+            UsageError: there is none that can be used.
+        """
+        if data[:2] == _BEGINS_PRIVATE:
+            return cls._from_blob(data)
+        try:
+            found = serialization.load_pem_private_key(data, password=None)
+        except TypeError:
+            raise UsageError(
+                "the key is encrypted: decrypt it first, openssl pkey -in FILE -out KEY"
+            ) from None
+        except (ValueError, UnsupportedAlgorithm):
+            raise UsageError(
+                "no private key: bring PEM with -----BEGIN PRIVATE KEY-----, or a PRIVATEKEYBLOB"
+            ) from None
+        if not isinstance(found, rsa.RSAPrivateKey):
+            raise UsageError("the private key is not of RSA, which is all that MSMQ knows: bring one that is")
+        return cls(found)
+
+    @classmethod
+    def _from_blob(cls, data: bytes) -> KeyPair:
+        try:
+            blob = private_key_blob.decode(data)
+            number = {name: int.from_bytes(getattr(blob, name), "little") for name in _PRIVATE_NUMBERS}
+            public = rsa.RSAPublicNumbers(blob.pub_exp, int.from_bytes(blob.modulus, "little"))
+            private = rsa.RSAPrivateNumbers(
+                p=number["prime1"],
+                q=number["prime2"],
+                d=number["private_exponent"],
+                dmp1=number["exponent1"],
+                dmq1=number["exponent2"],
+                iqmp=number["coefficient"],
+                public_numbers=public,
+            )
+            return cls(private.private_key())
+        except WireFormatError as error:
+            raise UsageError(f"no PRIVATEKEYBLOB: {error}") from None
+        except ValueError:
+            raise UsageError("the numbers of the PRIVATEKEYBLOB make no RSA key: export it anew") from None
+
+    def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> bytes:
+        """The private key as the CryptoAPI exports it, not encrypted: as for `pem`.
+
+        Raises:
+            UsageError: its length is no multiple of 16, and there is no blob for it.
+        """
+        if self.bits % 16:
+            raise UsageError(f"a PRIVATEKEYBLOB has no room for a key of {self.bits} bits: take PEM")
+        numbers = self.rsa.private_numbers()
+        half, whole = self.bits // 16, self.bits // 8
+        return private_key_blob.encode(
+            PrivateKeyBlob(
+                key_algorithm=algorithm,
+                pub_exp=numbers.public_numbers.e,
+                modulus=numbers.public_numbers.n.to_bytes(whole, "little"),
+                prime1=numbers.p.to_bytes(half, "little"),
+                prime2=numbers.q.to_bytes(half, "little"),
+                exponent1=numbers.dmp1.to_bytes(half, "little"),
+                exponent2=numbers.dmq1.to_bytes(half, "little"),
+                coefficient=numbers.iqmp.to_bytes(half, "little"),
+                private_exponent=numbers.d.to_bytes(whole, "little"),
+            )
+        )
+
+    def pem(self) -> bytes:
+        """The private key, not encrypted: for a file that its owner alone can read."""
+        return self.rsa.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def __repr__(self) -> str:
+        return f"<key pair of {self.bits} bits, {self.public.fingerprint}>"
+
+
+_BEGINS_PUBLIC, _BEGINS_PRIVATE = b"\x06\x02", b"\x07\x02"
+_PRIVATE_NUMBERS: Final = (
+    "prime1",
+    "prime2",
+    "exponent1",
+    "exponent2",
+    "coefficient",
+    "private_exponent",
+)
+_LOADS: Final[tuple[Any, ...]] = (
+    serialization.load_pem_public_key,
+    serialization.load_der_public_key,
+    lambda data: load_pem_x509_certificate(data).public_key(),
+    lambda data: load_der_x509_certificate(data).public_key(),
+)
+
+
+def new_key_pair(bits: int) -> KeyPair:
+    """A key pair that nobody has.
+
+    Raises:
+        UsageError: nobody can use keys of this length.
+    """
+    if not MINIMUM_BITS <= bits <= MAXIMUM_BITS or bits % 8:
+        raise UsageError(f"a key of {bits} bits: ask for {MINIMUM_BITS} to {MAXIMUM_BITS:,}, a multiple of 8")
+    if bits >= PYCA_MINIMUM_BITS:
+        return KeyPair(rsa.generate_private_key(EXPONENT, bits))
+    return KeyPair(_short_key(bits))
+
+
+def _short_key(bits: int) -> rsa.RSAPrivateKey:
+    """Of the length that the base provider asks for, and that anybody breaks who wants to.
+
+    pyca works with such keys, and makes none; nor does pycryptodome, but it makes the primes.
+    """
+    from Crypto.Math.Primality import generate_probable_prime
+
+    while True:
+        p, q = (int(generate_probable_prime(exact_bits=bits // 2)) for _ in range(2))
+        totient = (p - 1) * (q - 1)
+        if p != q and (p * q).bit_length() == bits and totient % EXPONENT:
+            break
+    private = pow(EXPONENT, -1, totient)
+    public = rsa.RSAPublicNumbers(EXPONENT, p * q)
+    return rsa.RSAPrivateNumbers(
+        p,
+        q,
+        private,
+        rsa.rsa_crt_dmp1(private, p),
+        rsa.rsa_crt_dmq1(private, q),
+        rsa.rsa_crt_iqmp(p, q),
+        public,
+    ).private_key()

@@ -1,0 +1,125 @@
+"""Whole messages, sealed and opened.  [MS-MQQB] 3.1.7.1.5, 3.1.5.8.3
+
+A message is sealed when it leaves its source, and opened when it has arrived at its destination; nobody between the
+two looks into it. What is changed in either direction is the body, the fields that tell how it is encrypted, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from mqproto.base.errors import UsageError, WireFormatError
+from mqproto.security.algorithms import Provider, SessionKey, new_session_key, provider_by_privacy_level
+from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName
+from mqproto.security.ciphers import decrypt, encrypt
+from mqproto.security.exchange import open_session_keys, seal_session_key
+from mqproto.security.keys import KeyPair, PublicKey
+from mqproto.security.refusals import ProtectionError, bad_encryption, unsupported
+from mqproto.wire import SecurityHeader, UserMessage, decode_simple_blob, encode_key_blob
+from mqproto.wire.layouts.keyblobs import RC2
+from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
+
+SEALED_FOR: Final = (PRIVATE_ON_DESTINATION, PUBLIC)
+"""The types of destinations whose queue manager, and so whose key, is known."""
+ReceiveCache = AgeingCache[ReceiveName, CachedSymmetricKey]
+
+
+def new_sending_key(
+    provider: Provider, algorithm: int, receiver: PublicKey, *, reduced: bool = False
+) -> CachedSymmetricKey:
+    """A new session key for a receiver.  3.1.7.1.5
+
+    Raises:
+        UsageError: the provider has no such algorithm.
+    """
+    key = new_session_key(provider, algorithm, reduced=reduced)
+    return CachedSymmetricKey(provider, encode_key_blob(seal_session_key(key, receiver)), key)
+
+
+def sealed(message: UserMessage, sending: CachedSymmetricKey) -> UserMessage:
+    """The same message with its body encrypted.
+
+    Raises:
+        UsageError: it goes by a direct format name, which cannot be encrypted.
+    """
+    if message.user.destination_type not in SEALED_FOR:
+        raise UsageError("a direct format name cannot be encrypted: send it by a private or public one")
+    body = encrypt(sending.key, message.properties.message_body)
+    security = replace(message.security or SecurityHeader(), encryption_key=sending.encrypted)
+    security.body_encrypted = security.default_provider = security.has_security_data = True
+    user = replace(message.user)
+    user.has_security = True
+    properties = replace(
+        message.properties,
+        message_body=body,
+        allocation_body_size=len(body),
+        privacy_level=sending.provider.privacy_level,
+        encryption_algorithm=sending.key.algorithm,
+    )
+    return replace(message, user=user, security=security, properties=properties)
+
+
+def opened(
+    message: UserMessage,
+    own: Mapping[str, Sequence[KeyPair]],
+    cache: ReceiveCache,
+    now_ms: int,
+    *,
+    reject_reduced: bool = False,
+) -> UserMessage:
+    """The same message with its body in clear; EB is clear as well, and the encrypted key is still there.
+
+    Args:
+        own: our key pairs for key exchange by the provider's word, the one in use first.
+        cache: of what earlier messages have brought.
+        reject_reduced: RejectEnhancedRC2Using40BitKeys.
+
+    Raises:
+        ProtectionError: it is refused.
+    """
+    security, properties = message.security, message.properties
+    assert security is not None, "nothing is encrypted without a SecurityHeader"
+    provider = provider_by_privacy_level(properties.privacy_level)
+    algorithm = provider.algorithm(properties.encryption_algorithm).number
+    name = ReceiveName(message.user.source_queue_manager, provider.word, algorithm, security.encryption_key)
+    known = cache.find(name)
+    keys = [known.key] if known is not None else _keys_in(name, provider, own)
+    key, body = _first_that_fits(keys, properties.message_body)
+    if reject_reduced and algorithm == RC2 and key.is_reduced:
+        raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
+    if known is None:
+        cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
+    plain = replace(security)
+    plain.body_encrypted = False
+    return replace(
+        message,
+        security=plain,
+        properties=replace(properties, message_body=body, allocation_body_size=len(body)),
+    )
+
+
+def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[KeyPair]]) -> list[SessionKey]:
+    """The session keys that a message may have brought: one for each of ours that may be meant."""
+    pairs = own.get(provider.word, ())
+    if not pairs:
+        raise unsupported(f"there is no key for the {provider.word} provider here: mqproto keys make")
+    try:
+        blob = decode_simple_blob(name.encrypted)
+    except WireFormatError as error:
+        raise bad_encryption(f"EncryptionKey is no SIMPLEBLOB: {error}") from None
+    if blob.session_key_algorithm != name.algorithm:
+        raise bad_encryption("EncryptionKey is for another algorithm than EncryptionAlgorithm says")
+    return open_session_keys(blob, pairs, provider)
+
+
+def _first_that_fits(keys: Sequence[SessionKey], body: bytes) -> tuple[SessionKey, bytes]:
+    """The first key with which the body is one, and the body; of the last the refusal counts."""
+    for key in keys[:-1]:
+        try:
+            return key, decrypt(key, body)
+        except ProtectionError:
+            continue
+    return keys[-1], decrypt(keys[-1], body)

@@ -1,0 +1,72 @@
+"""Signatures over bytes, and what they are verified with.  [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
+
+Which bytes of a message they are over is not decided here. The hash is encrypted as PKCS #1 1.5 has it, with the
+name of its algorithm, and the result stands in the message with its least significant byte first, as the CryptoAPI
+writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+
+from mqproto.base.errors import UsageError
+from mqproto.security.keys import KeyPair, PublicKey
+from mqproto.security.refusals import ProtectionError, bad_signature
+
+MD5: Final = 0x8003
+SHA_1: Final = 0x8004
+SHA_256: Final = 0x800C
+SHA_512: Final = 0x800E
+HASHES: Final[Mapping[int, hashes.HashAlgorithm]] = MappingProxyType(
+    {MD5: hashes.MD5(), SHA_1: hashes.SHA1(), SHA_256: hashes.SHA256(), SHA_512: hashes.SHA512()}
+)
+"""By HashAlgorithm of the MessagePropertiesHeader."""
+_BROKEN: Final = {0x8001: "MD2", 0x8002: "MD4"}
+
+
+def sign(algorithm: int, own: KeyPair, data: bytes) -> bytes:
+    """The signature of these bytes, as it stands in the SecurityHeader.
+
+    Raises:
+        UsageError: nobody signs with this hash, or the key is too short for it.
+    """
+    try:
+        chosen = _hash(algorithm)
+    except ProtectionError as refusal:
+        raise UsageError(refusal.reason) from None
+    try:
+        return own.rsa.sign(data, PKCS1v15(), chosen)[::-1]
+    except ValueError:
+        raise UsageError(f"{chosen.name} does not fit a key of {own.bits} bits: make a longer key") from None
+    except UnsupportedAlgorithm:
+        raise UsageError(f"the cryptography that is installed does not sign with {chosen.name}") from None
+
+
+def verify(algorithm: int, signer: PublicKey, data: bytes, signature: bytes) -> None:
+    """See that a signature is that of these bytes, by this key.
+
+    Raises:
+        ProtectionError: it is not, or the hash is none that is taken.
+    """
+    chosen = _hash(algorithm)
+    try:
+        signer.rsa.verify(signature[::-1], data, PKCS1v15(), chosen)
+    except InvalidSignature:
+        raise bad_signature("the signature is not that of this message by this certificate") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise bad_signature(f"a signature with {chosen.name} cannot be verified with this key here") from None
+
+
+def _hash(algorithm: int) -> hashes.HashAlgorithm:
+    found = HASHES.get(algorithm)
+    if found is None:
+        name = _BROKEN.get(algorithm)
+        why = f"{name} is broken, and no library has it" if name else f"{algorithm:#x} is no HashAlgorithm"
+        raise bad_signature(why)
+    return found

@@ -1,0 +1,161 @@
+"""Whole messages, signed and verified: which bytes of a message a signature is over.
+
+[MS-MQMQ] 2.5, [MS-MQQB] 3.1.7.1.4, 3.1.5.8.3
+
+A field is hashed as it lies in the packet, from its first byte to its last: numbers little-endian, a label with its
+NUL, a queue's name without the padding behind it, what is absent not at all. Bits become the bytes that the text
+makes of them. The body is hashed in clear: 3.1.7.1 signs before it encrypts, so whoever verifies has to decrypt
+first, though 3.1.5.8.3 has it the other way round.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from enum import IntEnum
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.security.certificates import Certificate, certificate_in
+from mqproto.security.keys import KeyPair
+from mqproto.security.refusals import ProtectionError, bad_signature
+from mqproto.security.signatures import SHA_512, sign, verify
+from mqproto.wire import (
+    SecurityHeader,
+    SeenField,
+    UserMessage,
+    encode_packet,
+    inspect_packet,
+)
+from mqproto.wire.layouts.security import NO_SENDER
+
+
+class SignatureKind(IntEnum):
+    """Which fields a signature is over; the numbers are those of SecurityHeader.Flags.AS when it has been verified."""
+
+    MSMQ_10 = 1
+    MSMQ_20 = 3
+    MSMQ_30 = 5
+
+
+def signed(
+    message: UserMessage,
+    own: KeyPair,
+    certificate: Certificate,
+    *,
+    kind: SignatureKind = SignatureKind.MSMQ_20,
+    hash_algorithm: int = SHA_512,
+    sender_id: bytes = b"",
+    sender_id_type: int = NO_SENDER,
+) -> UserMessage:
+    """The same message with a signature, and the certificate that verifies it. Its body must not be encrypted yet.
+
+    Where the message lists its destinations the signature is of MSMQ 3.0, and stands beside the list (3.1.7.1.4).
+
+    Args:
+        sender_id: a SID, or the GUID of a queue manager, as `sender_id_type` says.
+
+    Raises:
+        UsageError: the certificate is not that of the key, or the hash does not fit it.
+    """
+    if certificate.key != own.public:
+        raise UsageError("the certificate is not that of the key: name the one that is")
+    security = replace(message.security or SecurityHeader(), sender_cert=certificate.der, sender_id=sender_id)
+    security.sender_id_type = sender_id_type
+    security.default_provider = security.has_security_data = True
+    user = replace(message.user)
+    user.has_security = True
+    properties = replace(message.properties, hash_algorithm=hash_algorithm)
+    message = replace(message, user=user, security=security, properties=properties)
+    listed = message.multi_queue_format
+    if listed is None:
+        security.signature = sign(hash_algorithm, own, hashed(message, kind))
+        return message
+    signature = sign(hash_algorithm, own, hashed(message, SignatureKind.MSMQ_30))
+    beside = replace(listed.signature, signature=signature)
+    return replace(message, multi_queue_format=replace(listed, signature=beside))
+
+
+def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
+    """What a message was signed with, which its own certificate has proved; whose that is, it does not prove.
+
+    Raises:
+        ProtectionError: it is not signed, or not by the one whose certificate it carries.
+    """
+    signatures = list(_signatures(message))
+    if not signatures:
+        raise bad_signature("the message is not signed")
+    assert message.security is not None, "without one there is no certificate, and no signature was found"
+    certificate = certificate_in(message.security.sender_cert)
+    refusal: ProtectionError | None = None
+    for kind, signature in signatures:
+        try:
+            verify(message.properties.hash_algorithm, certificate.key, hashed(message, kind), signature)
+        except ProtectionError as error:
+            refusal = error
+        else:
+            return kind, certificate
+    assert refusal is not None
+    raise refusal
+
+
+def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
+    """What a message's signature may be, in the order in which it is tried.  3.1.5.8.3
+
+    That a signature of MSMQ 3.0 stands in the SecurityHeader as well, [MS-MQMQ] 2.2.20.6 says.
+    """
+    security, listed = message.security, message.multi_queue_format
+    if security is None:
+        return
+    if security.signature:
+        for kind in (SignatureKind.MSMQ_20, SignatureKind.MSMQ_10, SignatureKind.MSMQ_30):
+            yield kind, security.signature
+    elif listed is not None and listed.signature.signature:
+        yield SignatureKind.MSMQ_30, listed.signature.signature
+
+
+def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
+    """The bytes that a signature of this kind is over.  [MS-MQMQ] 2.5.1, 2.5.2, 2.5.3"""
+    base = replace(message.base)
+    base.session_header = False
+    fields = inspect_packet(encode_packet(replace(message, base=base, session=None))).fields
+    parts = [_raw(fields, name) for name in _FIRST]
+    if kind is SignatureKind.MSMQ_30:
+        parts += [_raw(fields, name) for name in _OF_LISTS]
+    if kind is not SignatureKind.MSMQ_10:
+        parts += [_raw(fields, "user.source_queue_manager"), _numbers(message)]
+        parts.append(_raw(fields, "user.connector_type"))
+    if kind is SignatureKind.MSMQ_20:
+        parts.append(_raw(fields, "user.destination_queue"))
+    return b"".join(parts)
+
+
+def _raw(fields: list[SeenField], name: str) -> bytes:
+    """The bytes of a field, with all that is in it."""
+    return b"".join(each.raw for each in fields if each.name == name or each.name.startswith(f"{name}."))
+
+
+def _numbers(message: UserMessage) -> bytes:
+    """The bits and numbers of 2.5.2 and 2.5.3, each in as many bytes as the text gives it."""
+    user, properties = message.user, message.properties
+    return _NUMBERS(
+        user.delivery_mode,
+        message.base.priority,
+        user.journal_positive << 1 | user.journal_negative,
+        properties.flags & 0x0F,
+        properties.message_class,
+        properties.body_type,
+    )
+
+
+_NUMBERS: Final[Callable[..., bytes]] = struct.Struct("<BBBBHI").pack
+_FIRST: Final = (
+    "properties.correlation_id",
+    "properties.application_tag",
+    "properties.message_body",
+    "properties.label",
+    "user.response_queue",
+    "user.admin_queue",
+)
+_OF_LISTS: Final = ("properties.extension_data", "multi_queue_format.destination.format_name_list")

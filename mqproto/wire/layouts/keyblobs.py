@@ -1,0 +1,168 @@
+"""Keys as the CryptoAPI writes them: a public key, and a session key that is encrypted with one.  [MS-MQQB] 2.4
+
+The first eight bytes are CryptoAPI's BLOBHEADER, the next twelve of a public key its RSAPUBKEY. All numbers are
+little-endian, the large ones too: RFC 8017 has the bytes of the modulus and of what is encrypted the other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from construct import Const, GreedyBytes, Int8ul, Int16ul, Int32ul, Rebuild, len_, this
+
+from mqproto.wire.schema.layout import Layout, Must
+from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.record import Record
+
+RSA_SIGN: Final = 0x2400
+RSA_KEY_EXCHANGE: Final = 0xA400
+"""What a key pair of RSA is for: CALG_RSA_SIGN and CALG_RSA_KEYX of the CryptoAPI."""
+RC2: Final = 0x6602
+AES_128: Final = 0x660E
+AES_192: Final = 0x660F
+AES_256: Final = 0x6610
+RC4: Final = 0x6801
+
+MINIMUM_BITS: Final = 512
+"""Of the base provider's key, the shortest of 3.1.7.1.5."""
+MAXIMUM_BITS: Final = 16_384
+"""The longest modulus that a provider of Windows takes. The specification has no limit but the packet's."""
+
+SIMPLE: Final = 1
+PUBLIC_KEY: Final = 6
+PRIVATE_KEY: Final = 7
+_VERSION: Final = 2
+_MAGIC: Final = int.from_bytes(b"RSA1", "little")
+_PRIVATE_MAGIC: Final = int.from_bytes(b"RSA2", "little")
+
+
+@dataclass(slots=True)
+class PublicKeyBlob:
+    """The public half of a key pair.  [MS-MQQB] 2.4.1, [MS-MQMQ] 2.2.20.6
+
+    The bytes of an RSA modulus, the least significant first. Whether they make a modulus, mqproto/security says.
+    """
+
+    reserved: int = 0
+    key_algorithm: int = RSA_KEY_EXCHANGE
+    pub_exp: int = 65_537
+    modulus: bytes = b""
+
+
+public_key_blob = Record(
+    PublicKeyBlob,
+    Layout(
+        "[MS-MQQB] 2.4.1",
+        "blob_type" / Const(PUBLIC_KEY, Int8ul),
+        "blob_version" / Const(_VERSION, Int8ul),
+        "reserved" / Int16ul,
+        "key_algorithm" / Int32ul,
+        Must(
+            "key_algorithm",
+            (this.key_algorithm == RSA_KEY_EXCHANGE) | (this.key_algorithm == RSA_SIGN),
+            "0xa400, or 0x2400 for signatures",
+        ),
+        "magic" / Const(_MAGIC, Int32ul),
+        "bit_len" / Rebuild(Int32ul, len_(this.modulus) * 8),
+        "pub_exp" / Int32ul,
+        Must("bit_len", (this.bit_len & 7) == 0, "a multiple of 8"),
+        Must("bit_len", this.bit_len >= MINIMUM_BITS, f"at least {MINIMUM_BITS}"),
+        Must("bit_len", this.bit_len <= MAXIMUM_BITS, f"at most {MAXIMUM_BITS}"),
+        "modulus" / Octets(this.bit_len >> 3),
+    ),
+)
+
+
+@dataclass(slots=True)
+class SimpleBlob:
+    """A session key, encrypted for whoever has the private key.  [MS-MQQB] 2.4.2
+
+    As many bytes are encrypted as that key's modulus has. The text says 256, which is right for keys of 2,048 bits; the
+    keys of 3.1.7.1.5 have 512 and 1,024.
+    """
+
+    reserved: int = 0
+    session_key_algorithm: int = AES_256
+    encrypted_key: bytes = b""
+
+
+_algorithm, _size = this.session_key_algorithm, len_(this.encrypted_key)
+
+simple_blob = Record(
+    SimpleBlob,
+    Layout(
+        "[MS-MQQB] 2.4.2",
+        "blob_type" / Const(SIMPLE, Int8ul),
+        "blob_version" / Const(_VERSION, Int8ul),
+        "reserved" / Int16ul,
+        "session_key_algorithm" / Int32ul,
+        Must(
+            "session_key_algorithm",
+            ((_algorithm >= AES_128) & (_algorithm <= AES_256)) | (_algorithm == RC2) | (_algorithm == RC4),
+            "0x660e, 0x660f, 0x6610, 0x6602 or 0x6801",
+        ),
+        "key_algorithm" / Const(RSA_KEY_EXCHANGE, Int32ul),
+        "encrypted_key" / GreedyBytes,
+        Must("encrypted_key", _size >= MINIMUM_BITS // 8, f"at least {MINIMUM_BITS // 8} bytes", value=_size),
+        Must("encrypted_key", _size <= MAXIMUM_BITS // 8, f"at most {MAXIMUM_BITS // 8} bytes", value=_size),
+    ),
+)
+KeyBlob = PublicKeyBlob | SimpleBlob
+
+
+@dataclass(slots=True)
+class PrivateKeyBlob:
+    """A key pair as a program of Windows exports it, not encrypted. Printed, it shows no secret.
+
+    It never crosses the wire, and analysts are not shown one. The names are those of RFC 8017 A.1.2.
+    """
+
+    reserved: int = 0
+    key_algorithm: int = RSA_KEY_EXCHANGE
+    pub_exp: int = 65_537
+    modulus: bytes = b""
+    prime1: bytes = field(default=b"", repr=False)
+    prime2: bytes = field(default=b"", repr=False)
+    exponent1: bytes = field(default=b"", repr=False)
+    exponent2: bytes = field(default=b"", repr=False)
+    coefficient: bytes = field(default=b"", repr=False)
+    private_exponent: bytes = field(default=b"", repr=False)
+
+
+def begins_private_key(data: bytes) -> bool:
+    """Whether some bytes begin as a PRIVATEKEYBLOB, which is shown to nobody."""
+    magic = data[8:12]
+    return data[:2] == bytes((PRIVATE_KEY, _VERSION)) and magic == _PRIVATE_MAGIC.to_bytes(4, "little")
+
+
+_half = this.bit_len >> 4
+
+private_key_blob = Record(
+    PrivateKeyBlob,
+    Layout(
+        "CryptoAPI, PRIVATEKEYBLOB",
+        "blob_type" / Const(PRIVATE_KEY, Int8ul),
+        "blob_version" / Const(_VERSION, Int8ul),
+        "reserved" / Int16ul,
+        "key_algorithm" / Int32ul,
+        "magic" / Const(_PRIVATE_MAGIC, Int32ul),
+        "bit_len" / Rebuild(Int32ul, len_(this.modulus) * 8),
+        "pub_exp" / Int32ul,
+        Must("bit_len", (this.bit_len & 15) == 0, "a multiple of 16"),
+        Must("bit_len", this.bit_len >= MINIMUM_BITS, f"at least {MINIMUM_BITS}"),
+        Must("bit_len", this.bit_len <= MAXIMUM_BITS, f"at most {MAXIMUM_BITS}"),
+        "modulus" / Octets(this.bit_len >> 3),
+        "prime1" / Octets(_half),
+        "prime2" / Octets(_half),
+        "exponent1" / Octets(_half),
+        "exponent2" / Octets(_half),
+        "coefficient" / Octets(_half),
+        "private_exponent" / Octets(this.bit_len >> 3),
+    ),
+)
+
+
+def begins_key_blob(data: bytes) -> bool:
+    """Whether some bytes begin as one of these, by type and version. No packet does, and no Ping that is known."""
+    return len(data) > 1 and data[0] in (SIMPLE, PUBLIC_KEY) and data[1] == _VERSION

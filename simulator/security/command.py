@@ -1,0 +1,325 @@
+"""The keys of a node: `mqproto keys make`, `show`, `export` and `import`.
+
+What is printed never has a private key in it; one leaves its folder only into a new file for its owner alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from mqproto.base.errors import UsageError
+from mqproto.wire import encode_key_blob
+from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    FINDING,
+    DirectoryOption,
+    JsonOption,
+    TopologyOption,
+    complain,
+    only_node,
+    place_of,
+    print_json,
+    typed_again,
+)
+from simulator.security.keyfiles import SIGNING, Kept, KeyFiles, read_private, write_new
+from simulator.topology.places import keys_path
+
+if TYPE_CHECKING:
+    from mqproto.security import Certificate, KeyPair
+
+DAYS: Final = 3_650
+USUAL: Final = ("aes", "enhanced")
+"""The providers that keys are made for if none is named: 512 bits of the base provider's protect nothing."""
+FORMS: Final = ("blob", "pem", "certificate")
+
+app = typer.Typer(help="The keys of a node: with what others encrypt for it, and with what it signs.")
+NodeArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="NODE", help="Needed where a topology has several.", show_default=False),
+]
+UseOption = Annotated[
+    str,
+    typer.Option("--use", metavar="USE", help="What the key is for: aes, enhanced, base or signing."),
+]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Where there is a key already, set it aside under its date.")
+]
+
+
+@app.command()
+def make(
+    node: NodeArgument = None,
+    providers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--provider",
+            metavar="NAME",
+            help="For key exchange with this one: aes, enhanced or base; repeatable. Without it, the first two.",
+            show_default=False,
+        ),
+    ] = None,
+    bits: Annotated[
+        int | None,
+        typer.Option(help="2,048 by default, and 512 for base, which takes no more.", show_default=False),
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=36_500, help="How long the certificate for signatures is valid.")
+    ] = DAYS,
+    replace: ReplaceOption = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make the keys that a node lacks: for key exchange, and for signatures, with a certificate that it signs itself.
+
+    With --replace all of them are made anew, and those that were there set aside.
+    """
+    from mqproto.security import new_key_pair, provider_by_word, self_signed
+
+    files = _files_of(node, topology, directory)
+    chosen = [provider_by_word(word) for word in providers or USUAL]
+    if any(provider.word == "base" and bits not in (None, provider.key_pair_bits) for provider in chosen):
+        raise UsageError("the base provider takes keys of 512 bits alone: leave --bits out")
+    made = []
+    for provider in chosen:
+        if replace or not files.has(provider.word):
+            made.append(Kept(provider.word, new_key_pair(bits or provider.key_pair_bits)))
+    if replace or not files.has(SIGNING):
+        pair = new_key_pair(bits or 2_048)
+        made.append(Kept(SIGNING, pair, self_signed(pair, files.node, int(time.time()), days)))
+    if not made:
+        raise UsageError(f"{files.node} has all of these keys: --replace makes new ones")
+    aside = _keep(files, made)
+    _say(files, made, aside, as_json=as_json)
+    return DONE
+
+
+@app.command()
+def show(
+    node: NodeArgument = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Which keys a node has. Status 1 if it has none, or if its certificate is not valid today."""
+    files = _files_of(node, topology, directory)
+    kept = list(files.all())
+    if as_json:
+        print_json({"node": files.node, "folder": str(files.folder), "keys": [*map(_value, kept)]})
+    for one in () if as_json else kept:
+        print(_line(files.node, one))
+    if not kept:
+        told = typed_again(topology, directory)[1]
+        complain(f"{files.node} has no keys: mqproto keys make {files.node}{told}")
+        return FINDING
+    late = [wrong for one in kept if one.certificate and (wrong := _out_of_date(one.certificate))]
+    for wrong in late:
+        complain(f"{files.node}: {wrong}: mqproto keys make {files.node} --replace")
+    return FINDING if late else DONE
+
+
+@app.command()
+def export(
+    node: NodeArgument = None,
+    use: UseOption = "aes",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as", metavar="FORM", help="blob, pem or certificate; of signing the last by default."
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A new file; by default text on the standard output.")
+    ] = None,
+    is_private: Annotated[
+        bool, typer.Option("--private", help="The private key; --out has to name a file for it.")
+    ] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Write the public half of a key, for those who encrypt for the node or verify what it has signed.
+
+    A blob is the CryptoAPI's, PUBLICKEYBLOB or with --private PRIVATEKEYBLOB; without --out it is a line of hex.
+    """
+    files = _files_of(node, topology, directory)
+    kept = files.load(_use(use))
+    form = form or ("certificate" if kept.certificate and not is_private else "blob")
+    if form not in FORMS:
+        raise UsageError(f"--as {form}: name {', '.join(FORMS)}")
+    if is_private:
+        if out is None:
+            raise UsageError("a private key is written to no screen: name a new file with --out")
+        write_new(out, _private_bytes(kept, form), secret=True)
+    elif out is not None:
+        write_new(out, _public_bytes(kept, form), secret=False)
+    else:
+        data = _public_bytes(kept, form)
+        print(data.hex() if form == "blob" else data.decode("ascii").rstrip("\n"))
+    if out is not None:
+        print(f"{out}: {'the private key' if is_private else form} of {files.node}, {use}", file=sys.stderr)
+    return DONE
+
+
+@app.command("import")
+def take(
+    node: Annotated[str, typer.Argument(metavar="NODE")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="PEM or PRIVATEKEYBLOB, not encrypted.")],
+    use: UseOption = "aes",
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --use signing: of the key; if it stands in FILE, or is left out, none has to be named.",
+            show_default=False,
+        ),
+    ] = None,
+    days: Annotated[
+        int, typer.Option(min=1, max=36_500, help="How long a certificate is valid that is made.")
+    ] = DAYS,
+    replace: ReplaceOption = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Give a node a key that was made elsewhere; for signatures with a certificate, or one that it signs itself."""
+    from mqproto.security import KeyPair
+
+    files, use = _files_of(node, topology, directory), _use(use)
+    if certificate is not None and use != SIGNING:
+        raise UsageError("--certificate is for --use signing; key exchange knows none")
+    if files.has(use) and not replace:
+        raise UsageError(f"{files.node} has a key for {use}: --replace sets it aside")
+    try:
+        data = read_private(file)
+        pair = KeyPair.from_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}: name a file that you can read") from None
+    except UsageError as error:
+        raise UsageError(str(error) if str(file) in str(error) else f"{file}: {error}") from None
+    if use == "base" and pair.bits != 512:
+        raise UsageError(f"{file}: the base provider takes keys of 512 bits alone, and this has {pair.bits}")
+    shown = _certificate(files.node, pair, data, certificate, days) if use == SIGNING else None
+    taken = [Kept(use, pair, shown)]
+    _say(files, taken, _keep(files, taken), as_json=as_json)
+    return DONE
+
+
+def _files_of(node: str | None, topology: str, directory: Path | None) -> KeyFiles:
+    place = place_of(topology, directory)
+    name = place.topology.node_named(node).name if node else only_node(place)
+    return KeyFiles(keys_path(place.directory, name), name)
+
+
+def _use(word: str) -> str:
+    from mqproto.security import PROVIDERS
+
+    uses = (*(provider.word for provider in PROVIDERS), SIGNING)
+    if word.casefold() not in uses:
+        raise UsageError(f"--use {word}: name {', '.join(uses)}")
+    return word.casefold()
+
+
+def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None, days: int) -> Certificate:
+    """The one that was named, the one beside the key, or one that the key signs itself."""
+    from mqproto.security import Certificate, self_signed
+
+    if file is None and b"BEGIN CERTIFICATE" not in data:
+        return self_signed(pair, node, int(time.time()), days)
+    try:
+        found = Certificate.from_bytes(data if file is None else file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}: name a file that you can read") from None
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}" if file else str(error)) from None
+    if found.key != pair.public:
+        raise UsageError(
+            f"{file or 'the certificate beside the key'}: it is not of this key: name the one that is"
+        )
+    return found
+
+
+def _keep(files: KeyFiles, made: Iterable[Kept]) -> list[Path]:
+    """Write them; where those are that were there before."""
+    date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return [before for kept in made if (before := files.keep(kept, date)) is not None]
+
+
+def _say(files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool) -> None:
+    if as_json:
+        value = {"node": files.node, "folder": str(files.folder), "keys": [*map(_value, made)]}
+        print_json(value | {"aside": [str(path) for path in aside]})
+        return
+    for kept in made:
+        print(_line(files.node, kept))
+    for path in aside:
+        print(f"set aside: {path}")
+    print(f"kept in {files.folder}, for you alone")
+
+
+def _line(node: str, kept: Kept) -> str:
+    parts = [f"{node}: {kept.use}", f"{kept.pair.bits:,} bits" + ", which anybody can break" * _is_weak(kept)]
+    parts.append(kept.pair.public.fingerprint)
+    if kept.certificate is not None:
+        until = datetime.fromtimestamp(kept.certificate.until_s, UTC).date()
+        parts.append(f"certificate of {kept.certificate.subject} until {until}")
+    return ", ".join(parts)
+
+
+def _value(kept: Kept) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "use": kept.use,
+        "bits": kept.pair.bits,
+        "weak": _is_weak(kept),
+        "fingerprint": kept.pair.public.fingerprint,
+        "blob": encode_key_blob(kept.pair.public.blob(_algorithm(kept))).hex(),
+    }
+    if kept.certificate is not None:
+        value["certificate"] = {
+            "subject": kept.certificate.subject,
+            "since_s": kept.certificate.since_s,
+            "until_s": kept.certificate.until_s,
+        }
+    return value
+
+
+def _is_weak(kept: Kept) -> bool:
+    return kept.pair.bits < 1_024
+
+
+def _out_of_date(certificate: Certificate) -> str:
+    """Why a certificate is not valid today, if it is not."""
+    if certificate.since_s <= time.time() <= certificate.until_s:
+        return ""
+    since, until = (
+        datetime.fromtimestamp(second, UTC).date() for second in (certificate.since_s, certificate.until_s)
+    )
+    return f"the certificate of {certificate.subject} is valid from {since} to {until}"
+
+
+def _algorithm(kept: Kept) -> int:
+    return RSA_SIGN if kept.use == SIGNING else RSA_KEY_EXCHANGE
+
+
+def _public_bytes(kept: Kept, form: str) -> bytes:
+    if form == "blob":
+        return encode_key_blob(kept.pair.public.blob(_algorithm(kept)))
+    if form == "pem":
+        return kept.pair.public.pem()
+    if kept.certificate is None:
+        raise UsageError("only the key for signatures has a certificate: --use signing, or --as pem")
+    return kept.certificate.pem()
+
+
+def _private_bytes(kept: Kept, form: str) -> bytes:
+    if form == "certificate":
+        raise UsageError("a certificate has no private key in it: --as pem, or --as blob")
+    return kept.pair.blob(_algorithm(kept)) if form == "blob" else kept.pair.pem()

@@ -1,0 +1,57 @@
+"""What Wine has said once, for machines without Wine: `python -m tests.security.wine.vectors` asks it anew.
+
+The private key is for these tests alone, and everybody has it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from mqproto.security import HASHES, PROVIDERS, new_key_pair
+from mqproto.wire import encode_key_blob
+from mqproto.wire.layouts.keyblobs import RC2
+
+FILE: Final = Path(__file__).with_name("vectors.json")
+BODY: Final = b"a body of 23 bytes, odd"
+BITS: Final = 512
+
+
+@cache
+def vectors() -> dict[str, Any]:
+    """key: a private key as PEM. sealed: for that key, SIMPLEBLOB and body by provider and algorithm.
+    signed: by hash, signatures of BODY, which the key `signer` verifies."""
+    found: dict[str, Any] = json.loads(FILE.read_text())
+    return found
+
+
+def _write() -> None:
+    from tests.security.wine.oracle import running
+
+    own = new_key_pair(BITS)
+    public = encode_key_blob(own.public.blob())
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as wine:
+        sealed: list[dict[str, Any]] = []
+        for provider in PROVIDERS:
+            for number in provider.algorithms:
+                bits = 8 * provider.key_bytes(number)
+                effective = bits if number == RC2 else 0
+                blob, body = wine.ask(
+                    "seal", provider.word, f"{number:x}", bits, effective, "none", public, BODY
+                )
+                sealed.append(
+                    {"provider": provider.word, "algorithm": number, "blob": blob.hex(), "body": body.hex()}
+                )
+        [signer] = wine.ask("make", "aes", "sign", 1_024)
+        signed = {
+            str(algorithm): wine.ask("sign", "aes", f"{algorithm:x}", BODY)[0].hex() for algorithm in HASHES
+        }
+    made = {"key": own.pem().decode(), "sealed": sealed, "signer": signer.hex(), "signed": signed}
+    FILE.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    _write()
