@@ -7,10 +7,11 @@ show what is not known. Here they are written, byte by byte, and the whole captu
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from captures import spoil
@@ -30,6 +31,10 @@ HARMLESS: Final = frozenset(
     {"resend", "resend-without-need", "late", "gap", "gap-filled", "odd-field", "refused", "missing-bytes"}
 )
 """What may come to light where nobody has broken a rule."""
+HOPS_LIMIT: Final = 4
+"""So far a message is taken that has yet to come."""
+WAYS_LIMIT: Final = 8
+"""So many ways are tried."""
 STRANGER: Final = Guid(b"somebody else...")
 
 
@@ -104,30 +109,56 @@ def fits_elsewhere(truth: Truth, coverage: Coverage, manager: Guid) -> bool:
 def fits_beyond(truth: Truth, known: Known) -> bool:
     """Whether a world fits in which more frames, the last of all, brought a message to where it goes.
 
-    They go by a connection that is open, from the last who had it straight there.
+    They go by connections that are open: from the last who had it straight there, or by others.
     """
-    sight = truth.sights[max(known.crossings)]
-    message = sight.message
+    message = truth.sights[max(known.crossings)].message
     assert message is not None
-    way = (sight.hop[1], message.user.queue_manager_address)
-    streams = {truth.whole.spans[number].stream for number, each in truth.sights.items() if each.hop == way}
-    onward = replace(message, session=None, user=replace(message.user, flags=message.user.flags + 1))
-    for stream in streams:
-        frames = [frame for frame in truth.whole.frames if _connection(truth, frame) == stream[0]]
-        places = [place for place in map(spoil.placed, frames) if place is not None]
-        if any(place.flags & (FIN | RST) for place in places):
-            continue
-        last = [frame for frame in frames if truth.whole.of_frame[frame.number].stream == stream][-1]
-        place = spoil.placed(last)
-        assert place is not None
-        sequence = place.sequence + place.end - place.payload
-        more = spoil.written(last, place, sequence, place.flags | PSH, encode_packet(onward))
-        end = truth.whole.frames[-1]
-        more = more._replace(number=end.number + 1, time_ns=end.time_ns + 1)
-        second = decoded([[*truth.whole.frames, more]])
-        if len(second.sights) == len(truth.decoded.sights) + 1 and _keeps_rules(truth, second):
+    holder = truth.sights[max(known.crossings)].hop[1]
+    for way in islice(ways_to(truth, holder, message.user.queue_manager_address), WAYS_LIMIT):
+        frames = list(truth.whole.frames)
+        for hops, last in enumerate(way, 1):
+            place = spoil.placed(last)
+            assert place is not None
+            user = replace(message.user, flags=message.user.flags + hops)
+            onward = encode_packet(replace(message, session=None, user=user))
+            sequence = place.sequence + place.end - place.payload
+            more = spoil.written(last, place, sequence, place.flags | PSH, onward)
+            frames.append(more._replace(number=frames[-1].number + 1, time_ns=frames[-1].time_ns + 1))
+        second = decoded([frames])
+        if len(second.sights) == len(truth.decoded.sights) + len(way) and _keeps_rules(truth, second):
             return True
     return False
+
+
+def ways_to(truth: Truth, holder: NodeKey, destination: NodeKey) -> Iterator[list[Frame]]:
+    """The ways by connections that are open, the short ones first: of each hop the last frame that was sent there."""
+    ended = {_connection(truth, frame) for frame in truth.whole.frames if _ends(frame)}
+    last = {
+        span.stream: frame
+        for frame in truth.whole.frames
+        if (span := truth.whole.of_frame.get(frame.number)) is not None and span.stream[0] not in ended
+    }
+    ends: dict[NodeKey, list[tuple[NodeKey, Frame]]] = defaultdict(list)
+    for stream, (one, other) in {
+        truth.whole.spans[number].stream: each.hop for number, each in truth.sights.items()
+    }.items():
+        if stream in last:
+            ends[one].append((other, last[stream]))
+    begun: deque[tuple[list[NodeKey], list[Frame]]] = deque([([holder], [])])
+    while begun:
+        nodes, way = begun.popleft()
+        for receiver, frame in ends[nodes[-1]]:
+            if receiver in nodes:
+                continue
+            if receiver == destination:
+                yield [*way, frame]
+            elif len(nodes) < HOPS_LIMIT:
+                begun.append(([*nodes, receiver], [*way, frame]))
+
+
+def _ends(frame: Frame) -> bool:
+    place = spoil.placed(frame)
+    return place is not None and bool(place.flags & (FIN | RST))
 
 
 def _connection(truth: Truth, frame: Frame) -> int | None:

@@ -22,7 +22,7 @@ from tests.captures.truth.claims import Verdict
 from tests.captures.truth.judging import true_of
 from tests.captures.truth.knowing import Known, Truth, messages_in
 from tests.captures.truth.saying import decoded, written
-from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere
+from tests.captures.truth.second import STRANGER, fits, fits_beyond, fits_elsewhere, ways_to
 from tests.captures.truth.stories import Stories
 from tests.captures.truth.whole import Coverage
 from tests.captures.truth.worlds import thinned, world
@@ -251,6 +251,13 @@ def test_who_lost_frames_may_have_lost_the_last_that_brought_a_message(truth: Tr
     on_its_way = {number: hop for number, hop in known.crossings.items() if number not in known.arrivals}
     assert fits_beyond(truth, replace(known, crossings=on_its_way))
     assert not fits_beyond(truth, known), "nobody sends it on from where it goes"
+    first, middle, last = (b"%c..............." % letter for letter in b"gfe")
+    (way,) = ways_to(truth, first, last)
+    assert [truth.whole.of_frame[frame.number].stream for frame in way] == [
+        truth.whole.of_frame[frame.number].stream
+        for one, other in ((first, middle), (middle, last))
+        for (frame,) in ways_to(truth, one, other)
+    ], "by others, too"
     frames = truth.whole.frames
     assert Coverage(truth.whole, list(spoil.lost(frames, 2, 1))).is_lossy
     for spoilt in (frames, frames[50:], frames[:-50], list(spoil.shortened(frames, 300))):
