@@ -9,6 +9,7 @@ from typing import Final
 from captures.decode.digest import digest_of
 from captures.decode.facts import (
     NOT_KNOWN,
+    NOT_SAID,
     Acknowledgment,
     Crossing,
     MessageKey,
@@ -172,8 +173,8 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
     """What the rules between hops read of a UserMessage, `user` of which is there at least."""
     seen = sight.seen
     transaction = None if sight.message is None else sight.message.transaction
-    previous_number = None
-    if user.has_transaction:
+    previous_number = None if sight.transactional is not None else NOT_SAID
+    if sight.transactional:
         previous_number = NOT_KNOWN if transaction is None else transaction.previous_tx_sequence_number
     (limit_s,) = _LIMIT.unpack_from(seen.data)
     return Crossing(
@@ -188,7 +189,7 @@ def crossing_of(sight: Sight, user: UserHeader, sent: Sent) -> Crossing:
         previous_number,
         None if seen.cut_bytes else digest_of(seen.data),
         user.sent_time_s,
-        None if user.has_transaction or limit_s == INFINITE else user.sent_time_s + limit_s,
+        None if sight.transactional is not False or limit_s == INFINITE else user.sent_time_s + limit_s,
         sent,
         user.queue_manager_address,
         seen.size_bytes,

@@ -21,6 +21,8 @@ MessageKey: TypeAlias = tuple[Guid, int]
 
 NOT_KNOWN: Final = -1
 """A number that the capture lacks."""
+NOT_SAID: Final = -2
+"""The same of a message that may have none: it is cut before it says whether it is transactional."""
 
 
 class SessionFacts(NamedTuple):
@@ -86,8 +88,8 @@ class Crossing(NamedTuple):
     number: the packet's.
     interface: where it was seen; one packet that was caught twice is no resend.
     recoverable: whether its receiver saves it; so it does transactional ones.
-    previous_number: of a transactional message, PreviousTxSequenceNumber, or NOT_KNOWN; None of others. A sender that
-        resends changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
+    previous_number: of a transactional message, PreviousTxSequenceNumber, or NOT_KNOWN; None of others; or NOT_SAID. A
+        sender that resends changes it where the message before has expired.  [MS-MQQB] 3.1.7.1.3
     digest: of all bytes that an intermediate may not change; None where the capture has not all of them.
     sent_s: its SentTime.
     expires_s: SentTime + TimeToReachQueue, seconds since 1970, after which it must not be sent; None if it has all the

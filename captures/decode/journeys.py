@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from captures.decode.facts import Crossing, Hop, MessageKey, NodeKey
+from captures.decode.facts import NOT_SAID, Crossing, Hop, MessageKey, NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.sight import Acknowledged
 from captures.decode.ways import SECOND_NS, SLACK_NS, Ways, written_ns
@@ -307,7 +307,7 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
     what crossed two connections may be in it in another order than it happened.
     """
     is_own = again.key[0] == again.hop[0]
-    if is_own and again.previous_number is not None:
+    if is_own and {earlier.previous_number, again.previous_number} - {None, NOT_SAID}:
         return "its source sends it until its OrderAck comes"
     came = (each.last for each in forms if each.last.hop[1] == again.hop[0] and not is_own)
     last = max(came, key=_by_number, default=None)

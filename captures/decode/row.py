@@ -37,6 +37,9 @@ from mqproto.wire.layouts.base import base_header
 NANOSECONDS: Final = 1_000_000_000
 _BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
+EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
+NOT_EXPRESS: Final = "recoverable or transactional"
+"""The delivery of a message that is cut before it says which."""
 """Characters of a body's text that a row has, at most."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
@@ -81,7 +84,9 @@ class PacketRow:
         source_manager, message_id: the two apart. destination_manager: QueueManagerAddress.
         queue: the destination's format name. queue_name: by the topology, else short.
         admin_queue, response_queue: format names.
-        sent_time_s, time_to_be_received_s, hop_count, delivery: express, recoverable or transactional.
+        sent_time_s, time_to_be_received_s, hop_count.
+        delivery: express, recoverable or transactional; `recoverable or transactional` of one that is cut before it
+            says which.
         journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
         body_text: as `body_text` has it; null if it is encrypted.
@@ -255,6 +260,8 @@ def _add_beginning(row: PacketRow, sight: Sight) -> None:
     if sight.beginning is not None:
         row.session_number, row.session_recoverable_number = sight.count, sight.recoverable_count
         _tell_user(row, sight.beginning)
+        if sight.transactional is None:
+            row.delivery = NOT_EXPRESS
 
 
 def _add_session(row: PacketRow, sight: Sight, header: SessionHeader) -> None:
@@ -326,9 +333,7 @@ def _tell_user(row: PacketRow | SimpleNamespace, user: UserHeader) -> None:
     row.destination_manager = guid_text(user.queue_manager_address)
     row.sent_time_s, row.time_to_be_received_s = user.sent_time_s, user.time_to_be_received_s
     row.hop_count = user.hop_count
-    row.delivery = (
-        "transactional" if user.has_transaction else "recoverable" if user.recoverable else "express"
-    )
+    row.delivery = TRANSACTIONAL if user.has_transaction else RECOVERABLE if user.recoverable else EXPRESS
     row.journal_negative, row.journal_positive = user.journal_negative, user.journal_positive
 
 

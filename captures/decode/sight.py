@@ -81,8 +81,10 @@ TLS_CONTENTS: Final = {
 }
 TLS_HELLOS: Final = {1: "ClientHello", 2: "ServerHello"}
 _USER_AT: Final = base_header.sizeof()
-_USER: Final = struct.Struct("<16s16sIIII")
-assert _USER.size == user_header.offset_of("destination_queue")
+_USER: Final = struct.Struct("<16s16sIIIH")
+"""Of its flags those that say how often the message was passed on, and whether it is express."""
+_FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
+_FLAGS_END: Final = _USER_AT + user_header.offset_of("destination_queue")
 RESERVED_AT: Final = order_ack_body.offset_of("reserved")
 CLIENT_END: Final = establish_connection_packet.offset_of("server_guid")
 SERVER_END: Final = establish_connection_packet.offset_of("time_stamp_ms")
@@ -128,7 +130,7 @@ class Sight:
     hop: the two queue managers, by GUID where the handshake told it, else by address.
     message: the packet, if it is a UserMessage.
     beginning: of a UserMessage that is cut before it says what it is, its UserHeader without the names of queues, if
-        the capture has that.
+        the capture has that, at least the first half of its flags.
     session: its SessionHeader, if it has one and the capture has that.
     acknowledgment: its body, if it is an OrderAck or a FinalAck.
     answers: whether it answers the packet of its kind that came the other way in the handshake.
@@ -163,6 +165,14 @@ class Sight:
         """Of a UserMessage its UserHeader, or as much of it as `beginning` has."""
         return self.beginning if self.message is None else self.message.user
 
+    @property
+    def transactional(self) -> bool | None:
+        """Whether a UserMessage is; None if it is not express, and cut before it says more."""
+        user = self.user
+        assert user is not None
+        is_told = not user.recoverable or self.message is not None or len(self.seen.data) >= _FLAGS_END
+        return user.has_transaction if is_told else None
+
 
 def sight_of(seen: SeenPacket) -> Sight:
     """What a packet says by itself; a body that is no acknowledgment makes it an ordinary message."""
@@ -193,7 +203,8 @@ def sight_of(seen: SeenPacket) -> Sight:
 def _beginning(data: bytes) -> UserHeader | None:
     if is_internal(data) or len(data) < _USER_AT + _USER.size:
         return None
-    source, address, to_be_received_s, sent_s, message_id, flags = _USER.unpack_from(data, _USER_AT)
+    source, address, to_be_received_s, sent_s, message_id, _ = _USER.unpack_from(data, _USER_AT)
+    flags = int.from_bytes(data[_FLAGS_AT:_FLAGS_END], "little")
     return UserHeader(Guid(source), Guid(address), to_be_received_s, sent_s, message_id, flags)
 
 

@@ -40,6 +40,7 @@ _BASE_FLAGS_AT: Final = base_header.offset_of("flags")
 _SIZE_AT: Final = base_header.offset_of("packet_size")
 _USER_FLAGS_AT: Final = base_header.sizeof() + user_header.offset_of("flags")
 _LABEL_AT: Final = message_properties_header.offset_of("label")
+_BODY_SIZE_END: Final = message_properties_header.offset_of("allocation_body_size")
 _LENGTH_PLACES: Final = tuple(
     (message_properties_header.offset_of(name), struct.Struct(code))
     for name, code in (("label_length", "<B"), ("message_size", "<I"), ("extension_size", "<I"))
@@ -166,7 +167,8 @@ def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
 
     Of a message the record has as much of label, extension and body as is there, a text or the extension not in part,
     and none of the headers behind its body, though the flags say which there are; `announced_sizes` says how long they
-    are. What lacks of an EstablishConnection, its InternalHeader aside, is as in one without GUIDs.
+    are. Its fixed fields may end with message_size: if not all of those behind that are there, they are 0. What lacks
+    of an EstablishConnection, its InternalHeader aside, is as in one without GUIDs.
 
     Args:
         data: the beginning, with the head of a packet that is longer.
@@ -195,16 +197,25 @@ def decode_beginning(data: bytes) -> EstablishConnection | UserMessage | None:
     return packet
 
 
-def announced_sizes(data: bytes) -> tuple[int, int]:
-    """How many bytes extension and body have of a message that `decode_beginning` reads."""
-    _, message_size, extension_size = _lengths.unpack_from(data, properties_offset(data))
-    return extension_size, message_size
+def announced_sizes(data: bytes) -> tuple[int | None, int]:
+    """How many bytes extension and body have of a message that `decode_beginning` reads; None where it does not say."""
+    properties = properties_offset(data)
+    _, message_size, extension_size = _lengths.unpack_from(_with_fixed_fields(data, properties), properties)
+    return extension_size if len(data) >= properties + _LABEL_AT else None, message_size
+
+
+def _with_fixed_fields(data: bytes, properties: int) -> bytes:
+    """With zeros for the last fixed fields, if not all of those are there but all before them; else as it is."""
+    if properties + _BODY_SIZE_END <= len(data) < properties + _LABEL_AT:
+        return data[: properties + _BODY_SIZE_END] + bytes(_LABEL_AT - _BODY_SIZE_END)
+    return data
 
 
 def _shortened(data: bytes) -> bytes:
     """A whole message that ends where these bytes do, or its body, at most; or one of REFUSALS."""
     flags, size = _base.unpack_from(data)
     properties = properties_offset(data)
+    data = _with_fixed_fields(data, properties)
     lengths = label_length, message_size, extension_size = _lengths.unpack_from(data, properties)
     label = properties + _LABEL_AT
     extension = label + 2 * label_length

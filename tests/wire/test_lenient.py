@@ -229,7 +229,10 @@ def test_the_beginning_of_a_packet_says_what_the_whole_one_says(packet: Packet, 
         properties, known = packet.properties, found.properties
         assert (found.base, found.user, found.transaction) == (packet.base, packet.user, packet.transaction)
         assert (found.security, found.session) == (packet.security, None)
-        assert announced_sizes(beginning) == (len(properties.extension_data), len(properties.message_body))
+        is_told = len(beginning) >= properties_offset(beginning) + 56
+        extension_bytes = len(properties.extension_data) if is_told else None
+        assert announced_sizes(beginning) == (extension_bytes, len(properties.message_body))
+        assert known.hash_algorithm in (0, properties.hash_algorithm)
         assert properties.message_body.startswith(known.message_body)
         assert known.label in (None, properties.label)
         assert known.extension_data in (b"", properties.extension_data)
@@ -250,14 +253,15 @@ def test_all_before_the_body_is_enough_and_less_than_the_fixed_fields_is_not() -
     assert isinstance(found, UserMessage)
     assert (found.properties.label, found.properties.message_body) == (message.properties.label, b"")
     assert found.properties.extension_data == message.properties.extension_data
-    fixed = properties_offset(whole) + 56
-    found = decode_beginning(whole[:fixed])
-    assert isinstance(found, UserMessage)
-    assert (found.properties.label, found.properties.message_class) == (
-        None,
-        message.properties.message_class,
-    )
-    assert decode_beginning(whole[: fixed - 1]) is None
+    through_size = properties_offset(whole) + 36
+    for size in range(through_size, through_size + 21):
+        found = decode_beginning(whole[:size])
+        assert isinstance(found, UserMessage)
+        assert (found.properties.label, found.properties.message_class) == (
+            None,
+            message.properties.message_class,
+        )
+    assert decode_beginning(whole[: through_size - 1]) is None
 
 
 def test_a_beginning_that_breaks_a_rule_says_nothing() -> None:

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from captures.decode.facts import (
     NOT_KNOWN,
+    NOT_SAID,
     Acknowledgment,
     Crossing,
     Hop,
     NumberedMessage,
     SessionFacts,
 )
+from captures.decode.row import EXPRESS, NOT_EXPRESS, TRANSACTIONAL
 from captures.decode.sessions.half import last_loss
 from captures.decode.sight import Kind
 from captures.decode.ways import ENDLESS, EVER, Sending, Talk
@@ -28,7 +30,8 @@ Losses: TypeAlias = dict[tuple[str, int, int, bool], list[int]]
 """By series, connection, interface and whether the client sent it: the packets of that direction before which the
 capture lacks what may have been messages, as captures.decode.sessions.half has them. Captures that lack nothing have
 none."""
-
+MAY_BE_TRANSACTIONAL: Final = (TRANSACTIONAL, NOT_EXPRESS)
+"""Deliveries."""
 HEADER: Final = (
     "ack_number",
     "saved_first",
@@ -93,7 +96,7 @@ def session_facts(batch: pa.RecordBatch) -> Iterator[SessionFacts]:
         mapped(batch, "kind", Kind),
         values(batch, "missing_bytes"),
         values(batch, "skipped_bytes"),
-        mapped(batch, "delivery", "express".__ne__),
+        mapped(batch, "delivery", EXPRESS.__ne__),
         _headers(batch),
         mapped(batch, "client", guid_from_text),
         mapped(batch, "server", guid_from_text),
@@ -157,7 +160,7 @@ def crossings(batch: pa.RecordBatch) -> Iterator[Crossing]:
         values(batch, "connection"),
         values(batch, "time_ns"),
         values(batch, "hop_count"),
-        (delivery != "express" for delivery in deliveries),
+        (delivery != EXPRESS for delivery in deliveries),
         _previous_numbers(batch, deliveries),
         values(batch, "digest"),
         values(batch, "sent_time_s"),
@@ -314,13 +317,16 @@ def last_losses(batch: pa.RecordBatch, losses: Losses) -> list[int | None]:
 
 def _previous_numbers(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:
     for delivery, number in zip(deliveries, values(batch, "previous_number"), strict=True):
-        yield NOT_KNOWN if number is None and delivery == "transactional" else number
+        if delivery == NOT_EXPRESS:
+            yield NOT_SAID
+        else:
+            yield NOT_KNOWN if number is None and delivery == TRANSACTIONAL else number
 
 
 def _expiries_s(batch: pa.RecordBatch, deliveries: list[str]) -> Iterator[int | None]:
     limits_s = values(batch, "time_to_reach_queue_s")
     for delivery, sent_s, limit_s in zip(deliveries, values(batch, "sent_time_s"), limits_s, strict=True):
-        yield None if limit_s == INFINITE or delivery == "transactional" else sent_s + limit_s
+        yield None if limit_s == INFINITE or delivery in MAY_BE_TRANSACTIONAL else sent_s + limit_s
 
 
 def _headers(batch: pa.RecordBatch) -> Iterator[SessionHeader | None]:

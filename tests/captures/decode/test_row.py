@@ -8,14 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.decode import PacketRow, row_of
-from captures.decode.row import BODY_TEXT_LIMIT, KEYS, body_text, encodable
+from captures.decode.analyst import crossing_of
+from captures.decode.facts import NOT_SAID
+from captures.decode.journeys import message_key
+from captures.decode.row import BODY_TEXT_LIMIT, KEYS, NOT_EXPRESS, body_text, encodable
+from captures.decode.sessions.connections import Half
+from captures.decode.sessions.half import Sent
+from captures.decode.sight import sight_of
+from captures.packets import SeenPacket
 from mqproto.bodies import write_body
-from mqproto.testing import mutated
-from mqproto.wire import encode_packet, guid_text, sid_from_text
+from mqproto.testing import mutated, user_messages
+from mqproto.wire import UserMessage, encode_packet, guid_text, sid_from_text
 from tests.bodies.values import NULL, instance, stream, string
-from tests.captures.decode.scene import Scene, transactional
+from tests.captures.decode.scene import BEGAN_NS, Scene, address, transactional
 from tests.captures.decode.story import KNOWN, pinged, story
 from tests.examples import EVERY_PACKET, SOMEBODY, a_full_message, a_user_message
+
+
+def seen_as(data: bytes) -> SeenPacket:
+    return SeenPacket(data, source=address("a"), destination=address("c"), time_ns=BEGAN_NS)
 
 
 def rows(scene: Scene) -> list[PacketRow]:
@@ -169,3 +180,23 @@ def test_half_a_surrogate_pair_does_not_break_the_output() -> None:
     scene.wire("a", "c").send("a", transactional(1, label="\ud800"))
     assert rows(scene)[-1].label == "?"
     assert encodable("größe") == "größe"
+
+
+@given(user_messages())
+def test_a_message_that_is_cut_says_no_more_of_its_delivery_than_is_there(message: UserMessage) -> None:
+    whole = encode_packet(message)
+    for size_bytes in (62, 64):
+        packet = seen_as(whole[:size_bytes])
+        packet.cut_bytes = len(whole) - size_bytes
+        sight = sight_of(packet)
+        user = sight.beginning
+        assert user is not None
+        assert (user.source_queue_manager, user.message_id) == message_key(message)
+        assert (user.hop_count, user.recoverable) == (message.user.hop_count, message.user.recoverable)
+        told = message.user.has_transaction if size_bytes == 64 or not message.user.recoverable else None
+        assert sight.transactional is told
+        delivery = row_of(sight, "there").delivery
+        assert delivery in (row_of(sight_of(seen_as(whole)), "there").delivery, NOT_EXPRESS)
+        assert (delivery == NOT_EXPRESS) is (told is None)
+        crossing = crossing_of(sight, user, Sent(Half(packet.source), 1))
+        assert (crossing.previous_number == NOT_SAID) is (told is None)

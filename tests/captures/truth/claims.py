@@ -21,7 +21,7 @@ from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded
 from tests.captures.truth.whole import Coverage
 
-NAMED_BYTES: Final = 64
+NAMED_BYTES: Final = 62
 """So much of a message says which it is, and for whom."""
 SECOND_NS: Final = 1_000_000_000
 DURATION: Final = re.compile(r"−?\d[\d,.]* ?(?:ns|µs|ms|s|min|h|days)\b")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from captures.decode.journeys import JourneyChecker
+from captures.decode.row import TRANSACTIONAL
 from captures.decode.sight import Kind
 from captures.decode.ways import SECOND_NS, Ways
 from captures.pipeline.judging.facts import crossings
@@ -76,7 +77,7 @@ def _late(messages: Messages) -> Integers:
     rows = messages.rows.select(("time_ns", "sent_time_s", "time_to_reach_queue_s", "delivery"))
     rows = rows.take(pa.array(every))
     time_ns, sent_s, limit_s = (integers(rows, name) for name in rows.schema.names[:3])
-    transactional = pc.equal(rows.column("delivery"), "transactional").to_numpy(zero_copy_only=False)
+    transactional = pc.equal(rows.column("delivery"), TRANSACTIONAL).to_numpy(zero_copy_only=False)
     late: Integers = every[
         ~transactional & (limit_s != INFINITE) & (time_ns > (sent_s + limit_s) * SECOND_NS)
     ]

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.pipeline.judging.facts import MAY_BE_TRANSACTIONAL
 from captures.pipeline.judging.messages.straight import NULL_TEXT
 from captures.pipeline.source.octets import Mask
 from captures.pipeline.source.records import Integers
 from captures.pipeline.tables.lists import integers
 
-TRANSACTIONAL: Final = "transactional"
 WAITS: Final = "waits"
 """The column that says whether more may become known of what a packet is to its session."""
 
@@ -57,7 +57,7 @@ def settled(rows: pa.RecordBatch, horizon: Horizon, open_subjects: pa.Array, row
     destination = rows.column("destination_manager")
     towards = pc.if_else(pc.equal(destination, NULL_TEXT), rows.column("to_key"), destination)
     has_come = pc.fill_null(pc.equal(rows.column("to_key"), towards), False).to_numpy(zero_copy_only=False)
-    transactional = pc.fill_null(pc.equal(rows.column("delivery"), TRANSACTIONAL), False)
+    transactional = pc.is_in(rows.column("delivery"), pa.array(MAY_BE_TRANSACTIONAL))
     unconfirmed = ~about & transactional.to_numpy(zero_copy_only=False)
 
     decided = ~some(waits) & some(~about & has_come) & (~some(unconfirmed) | some(about))

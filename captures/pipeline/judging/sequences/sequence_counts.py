@@ -99,7 +99,8 @@ class SequenceCount:
     unseen: numbers that no OrderAck covers yet.
     returning: numbers with their MessageIDs, the lowest first, that one covers that has not reached its source yet.
     doubtful: numbers with their MessageIDs that one covers, but that a later message has passed over, so that it proves
-        of them only that nothing more is to come; unless they are seen to come all the same.
+        of them only that nothing more is to come; unless they are seen to come all the same. With those that the
+        captures have behind their OrderAck: what passes them over may come even later.
     """
 
     sequence: Sequence
@@ -145,9 +146,19 @@ class SequenceCount:
         for each in self.unseen.through(number):
             if each[2] is not None or each[0] not in passed:
                 proved.append(each)
-            elif len(self.doubtful) < NUMBER_LIMIT:
-                self.doubtful[each[0]] = each[1]
+            else:
+                self.doubt(each[0], each[1])
         return proved
+
+    def doubt(self, number: int, message_id: int) -> None:
+        """One that an OrderAck covers may have been passed over."""
+        if len(self.doubtful) < NUMBER_LIMIT:
+            self.doubtful[number] = message_id
+
+    def believed(self) -> list[tuple[int, int]]:
+        """Take those that were in doubt, and that nobody has passed over: each with its MessageID."""
+        numbers = [number for number in self.doubtful if number not in self.sequence.passed]
+        return [(number, self.doubtful.pop(number)) for number in numbers]
 
     def doubted(self, first: int, last: int) -> list[tuple[int, int]]:
         """Take those of some numbers that were in doubt, as they have come: each with its MessageID."""

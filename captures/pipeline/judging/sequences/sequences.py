@@ -259,7 +259,11 @@ class SequenceStage:
             count.unseen.add(number, message_id, message.time_ns if arrived else None)
         elif view.is_new:
             # The captures have its OrderAck before they have it: they began later, or lack its first copies.
-            self._confirmed += ((row, [message_id]) for row in count.confirming(view.sequence, number))
+            # One that was passed over, or may be by what comes as late, is in doubt until it is seen to come.
+            if hop[1] == message.towards[0]:
+                self._confirmed += ((row, [message_id]) for row in count.confirming(view.sequence, number))
+            else:
+                count.doubt(number, message_id)
         elif hop[1] == message.towards[0]:
             self._confirm_doubted(count, view.sequence, number, number)
         crossed = count.crossed(hop, interface, message.time_ns)
@@ -380,6 +384,8 @@ class SequenceStage:
         sequence = count.sequence
         if sequence.towards is None or not count.place:
             return
+        for number, message_id in count.believed():
+            self._confirmed += ((row, [message_id]) for row in count.confirming(sequence, number))
         # What an OrderAck has confirmed by now needs no FinalAck to say so.
         covered = [message_id for _, message_id, _ in count.proved_through(count.final_number - 1)]
         if covered:

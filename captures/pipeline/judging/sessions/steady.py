@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.decode.row import EXPRESS
 from captures.decode.sessions.connections import Connection, Stage
 from captures.decode.sessions.half import MAY_FOLLOW, OUTSTANDING_LIMIT, Half, Sent, Step, ahead
 from captures.decode.sight import Kind
@@ -63,7 +64,7 @@ class Packets:
         delivery = batch.column("delivery")
         masks = (
             pc.is_valid(delivery),
-            pc.fill_null(pc.not_equal(delivery, "express"), False),
+            pc.fill_null(pc.not_equal(delivery, EXPRESS), False),
             pc.is_valid(batch.column("ack_number")),
         )
         columns: list[Any] = [integers(batch, name) for name in _OF_ALL]

@@ -49,7 +49,7 @@ response_queue text  the format name of the queue for answers
 sent_time_s integer  when it was sent, since 1970, by the clock of its queue manager
 time_to_be_received_s integer  for how long after that somebody may receive it
 hop_count short  how many queue managers have passed it on
-delivery text  express, recoverable or transactional
+delivery text  express, recoverable or transactional; `recoverable or transactional` if it is cut before it says which
 journal_negative flag  whether it becomes a dead letter if it fails
 journal_positive flag  whether its source keeps it in its journal
 message_class short  its number, [MS-MQMQ] 2.2.18.1.6

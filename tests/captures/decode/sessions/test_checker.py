@@ -153,7 +153,7 @@ def test_a_message_that_is_cut_is_counted_and_what_rode_on_it_is_not_known() -> 
     assert views[-1].half.stale
 
 
-@pytest.mark.parametrize(("size_bytes", "counts"), [(64, [1, 2, 3]), (63, [1, None])])
+@pytest.mark.parametrize(("size_bytes", "counts"), [(62, [1, 2, 3]), (61, [1, None])])
 def test_a_message_that_is_cut_before_it_says_what_it_is_is_counted_if_its_user_header_is_there(
     size_bytes: int, counts: list[int | None]
 ) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from captures.decode.digest import HEAD_MASK, digests
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
-from captures.decode.row import CLASS_NAMES, body_text
+from captures.decode.row import CLASS_NAMES, EXPRESS, RECOVERABLE, TRANSACTIONAL, body_text
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
@@ -50,7 +50,7 @@ from mqproto.wire.layouts.user import DIRECT
 from mqproto.wire.schema.record import Record
 
 _NULL: Final = np.frombuffer(NULL_GUID, np.uint8)
-_DELIVERIES: Final = ["express", "recoverable", "transactional"]
+_DELIVERIES: Final = [EXPRESS, RECOVERABLE, TRANSACTIONAL]
 _NAME_TYPES: Final = (
     UserHeader.destination_type.mask | UserHeader.admin_type.mask | UserHeader.response_type.mask
 )

@@ -205,6 +205,24 @@ def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize("late", [(2, 3), (3, 2)])
+def test_so_it_is_of_what_the_capture_has_behind_its_order_ack(late: tuple[int, int]) -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("b", "c")
+    passing = transactional(3, previous=1)
+    first.send("a", transactional(1))
+    for message in (transactional(1), passing):
+        second.send("b", passed_on(message))
+    second.send("c", ordered(4))
+    messages = {2: transactional(2), 3: passing}
+    for number in late:
+        first.send("a", messages[number])
+    first.send("a", transactional(4))
+    found = {row["sequence_number"]: row["outcome"] for row in histories(scene)}
+    assert (found[2], found[3], found[4]) == (Outcome.IN_FLIGHT, Outcome.CONFIRMED, Outcome.ACKNOWLEDGED)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_what_a_later_message_has_passed_over_is_confirmed_where_it_is_seen_to_come() -> None:
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("b", "c")
