@@ -75,7 +75,7 @@ class Analyst:
             view = self._sessions.take(facts)
             self._ways.take(facts, view.connection, view.half, hidden_bytes=view.hidden_bytes)
             _add_session(sight, view)
-            self._identify(sight)
+            self._identify(sight, tells=view.tells)
             if sight.user is not None and view.sent is not None:
                 sight.findings += self._journeys.take(crossing_of(sight, sight.user, view.sent))
                 if sight.message is not None:
@@ -102,14 +102,18 @@ class Analyst:
         """What the queue manager at one end of a hop is called."""
         return self._connections.label(key)
 
-    def _identify(self, sight: Sight) -> None:
-        """Who is at the ends of its hop, where no handshake has told."""
+    def _identify(self, sight: Sight, *, tells: bool) -> None:
+        """Who is at the ends of its hop, where no handshake has told.
+
+        Args:
+            tells: whether the packet says so itself.
+        """
         seen, user = sight.seen, sight.user
         news = False
         if user is not None:
             if not user.hop_count:
                 news = self._origins.learn(seen.source, user.source_queue_manager)
-        elif sight.kind is Kind.ESTABLISH_CONNECTION and sight.answers and not sight.findings:
+        elif tells:
             for end, key in zip((seen.source, seen.destination), sight.hop, strict=True):
                 news |= not isinstance(key, str) and self._origins.learn(end, Guid(key), told=True)
         if news:

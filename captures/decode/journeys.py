@@ -44,7 +44,8 @@ def message_key(message: UserMessage) -> MessageKey:
 
 @dataclass(slots=True, eq=False)
 class Form:
-    """Copies of one message that crossed one hop alike, as one interface saw them: the first and the last of them."""
+    """Copies of one message that crossed one hop alike, as one interface saw them: the first that was read, and the
+    last that crossed."""
 
     first: Crossing
     last: Crossing
@@ -168,7 +169,8 @@ def _cross(forms: list[Form], crossing: Crossing) -> list[Finding]:
             findings.append(_again(max(before or copies, key=_by_number), crossing, forms))
     for each in here:
         if (each.last.digest, each.last.hop_count) == (crossing.digest, crossing.hop_count):
-            each.last = crossing
+            if not _is_overtaken(each.last, crossing):
+                each.last = crossing
             return findings
     forms.append(Form(crossing, crossing))
     del forms[:-CROSSING_LIMIT]

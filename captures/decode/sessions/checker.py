@@ -53,6 +53,7 @@ class SessionView:
 
     half, other: the end that sent it, and the one that it went to.
     answers: whether it answers the packet of its kind that came the other way in the handshake.
+    tells: whether it says who the ends are, whether or not its request is there.
     sent: a UserMessage as its session counts it, whose acknowledgment is still to come; None for other packets.
     received, saved: the messages that its SessionHeader newly acknowledges as received, and as saved.
     learnt: messages of its end that earlier SessionHeaders acknowledged, which is known only now.
@@ -64,6 +65,7 @@ class SessionView:
     half: Half
     other: Half
     answers: bool = False
+    tells: bool = False
     sent: Sent | None = None
     received: Sequence[Sent] = ()
     saved: Sequence[Sent] = ()
@@ -161,6 +163,7 @@ class SessionChecker:
                 self._take_answer(facts, client, server, view)
         if not asks and not facts.refused:
             conflict = self._connections.confirm(connection, client, server)
+            view.tells = conflict is not None
             if conflict:
                 view.findings.append(Finding(NOTE, "identity-conflict", facts.number, conflict))
         elif asks and (facts.missing_bytes or facts.skipped_bytes or not connection.asked) and facts.client:

@@ -258,17 +258,17 @@ class Connections:
         connection.client_guid, connection.server_guid = client, server
         self.name(connection)
 
-    def confirm(self, connection: Connection, client: Guid, server: Guid) -> str:
+    def confirm(self, connection: Connection, client: Guid, server: Guid) -> str | None:
         """An answer tells who the ends are. From now on their addresses are known, on other connections too.
 
         One that does not fit its request tells nothing; where the capture lacks that, the answer repeats what it said.
 
         Returns:
-            As `Addresses.conflict`.
+            As `Addresses.conflict`; None if it tells nothing.
         """
         wanted = connection.server_guid
         if connection.asked and (client != connection.client_guid or wanted not in (NULL_GUID, server)):
-            return ""
+            return None
         connection.client_guid, connection.server_guid = client, server
         ends = connection.client.endpoint, connection.server.endpoint
         self._addresses.learn(ends[0], client, ends[1], server)

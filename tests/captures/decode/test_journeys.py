@@ -303,3 +303,17 @@ def test_what_is_remembered_is_bounded() -> None:
             take(seen)
     known = [checker.packets_of((guid("a"), number)) for number in range(1, 10)]
     assert [each is None for each in known] == [True] * 4 + [False] * 5
+
+
+def test_what_is_read_late_is_not_the_last_that_crossed() -> None:
+    scene = Scene()
+    first, second = scene.wire("a", "b"), scene.wire("a", "b")
+    first.send("a", transactional(1))
+    late = first.send("a", transactional(1))
+    last = second.send("a", transactional(1))
+    scene.packets.remove(late)
+    scene.packets.append(late)
+    late.number, last.number = last.number, late.number
+    again = second.send("a", transactional(1))
+    found = [each for each in scene.findings() if each.packet == again.number and each.code == "resend"]
+    assert [each.others for each in found] == [(last.number,)]

@@ -12,8 +12,7 @@ from captures.decode.analyst import crossing_of
 from captures.decode.facts import NOT_SAID
 from captures.decode.journeys import message_key
 from captures.decode.row import BODY_TEXT_LIMIT, KEYS, NOT_EXPRESS, body_text, encodable
-from captures.decode.sessions.connections import Half
-from captures.decode.sessions.half import Sent
+from captures.decode.sessions.half import Half, Sent
 from captures.decode.sight import sight_of
 from captures.packets import SeenPacket
 from mqproto.bodies import write_body

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.decode.ranges import BoundedRanges
 from captures.pipeline.judging.messages.histories import Outcome
 from captures.pipeline.judging.messages.history_schema import HOPS
 from captures.pipeline.judging.sequences.sequence_schema import GAPS
@@ -39,6 +40,7 @@ _AS: Final = {
     str(Verdict.IN_DOUBT): "in doubt",
 }
 _REFUSALS: Final = {each.name: text for each, text in REFUSALS.items()}
+_CAME: Final = ("series", "source_manager", "sequence", "sequence_number", "arrived_ns")
 Row = dict[str, Any]
 
 
@@ -50,6 +52,8 @@ class Evidence:
     arrivals: by message and receiver, as DUPLICATES has them; of those on its way alone, as of gaps.
     answers: by series and row, the number of the packet that first answered for it.
     gaps: by _GAP, as GAPS has them.
+    came: of messages that gaps lack, by series, source, sequence and number: when they came to their destination. What
+        is cut may not have shown its number by then.
     lossy: the series that lack something: what was not seen in them may have been there all the same.
     """
 
@@ -58,6 +62,7 @@ class Evidence:
     arrivals: dict[tuple[str, str], list[Row]] = field(default_factory=dict)
     answers: dict[tuple[str, int], int | None] = field(default_factory=dict)
     gaps: dict[tuple[str, ...], list[Row]] = field(default_factory=dict)
+    came: dict[tuple[str, ...], dict[int, int]] = field(default_factory=dict)
     lossy: frozenset[str] = frozenset()
 
     def is_lossy(self, row: Row) -> bool:
@@ -87,12 +92,26 @@ def evidence(tables: Tables, histories: list[Row], places: Places) -> Evidence:
             gaps.append(row)
             if row["filled_by"] is not None:
                 places.want_packet(row["series"], row["filled_by"])
+    _find_what_came(tables, found)
     for row in histories:
         for hop in ways[row["message"]]:
             places.want_packet(hop["series"], hop["number"])
         for _, acknowledgment in _acknowledgments(row):
             places.want_acknowledgment(*acknowledgment)
     return found
+
+
+def _find_what_came(tables: Tables, found: Evidence) -> None:
+    """When the messages came to their destination that gaps lack."""
+    lacking: dict[tuple[str, ...], BoundedRanges] = {}
+    for key, gaps in found.gaps.items():
+        for gap in gaps:
+            lacking.setdefault(key[:3], BoundedRanges()).add(gap["first_number"], gap["last_number"])
+    sequences = [sequence for _, _, sequence in lacking]
+    for row in with_one_of(tables, "histories", "sequence", sequences, _CAME):
+        series, source, sequence, number, arrived_ns = (row[name] for name in _CAME)
+        if arrived_ns is not None and number in lacking.get((series, source, sequence), ()):
+            found.came.setdefault((series, source, sequence), {})[number] = arrived_ns
 
 
 def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[str, Story]]:
@@ -224,9 +243,18 @@ def _held(row: Row, hops: list[Row], found: Evidence) -> tuple[str, list[Row]]:
                 and gap["opened_ns"] <= arrived_ns
                 and (not is_acked if gap["filled_ns"] is None else gap["filled_ns"] > arrived_ns)
                 and (gap["filled_by"] is None or gap["filled_by"] > hop["number"])
+                and not _had_come(gap, found.came.get(key[:3], {}), arrived_ns)
             ]
             return hop["to_label"], gaps
     return "", []
+
+
+def _had_come(gap: Row, came: dict[int, int], by_ns: int) -> bool:
+    """Whether all that a gap lacks had come by then all the same, as messages that were cut before their numbers."""
+    first, last = gap["first_number"], gap["last_number"]
+    return last - first < len(came) and all(
+        number in came and came[number] <= by_ns for number in range(first, last + 1)
+    )
 
 
 def _holding(row: Row, holder: str, gaps: list[Row], places: Places, *, is_lossy: bool) -> Iterator[Step]:

@@ -16,7 +16,7 @@ from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.run import job
 from captures.pipeline.tables.tables import Tables
 from tests.captures.decode.lossy import lacking
-from tests.captures.decode.scene import Scene, names
+from tests.captures.decode.scene import Scene, names, passed_on, transactional
 from tests.captures.decode.story import pinged, story
 from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.judging.local import Analysed, Cluster, analyse
@@ -89,6 +89,20 @@ def test_the_table_of_packets_that_a_job_writes_is_judged_as_well(name: str, tmp
 
 def test_a_story_with_names_and_pings_is_told_as_decode_tells_it() -> None:
     agree(pinged(story()).packets, names("a", "b", "c"), Cluster(parts=2, batch_rows=3))
+
+
+def test_an_answer_without_its_request_tells_both_who_is_there() -> None:
+    scene = Scene()
+    before = scene.wire("a", "b", opened=False)
+    before.send("a", transactional(1))
+    wire = scene.wire("b", "c")
+    del scene.packets[1]
+    wire.send("b", passed_on(transactional(1)))
+    before.send("a", transactional(1))
+    wire.send("b", passed_on(transactional(1)))
+    found = [finding.text for sight in scene.sights()[0] for finding in sight.findings]
+    assert any("it had come once more as " in text for text in found)
+    agree(lacking(scene.packets, []), None, Cluster(parts=2, batch_rows=3), lossless=False)
 
 
 @settings(max_examples=25, deadline=None)

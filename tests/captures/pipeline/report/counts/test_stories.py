@@ -323,6 +323,20 @@ def test_of_captures_that_lack_something_it_is_said_what_was_seen_and_not_what_w
     assert not [said for said in told(stories[told_so["message"]]) if "hold" in said]
 
 
+@pytest.mark.parametrize(("came", "held"), [((3, 4), True), ((3, 4, 5), False)])
+def test_what_came_before_its_number_was_known_held_nobody_up(
+    came: tuple[int, ...], held: bool, tmp_path: Path
+) -> None:
+    """Of a message that is cut the number is in another copy."""
+    gap: dict[str, Any] = {"series": "day.pcapng", "source_manager": "a-key", "sequence": "1:1"}
+    gap |= {"from_key": "b-key", "to_key": "c-key", "first_number": 3, "last_number": 5}
+    gap |= {"opened_by": 1, "opened_ns": BEGIN_NS}
+    later, *before = (history(number, order_acked_ns=None, source_manager="a-key") for number in (9, *came))
+    rows: dict[str, Rows] = {"histories": [later, *before], "hops": hops_of(later), "gaps": [gap]}
+    story = gather(lossy(made_up(tmp_path / "out", rows))).messages.stories[later["message"]]
+    assert any("had to hold it" in said for said in told(story)) is held
+
+
 def test_captures_that_have_not_the_beginning_of_a_connection_lack_something(tmp_path: Path) -> None:
     sessions = [{"series": "early.pcapng", "begun": True}, {"series": "late.pcapng", "begun": False}]
     assert lossy_series(made_up(tmp_path / "out", {"sessions": sessions})) == {"late.pcapng"}
