@@ -152,8 +152,8 @@ class SequenceChecker:
         sequence = self._sequence(origin, ack.identifier)
         if sequence.towards is None:
             self._hear(sequence, ack, "order-ack-unknown", "[MS-MQQB] 2.2.4")
-            if len(sequence.early) < SAID_LIMIT:
-                sequence.early.append(ack)
+            sequence.early.append(ack)
+            del sequence.early[:-SAID_LIMIT]
             return SequenceView(sequence)
         view = SequenceView(sequence)
         if sequence.order_ack_packet and ack.key[1] == sequence.order_ack_id:

@@ -62,7 +62,7 @@ class Sequence:
     towards: QueueManagerAddress and the destination queue; None while acknowledgments alone have told of it. One
         identifier that is used for two queues is judged no more.
     unknown: what is to be noted if the capture has no message of it until its end, by code.
-    early: OrderAcks that the capture has before its first message.
+    early: OrderAcks that the capture has before its first message, the last of them.
     order_acked, order_ack_packet, order_ack_id, order_ack_ended: of the newest OrderAck that counts.
     said: OrderAcks in the order in which they were made.
     passed: numbers that a later message has passed over, so that no acknowledgment of a higher one tells of them.

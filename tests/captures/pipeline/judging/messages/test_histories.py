@@ -191,6 +191,16 @@ def test_an_order_ack_confirms_also_what_the_capture_has_behind_it() -> None:
     assert [row["outcome"] for row in histories(scene)] == [*[Outcome.CONFIRMED] * 2, Outcome.REACHED]
 
 
+def test_of_many_order_acks_before_the_first_message_the_newest_count() -> None:
+    scene = Scene()
+    wire = scene.wire("a", "c")
+    for number in range(1, 21):
+        wire.send("c", ordered(number, own_id=100 + number))
+    for number in range(1, 22):
+        wire.send("a", transactional(number))
+    assert [row["outcome"] for row in histories(scene)] == [*[Outcome.CONFIRMED] * 20, Outcome.REACHED]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_an_order_ack_proves_nothing_of_what_a_later_message_has_passed_over() -> None:
     scene = Scene()
