@@ -32,7 +32,9 @@ TWO_POINTS: Final = {"TAP", "TAP, two files", "at each host"}
 """What needs interfaces, which all of one file share."""
 HARMLESS: Final = {"nothing", "ends early", "0.1 % lost", "0.5 % lost", "1 % swapped"}
 """What changes nothing in a few frames, or next to nothing."""
-SPOILT: Final = [*sorted(KINDS.keys() - TWO_POINTS - HARMLESS), *["begins late"] * 2]
+ROTATED: Final = {"rotated", "rotated, a file gone"}
+"""What makes several files, which nobody opens as one unless they have been put in order."""
+SPOILT: Final = [*sorted(KINDS.keys() - TWO_POINTS - HARMLESS - ROTATED), *["begins late"] * 2]
 LENGTHS: Final = (45, 300)
 """Of segments: nearly all of them begin inside of packets."""
 HEAD_BYTES: Final = 16
