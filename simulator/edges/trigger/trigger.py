@@ -225,7 +225,7 @@ class Trigger:
     async def _serve(self, client: Client) -> None:
         """Lease and start what the schedule says, until the trigger stops, is fenced, or the node is gone."""
         async with trio.open_nursery() as nursery:
-            while not (self._stopping.is_set() or self._node_is_gone or self._judge.is_fenced):
+            while not self._serves_no_more:
                 if self._judge.history_is_away:
                     await self._pause()
                     await self._judge.history_is_back()
@@ -246,6 +246,11 @@ class Trigger:
             self._asking.cancel()
             for held in self._held.values():
                 held.void()
+
+    @property
+    def _serves_no_more(self) -> bool:
+        """Whether it is over with this connection: messages that are held, and those that still come, are let go."""
+        return self._stopping.is_set() or self._node_is_gone or self._judge.is_fenced
 
     # One transaction
 
@@ -321,7 +326,7 @@ class Trigger:
 
     async def _receive(self, client: Client, transaction: AsyncExitStack) -> Taken | None:
         """Begin a transaction with one message; None if there is none, or the trigger stops."""
-        if self._stopping.is_set() or self._node_is_gone:
+        if self._serves_no_more:
             return None
         with trio.CancelScope() as self._asking:
             taken = await transaction.enter_async_context(
@@ -341,8 +346,8 @@ class Trigger:
         held = self._held[message.id] = _Held()
         group: Hashable = message.record.properties.correlation_id if self._policy.group_by else None
         self._schedule.leased(message.id, group, priority=message.priority, size_bytes=len(message.body))
-        if self._stopping.is_set():
-            held.void()
+        if self._serves_no_more:
+            held.void()  # It came while all others were let go.
         self._changed.set()
         return held
 

@@ -820,6 +820,28 @@ async def test_a_trigger_that_stops_lets_the_call_in_hand_come_to_its_end(desk: 
     assert [message.body for message in await taken_from(desk, "orders")] == [b"two"]
 
 
+async def test_a_message_that_comes_while_another_trigger_takes_over_is_let_go(
+    desk: Client, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was received, and all others had been let go before it was one of those that are held."""
+    hold, consumer, late = Trigger._hold, HttpConsumer(), []
+
+    async def hold_late(trigger: Trigger, message: ReceivedMessage) -> Any:
+        late.append(message.body)
+        if len(late) == 1:
+            trigger._judge.fence()
+            trigger._changed.set()
+            await trio.testing.wait_all_tasks_blocked()
+        return await hold(trigger, message)
+
+    monkeypatch.setattr(Trigger, "_hold", hold_late)
+    await send(desk, b"order")
+    async with called_over_http(consumer) as callee:
+        await start(callee).line("in-doubt")  # It has been delivered twice.
+        await start.stop()
+    assert (late, consumer.bodies) == ([b"order"] * 2, [])
+
+
 async def test_a_call_that_does_not_end_is_rolled_back_when_the_trigger_stops(
     desk: Client, start: Start, history: DocumentHistory
 ) -> None:
