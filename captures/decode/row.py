@@ -37,10 +37,10 @@ from mqproto.wire.layouts.base import base_header
 NANOSECONDS: Final = 1_000_000_000
 _BASE: Final = struct.Struct(base_header.struct_format("flags", "time_to_reach_queue_s"))
 BODY_TEXT_LIMIT: Final = 16_384
+"""Characters of a body's text that a row has, at most."""
 EXPRESS, RECOVERABLE, TRANSACTIONAL = "express", "recoverable", "transactional"
 NOT_EXPRESS: Final = "recoverable or transactional"
 """The delivery of a message that is cut before it says which."""
-"""Characters of a body's text that a row has, at most."""
 _WIDE: Final = (BOM_UTF16_LE, BOM_UTF16_BE)
 _LATIN: Final = re.compile(rb"<\?xml[^>]{1,200}encoding\s*=\s*[\"']iso-8859-1", re.IGNORECASE)
 _NO_TEXT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
