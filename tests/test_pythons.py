@@ -62,3 +62,10 @@ def test_the_classifiers_name_pythons_that_are_looked_for() -> None:
     named = [line.rpartition(" :: ")[2] for line in project["classifiers"] if ":: Python :: 3." in line]
     assert named == ["3.11", "3.12", "3.13"]
     assert "for minor in 11 12 13" in SCRIPT.read_text("utf-8")
+
+
+def test_what_the_core_names_is_there() -> None:
+    listed = SCRIPT.read_text("utf-8").partition("core=(")[2].partition("\n)")[0]
+    names = [name for line in listed.splitlines() if "#" not in line for name in line.split()]
+    assert names
+    assert [name for name in names if not (ROOT / name).exists()] == []
