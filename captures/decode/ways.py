@@ -197,8 +197,8 @@ class Ways:
                 _put_rest(self._out_of[sender], talk, sending, sender, sending.rest_bytes, came_bytes)
             if sending.last_ns is not None and not talk.is_over:
                 silence = Silence(talk.last_ns, sending.last_ns, sender, pair)
-                _put_in_order(self._silent_into[receiver], [silence])
-                _put_in_order(self._silent_out_of[sender], [silence])
+                self._fall_silent(self._silent_into[receiver], self._into[receiver], [silence])
+                self._fall_silent(self._silent_out_of[sender], self._out_of[sender], [silence])
 
     def add_all(self, other: Ways) -> None:
         """What is known of others, too."""
@@ -212,12 +212,18 @@ class Ways:
                     _put(mine[node], span)
         for pair, begun in other._begun.items():
             _put_in_order(self._begun[pair], begun)
-        for kept, added in (
-            (self._silent_into, other._silent_into),
-            (self._silent_out_of, other._silent_out_of),
+        for kept, added, lacking in (
+            (self._silent_into, other._silent_into, self._into),
+            (self._silent_out_of, other._silent_out_of, self._out_of),
         ):
             for node, silent in added.items():
-                _put_in_order(kept[node], silent)
+                self._fall_silent(kept[node], lacking[node], silent)
+
+    def _fall_silent(self, kept: list[Silence], spans: list[Span], more: Iterable[Silence]) -> None:
+        """Of too many that fell silent the earlier ones lack something, whether or not another takes their place."""
+        for each in _put_in_order(kept, more):
+            until_ns = next((span.until_ns for span in self._replaced([each])), NEVER)
+            _put(spans, Span(Lack.LOST, each.last_ns, until_ns, sender=each.sender))
 
     def _replaced(self, silent: Iterable[Silence]) -> Iterator[Span]:
         """What may have crossed unseen by connections that fell silent, until the same two had another one.
@@ -226,7 +232,7 @@ class Ways:
         how: it lacks the end, and nobody knows what was before that. A host without power says nothing, either.
         """
         for over_ns, last_ns, sender, pair in silent:
-            begun = self._begun[pair]
+            begun = self._begun.get(pair, ())
             place = bisect_right(begun, over_ns)
             if place < len(begun):
                 yield Span(Lack.LOST, last_ns, begun[place], sender=sender)
@@ -416,11 +422,13 @@ def _put_rest(
         _put(spans, Span(lack, sending.last_ns, until_ns, most_bytes, sender, most_came_bytes))
 
 
-def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> None:
-    """More times, or more silences by theirs. Of too many the earlier ones are forgotten."""
+def _put_in_order(known: list[_Timed], more: Iterable[_Timed]) -> list[_Timed]:
+    """More times, or more silences by theirs; the earlier ones of too many, which are none of these any more."""
     known.extend(more)
     known.sort(key=lambda each: each[:2] if isinstance(each, Silence) else (each,))
+    gone = known[:-SPAN_LIMIT]
     del known[:-SPAN_LIMIT]
+    return gone
 
 
 def _put(spans: list[Span], span: Span) -> None:

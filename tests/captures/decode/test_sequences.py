@@ -6,6 +6,7 @@ import pytest
 
 from captures.decode import Acknowledged, Kind, Severity
 from captures.decode.sequences import HOP_LIMIT, NUMBER_LIMIT, SEQUENCE_LIMIT, shown
+from captures.decode.ways import SPAN_LIMIT
 from captures.files.frame import Interface
 from captures.net.tcp import Endpoint
 from mqproto.wire import FinalAckBody, MessageClass, TransactionHeader, TxSequenceId, encode_packet, final_ack
@@ -150,6 +151,14 @@ def fell_silent(next_client: str = "a") -> tuple[Scene, Wire, int]:
 @pytest.mark.parametrize("client", ["a", "c"])
 def test_what_a_connection_that_fell_silent_may_have_brought_accuses_nobody(client: str) -> None:
     scene, _, _ = fell_silent(client)
+    assert scene.faults() == []
+
+
+def test_nor_does_it_where_many_more_fall_silent_later() -> None:
+    scene, _, _ = fell_silent()
+    for _ in range(SPAN_LIMIT + 1):
+        scene.now_ns += 1_000 * MILLISECOND
+        scene.wire("a", "c")
     assert scene.faults() == []
 
 
