@@ -89,7 +89,7 @@ class Guess(NamedTuple):
 
     began: Mark
     size_bytes: int
-    data: bytes
+    data: bytearray
     ended: tuple[Chunk, Mark] | None = None
 
     def behind(self, position: int, *, ahead: bool) -> Guess:
@@ -169,7 +169,7 @@ class Framing:
         """What is there of a packet that is not whole, as if it had come at once where the packet began."""
         if self._guess is not None:
             mark = self._guess.began
-            return Chunk(mark.time_ns, self._guess.data, 0, mark.frame, mark.offset)
+            return Chunk(mark.time_ns, bytes(self._guess.data), 0, mark.frame, mark.offset)
         if self._buffer is None or not self._buffer.pending_bytes:
             return None
         return Chunk(self._mark.time_ns, self._buffer.pending, 0, self._mark.frame, self._mark.offset)
@@ -212,16 +212,15 @@ class Framing:
     def _prove(self, guess: Guess, chunk: Chunk, data: bytes) -> list[Framed] | None:
         """The packet that was guessed, and those behind it, if another begins where it ends; None if none does here."""
         left_bytes = max(0, guess.size_bytes - len(guess.data))
-        head = (guess.data[guess.size_bytes :] + data[left_bytes:])[:HEAD_BYTES]
-        if not begins_packet(head):
+        begun = bytes(guess.data[guess.size_bytes :])
+        if not begins_packet((begun + data[left_bytes : left_bytes + HEAD_BYTES])[:HEAD_BYTES]):
             return None
         ended, behind = guess.ended or self._end_of(chunk, self.position + left_bytes)
-        begun = guess.data[guess.size_bytes :]
         self._guess = None
         self._buffer = self._found()
         self._buffer.feed(begun)
         self._mark, self._head = behind, begun
-        whole = guess.data[: guess.size_bytes] + data[:left_bytes]
+        whole = bytes(guess.data[: guess.size_bytes]) + data[:left_bytes]
         packets = [self._framed(whole, guess.began, ended)]
         self.seen.packet_count += 1
         self.seen.packet_bytes += len(whole)
@@ -235,7 +234,8 @@ class Framing:
             ended = guess.ended
             if ended is None and len(guess.data) + len(data) >= guess.size_bytes:
                 ended = self._end_of(chunk, self.position + guess.size_bytes - len(guess.data))
-            self._guess = guess._replace(data=guess.data + data, ended=ended)
+            guess.data.extend(data)
+            self._guess = guess._replace(ended=ended)
             self.position += len(data)
             return
         self._give_up_guess()
@@ -247,7 +247,7 @@ class Framing:
         mark = Mark(self.position, chunk.time_ns, chunk.frame, chunk.offset)
         is_whole = len(data) >= start + size_bytes
         ended = self._end_of(chunk, self.position + size_bytes) if is_whole else None
-        self._guess = Guess(mark, size_bytes, data[start:], ended)
+        self._guess = Guess(mark, size_bytes, bytearray(data[start:]), ended)
         self.position += len(data) - start
 
     @staticmethod
