@@ -13,11 +13,11 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simulator.base.processes import Taken, Watch
 from simulator.bench.figures import BenchError
@@ -27,11 +27,9 @@ from simulator.bench.measures.tshark import Tshark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from captures.pipeline.engines.engine import Engine, Function
+    from captures.pipeline.engines.engine import Engine
     from captures.pipeline.engines.progress import Listener
 
-T = TypeVar("T")
-R = TypeVar("R")
 
 PACKETS: Final = 300_000
 ROUNDS: Final = 5
@@ -249,20 +247,11 @@ class _Stopwatch:
         self.took_s: defaultdict[str, float] = defaultdict(float)
         self.ended_s: dict[str, float] = {}
 
-    def carry_out(
-        self,
-        stage: str,
-        function: Function[T, R],
-        tasks: Mapping[int, T],
-        reads: Sequence[str] = (),
-        *,
-        again: str | None = None,
-        puts: bool = True,
-    ) -> list[R]:
+    def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> list[Any]:
         if not tasks:
             return []
         began_s = time.monotonic()
-        results = self._engine.carry_out(stage, function, tasks, reads, again=again, puts=puts)
+        results = self._engine.carry_out(stage, function, tasks, reads, **how)
         self.ended_s[stage] = time.monotonic()
         self.took_s[stage] += self.ended_s[stage] - began_s
         return results
