@@ -22,6 +22,8 @@ from mqproto.wire.layouts.keyblobs import (
     MINIMUM_BITS,
     RSA_KEY_EXCHANGE,
     PrivateKeyBlob,
+    begins_key_blob,
+    begins_private_key,
     private_key_blob,
 )
 
@@ -67,7 +69,7 @@ class PublicKey:
         Raises:
             UsageError: it is none.
         """
-        if data[:2] == _BEGINS_PUBLIC:
+        if begins_key_blob(data):
             try:
                 return cls.from_blob(decode_public_key_blob(data))
             except WireFormatError as error:
@@ -132,7 +134,7 @@ class KeyPair:
         Raises:
             UsageError: there is none that can be used.
         """
-        if data[:2] == _BEGINS_PRIVATE:
+        if begins_private_key(data):
             return cls._from_blob(data)
         try:
             found = serialization.load_pem_private_key(data, password=None)
@@ -203,7 +205,6 @@ class KeyPair:
         return f"<key pair of {self.bits} bits, {self.public.fingerprint}>"
 
 
-_BEGINS_PUBLIC, _BEGINS_PRIVATE = b"\x06\x02", b"\x07\x02"
 _PRIVATE_NUMBERS: Final = (
     "prime1",
     "prime2",

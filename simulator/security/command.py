@@ -16,7 +16,7 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.wire import encode_key_blob
-from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
+from mqproto.wire.layouts.keyblobs import MINIMUM_BITS, RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
@@ -87,8 +87,8 @@ def make(
 
     files = _files_of(node, topology, directory)
     chosen = [provider_by_word(word) for word in providers or USUAL]
-    if any(provider.word == "base" and bits not in (None, provider.key_pair_bits) for provider in chosen):
-        raise UsageError("the base provider takes keys of 512 bits alone: leave --bits out")
+    if "base" in {provider.word for provider in chosen} and bits not in (None, MINIMUM_BITS):
+        raise UsageError(f"the base provider takes keys of {MINIMUM_BITS} bits alone: leave --bits out")
     made = []
     for provider in chosen:
         if replace or not files.has(provider.word):
@@ -205,8 +205,10 @@ def take(
         raise UsageError(f"{file}: {error.strerror}: name a file that you can read") from None
     except UsageError as error:
         raise UsageError(str(error) if str(file) in str(error) else f"{file}: {error}") from None
-    if use == "base" and pair.bits != 512:
-        raise UsageError(f"{file}: the base provider takes keys of 512 bits alone, and this has {pair.bits}")
+    if use == "base" and pair.bits != MINIMUM_BITS:
+        raise UsageError(
+            f"{file}: the base provider takes keys of {MINIMUM_BITS} bits alone, and this has {pair.bits}"
+        )
     shown = _certificate(files.node, pair, data, certificate, days) if use == SIGNING else None
     taken = [Kept(use, pair, shown)]
     _say(files, taken, _keep(files, taken), as_json=as_json)

@@ -7,7 +7,7 @@ little-endian, the large ones too: RFC 8017 has the bytes of the modulus and of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from construct import Const, GreedyBytes, Int8ul, Int16ul, Int32ul, Rebuild, len_, this
 
@@ -50,27 +50,34 @@ class PublicKeyBlob:
     modulus: bytes = b""
 
 
-public_key_blob = Record(
-    PublicKeyBlob,
-    Layout(
-        "[MS-MQQB] 2.4.1",
-        "blob_type" / Const(PUBLIC_KEY, Int8ul),
-        "blob_version" / Const(_VERSION, Int8ul),
-        "reserved" / Int16ul,
+def _head(kind: int) -> tuple[Any, ...]:
+    """The BLOBHEADER, up to the algorithm."""
+    return "blob_type" / Const(kind, Int8ul), "blob_version" / Const(_VERSION, Int8ul), "reserved" / Int16ul
+
+
+def _public_part(kind: int, magic: int, multiple: int) -> tuple[Any, ...]:
+    """The head of a key pair, its RSAPUBKEY, and the modulus, whose bits are a multiple of 8 or of 16."""
+    return (
+        *_head(kind),
         "key_algorithm" / Int32ul,
         Must(
             "key_algorithm",
             (this.key_algorithm == RSA_KEY_EXCHANGE) | (this.key_algorithm == RSA_SIGN),
             "0xa400, or 0x2400 for signatures",
         ),
-        "magic" / Const(_MAGIC, Int32ul),
+        "magic" / Const(magic, Int32ul),
         "bit_len" / Rebuild(Int32ul, len_(this.modulus) * 8),
         "pub_exp" / Int32ul,
-        Must("bit_len", (this.bit_len & 7) == 0, "a multiple of 8"),
+        Must("bit_len", (this.bit_len & multiple - 1) == 0, f"a multiple of {multiple}"),
         Must("bit_len", this.bit_len >= MINIMUM_BITS, f"at least {MINIMUM_BITS}"),
         Must("bit_len", this.bit_len <= MAXIMUM_BITS, f"at most {MAXIMUM_BITS}"),
         "modulus" / Octets(this.bit_len >> 3),
-    ),
+    )
+
+
+public_key_blob = Record(
+    PublicKeyBlob,
+    Layout("[MS-MQQB] 2.4.1", *_public_part(PUBLIC_KEY, _MAGIC, 8)),
 )
 
 
@@ -93,9 +100,7 @@ simple_blob = Record(
     SimpleBlob,
     Layout(
         "[MS-MQQB] 2.4.2",
-        "blob_type" / Const(SIMPLE, Int8ul),
-        "blob_version" / Const(_VERSION, Int8ul),
-        "reserved" / Int16ul,
+        *_head(SIMPLE),
         "session_key_algorithm" / Int32ul,
         Must(
             "session_key_algorithm",
@@ -142,17 +147,7 @@ private_key_blob = Record(
     PrivateKeyBlob,
     Layout(
         "CryptoAPI, PRIVATEKEYBLOB",
-        "blob_type" / Const(PRIVATE_KEY, Int8ul),
-        "blob_version" / Const(_VERSION, Int8ul),
-        "reserved" / Int16ul,
-        "key_algorithm" / Int32ul,
-        "magic" / Const(_PRIVATE_MAGIC, Int32ul),
-        "bit_len" / Rebuild(Int32ul, len_(this.modulus) * 8),
-        "pub_exp" / Int32ul,
-        Must("bit_len", (this.bit_len & 15) == 0, "a multiple of 16"),
-        Must("bit_len", this.bit_len >= MINIMUM_BITS, f"at least {MINIMUM_BITS}"),
-        Must("bit_len", this.bit_len <= MAXIMUM_BITS, f"at most {MAXIMUM_BITS}"),
-        "modulus" / Octets(this.bit_len >> 3),
+        *_public_part(PRIVATE_KEY, _PRIVATE_MAGIC, 16),
         "prime1" / Octets(_half),
         "prime2" / Octets(_half),
         "exponent1" / Octets(_half),
