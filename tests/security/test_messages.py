@@ -34,10 +34,9 @@ from mqproto.wire import (
 from mqproto.wire.layouts.keyblobs import AES_128, AES_256, RC2, RC4
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 from tests.examples import a_full_message, a_user_message
-from tests.security.keys import own_key
+from tests.security.keys import CIPHERS, own_key
 
 BASE, ENHANCED, AES = PROVIDERS
-CIPHERS = [(provider, number) for provider in PROVIDERS for number in provider.algorithms]
 OWN = {provider.word: (own_key(512),) for provider in PROVIDERS}
 
 

@@ -35,13 +35,12 @@ from mqproto.security import (
 )
 from mqproto.wire import decode_simple_blob, encode_key_blob
 from mqproto.wire.layouts.keyblobs import RC2, RSA_SIGN
-from tests.security.keys import own_key
+from tests.security.keys import CIPHERS, own_key
 from tests.security.wine.oracle import Oracle, OracleError, needs_wine, running
 
 pytestmark = needs_wine
 
 ROUNDS: Final = int(os.environ.get("MQPROTO_WINE_ROUNDS", "1"))
-CIPHERS: Final = [(provider, number) for provider in PROVIDERS for number in provider.algorithms]
 KNOWN: Final = {"base": (0x8003, 0x8004), "enhanced": (0x8003, 0x8004), "aes": tuple(HASHES)}
 """The hashes that a provider has."""
 EXCHANGE_BITS: Final = {"base": 512, "enhanced": 1_024, "aes": 2_048}
