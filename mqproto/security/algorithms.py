@@ -113,6 +113,29 @@ def provider_by_privacy_level(level: int) -> Provider:
     raise bad_encryption(f"PrivacyLevel {level} names no provider")
 
 
+def cipher_word(provider: Provider, algorithm: Algorithm) -> str:
+    """What people call an algorithm in a provider: aes-256, rc2, base-rc4."""
+    word = algorithm.name.casefold()
+    return f"{provider.word}-{word}" if provider is BASE else word
+
+
+def cipher_by_word(word: str) -> tuple[Provider, int]:
+    """The provider and the algorithm that a person has named, in any case.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = {
+        cipher_word(provider, ALGORITHMS[number]): (provider, number)
+        for provider in reversed(PROVIDERS)
+        for number in reversed(provider.algorithms)
+    }
+    found = known.get(word.casefold())
+    if found is None:
+        raise UsageError(f"{word!r} is no cipher: name {', '.join(known)}")
+    return found
+
+
 def provider_by_word(word: str) -> Provider:
     """The one that a person has named, in any case.
 
