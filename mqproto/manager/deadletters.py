@@ -62,8 +62,10 @@ class DeadLetters:
             if destination is None:
                 return None
             draft = draft_of(message)
-            if draft.certificate and not self._guard.signs(draft.certificate):
-                draft = replace(draft, certificate=b"")  # Of somebody else: it goes on unsigned.
+            if is_signed(message) and message.security is not None:
+                # What somebody else has signed goes on unsigned.
+                signer = self._guard.name_of(message.security.sender_cert)
+                draft = replace(draft, signer=signer, hash_algorithm=message.properties.hash_algorithm)
             [again] = self._sending.enqueue([(destination, draft)], now)
         except (UsageError, FormatNameError):
             return None
@@ -106,8 +108,6 @@ def draft_of(message: UserMessage) -> Draft:
         sender_id=security.sid if security else "",
         privacy_level=properties.privacy_level,
         encryption_algorithm=properties.encryption_algorithm if properties.privacy_level else 0,
-        certificate=security.sender_cert if security and is_signed(message) else b"",
-        hash_algorithm=properties.hash_algorithm if security and is_signed(message) else 0,
         destinations=_destinations(message),
     )
 

@@ -58,6 +58,11 @@ IDENTIFIER_LIMIT: Final = TransactionHeader.identifier.limit
 IDENTIFIER_FIRST: Final = TransactionHeader.identifier.first
 SHA_512: Final = 0x800E
 """HashAlgorithm of what is signed, if its application names no other.  [MS-MQMQ] 2.2.19.3"""
+BY_DIRECT_NAME: Final = (
+    "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
+    "public one"
+)
+"""5.1, 3.1.7.1.5"""
 STAMP_LIMIT: Final = 1_000
 """How many kinds of messages are remembered, after which all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
@@ -200,7 +205,9 @@ class Sending:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
         if destination.host is None and destination.manager not in (None, self._identity):
             self._check_manager(destination.manager)
-        if run.example.privacy_level or run.example.certificate:
+        if destination.manager != self._identity and (run.example.signer or run.example.privacy_level):
+            if isinstance(destination.queue, str) or destination.manager is None:
+                raise UsageError(BY_DIRECT_NAME)
             self._guard.check(self._example(run), destination.manager)
         if destination.manager == self._identity:
             queue = self._here(destination)
@@ -221,7 +228,7 @@ class Sending:
 
     def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
         """See that a queue of ours takes a run; what another queue manager's queue takes, it says itself."""
-        signed, protection = bool(run.example.certificate), queue.declaration.protection
+        signed, protection = bool(run.example.signer), queue.declaration.protection
         if protection == OPEN and not signed:
             return
         message = self._example(run)
@@ -350,7 +357,7 @@ class Sending:
             packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
             for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
         ]
-        if run.example.certificate:
+        if run.example.signer:
             return [self._signed(packet, run.destination.manager) for packet in packets]
         return packets
 
@@ -404,8 +411,9 @@ class Sending:
             message = to_be_sealed(message, draft.privacy_level, draft.encryption_algorithm)
             if destination.manager == self._identity:
                 message = in_clear(message)
-        if draft.certificate:
-            message = to_be_signed(message, draft.certificate, draft.hash_algorithm or SHA_512)
+        if draft.signer:
+            signer = self._guard.signer(draft.signer)
+            message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
         return message
 
 

@@ -29,8 +29,10 @@ SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
 SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
 """By how much a message grows as it is encrypted, at most: a SIMPLEBLOB, a block, and what fills them up."""
-SIGNATURE_BYTES: Final = 2_048 + 8
-"""The longest signature, and what fills it and the certificate up."""
+CERTIFICATE_LIMIT_BYTES: Final = 8_192
+"""The longest certificate that signs here."""
+SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
+"""By how much a message grows as it is signed, at most: a certificate, a signature, and what fills them up."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 NAMES_ROOM: Final = 640
@@ -53,7 +55,7 @@ class Draft:
         message is not signed.
     privacy_level: how its body is encrypted on its way, at least: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for not at all.
     encryption_algorithm: the one that is to be taken; 0 for the one that is preferred.
-    certificate: whose key signs it; empty for none.
+    signer: whose key signs it, by the name that it has at its queue manager; empty for nobody's.
     hash_algorithm: what is signed; 0 for SHA-512.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `copies` sets it.
@@ -81,18 +83,18 @@ class Draft:
     destinations: tuple[str, ...] = ()
     privacy_level: int = 0
     encryption_algorithm: int = 0
-    certificate: bytes = b""
+    signer: str = ""
     hash_algorithm: int = 0
 
     @property
     def size_bytes(self) -> int:
         """What of a packet its application decides, about."""
         listed = list_bytes(self.destinations) if self.destinations else 0
-        security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.certificate else 0
+        security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
         if self.privacy_level:
             security += SEALING_BYTES
-        if self.certificate:
-            security += len(self.certificate) + SIGNATURE_BYTES
+        if self.signer:
+            security += SIGNATURE_BYTES
         return len(self.body) + len(self.extension) + listed + security
 
     def check(self, *, names: bool = True, destination: str = "") -> None:
@@ -112,7 +114,7 @@ class Draft:
                 "list of destinations": self.destinations,
                 "SID": self.sender_id,
                 "key": self.privacy_level,
-                "certificate and signature": self.certificate,
+                "certificate and signature": self.signer,
             }
             what = ", ".join(["body", *(name for name, is_there in others.items() if is_there)])
             raise UsageError(

@@ -12,6 +12,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.security.refusals import ProtectionError, bad_encryption
+from mqproto.turn.guard import CIPHERS
 from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, RC2, RC4
 
 WEAK_BITS: Final = 40
@@ -114,26 +115,11 @@ def provider_by_privacy_level(level: int) -> Provider:
 
 
 def cipher_word(provider: Provider, algorithm: Algorithm) -> str:
-    """What people call an algorithm in a provider: aes-256, rc2, base-rc4."""
-    word = algorithm.name.casefold()
-    return f"{provider.word}-{word}" if provider is BASE else word
+    """What people call an algorithm in a provider."""
+    return _WORDS[provider.privacy_level, algorithm.number]
 
 
-def cipher_by_word(word: str) -> tuple[Provider, int]:
-    """The provider and the algorithm that a person has named, in any case.
-
-    Raises:
-        UsageError: there is none.
-    """
-    known = {
-        cipher_word(provider, ALGORITHMS[number]): (provider, number)
-        for provider in reversed(PROVIDERS)
-        for number in reversed(provider.algorithms)
-    }
-    found = known.get(word.casefold())
-    if found is None:
-        raise UsageError(f"{word!r} is no cipher: name {', '.join(known)}")
-    return found
+_WORDS: Final = {cipher: word for word, cipher in CIPHERS.items()}
 
 
 def provider_by_word(word: str) -> Provider:

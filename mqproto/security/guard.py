@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
@@ -28,20 +28,15 @@ from mqproto.security.algorithms import (
     provider_by_privacy_level,
 )
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName, SendName
-from mqproto.security.certificates import Certificate
+from mqproto.security.certificates import Certificate, certificate_in
 from mqproto.security.keys import KeyPair, PublicKey
-from mqproto.security.messages import SEALED_FOR, new_sending_key, opened, sealed
+from mqproto.security.messages import new_sending_key, opened, sealed
 from mqproto.security.refusals import bad_signature, unsupported
 from mqproto.security.signing import signed, verified
 from mqproto.turn.effects import Note
-from mqproto.turn.guard import WEAK_CIPHERS, is_encrypted, is_signed, is_unsigned, with_proof
+from mqproto.turn.guard import WEAK_CIPHERS, Signer, is_encrypted, is_signed, with_proof
 from mqproto.wire import Guid, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
-
-BY_DIRECT_NAME: Final = (
-    "a direct format name cannot be encrypted, as it does not say whose key to take: name a private queue by its "
-    "number, or a public one"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +44,13 @@ class Keys:
     """All keys and certificates that a queue manager knows of.
 
     own: our key pairs for key exchange by the provider's word, the one in use first.
-    signers: those that sign what applications send, each with its certificate.
+    signers: those that sign what applications send, by name: whom their messages name, and the key.
     managers: of each queue manager the public keys for key exchange, by the provider's word: PublicEncryptionKeyList.
     users: by SID, or by the GUID of a queue manager, the certificates that are its own: Certificates of a User.
     """
 
     own: Mapping[str, Sequence[KeyPair]] = field(default_factory=dict)
-    signers: Sequence[tuple[KeyPair, Certificate]] = ()
+    signers: Mapping[str, tuple[Signer, KeyPair]] = field(default_factory=dict)
     managers: Mapping[Guid, Mapping[str, PublicKey]] = field(default_factory=dict)
     users: Mapping[bytes, Collection[bytes]] = field(default_factory=dict)
 
@@ -158,41 +153,39 @@ class KeyGuard:
         self._users.add(name, None, now.uptime_ms)
         self._start(Timer.USER_CERT_CACHE_CLEANUP)
 
-    def check(self, message: UserMessage, manager: Guid | None) -> None:
+    def check(self, message: UserMessage, manager: Guid) -> None:
         if is_encrypted(message):
-            if message.user.destination_type not in SEALED_FOR or manager is None:
-                raise UsageError(BY_DIRECT_NAME)
             self._choose(message, manager)
-        if is_unsigned(message):
-            self._signer(message)
 
-    def signs(self, certificate: bytes) -> bool:
-        return any(own.der == certificate for _, own in self._keys.signers)
+    def signer(self, name: str) -> Signer:
+        found = self._keys.signers.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._keys.signers)) or "nobody; mqproto keys make"
+            raise UsageError(f"there is no key here that signs as {name}; there is {known}")
+        return found[0]
+
+    def name_of(self, certificate: bytes) -> str:
+        for name, (signer, _) in self._keys.signers.items():
+            if signer.certificate == certificate:
+                return name
+        return ""
 
     def signed(self, message: UserMessage) -> UserMessage:
-        pair, certificate = self._signer(message)
         security = message.security
         assert security is not None, "it has a certificate"
+        name = self.name_of(security.sender_cert)
+        if not name:
+            raise UsageError("the key is gone with which the message is to be signed: import it again")
         return signed(
             message,
-            pair,
-            certificate,
+            self._keys.signers[name][1],
+            certificate_in(security.sender_cert),
             hash_algorithm=message.properties.hash_algorithm,
             sender_id=security.sender_id,
             sender_id_type=security.sender_id_type,
         )
 
-    def _signer(self, message: UserMessage) -> tuple[KeyPair, Certificate]:
-        """Who signs a message: the key whose certificate it carries."""
-        assert message.security is not None, "it has a certificate"
-        for pair, certificate in self._keys.signers:
-            if certificate.der == message.security.sender_cert:
-                return pair, certificate
-        raise UsageError("there is no key here for the certificate that the message is to be signed with")
-
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
-        if message.user.destination_type not in SEALED_FOR:
-            raise UsageError(BY_DIRECT_NAME)
         manager = message.user.queue_manager_address
         provider, algorithm, receiver = self._choose(message, manager)
         is_base = provider is BASE

@@ -13,16 +13,17 @@ such a message of ours: see `is_unsealed`.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import Note
 from mqproto.wire import Guid, MessageClass, ProviderInfo, SecurityHeader, UserMessage
-from mqproto.wire.layouts.security import provider_info
+from mqproto.wire.layouts.security import NO_SENDER, provider_info
 
 CACHE_CLEANUPS: Final = frozenset(
     {
@@ -33,9 +34,22 @@ CACHE_CLEANUPS: Final = frozenset(
     }
 )
 """The timers that a guard has."""
-WEAK_CIPHERS: Final = ("rc2", "rc4", "base-rc2", "base-rc4")
-"""What people call those that anybody may break who wants to: a queue takes them, or a message goes by them, only where
-they are named."""
+CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "aes-256": (5, 0x6610),
+        "aes-192": (5, 0x660F),
+        "aes-128": (5, 0x660E),
+        "rc2": (3, 0x6602),
+        "rc4": (3, 0x6801),
+        "base-rc2": (1, 0x6602),
+        "base-rc4": (1, 0x6801),
+    }
+)
+"""PrivacyLevel and EncryptionAlgorithm of each cipher, by what people call it.  [MS-MQMQ] 2.2.19.3"""
+STRONG: Final = 5
+"""The PrivacyLevel of those that nobody breaks."""
+WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
+"""Those that anybody may break who wants to: a queue takes them, and a message goes by them, only where named."""
 PRIVACY_LEVELS: Final = ("none", "optional", "body")
 """Queue.PrivacyLevel: whether a queue takes messages that are in clear alone, all, or encrypted ones alone.
 [MS-MQDMPR] 3.1.1.2"""
@@ -63,6 +77,17 @@ class ProtectionError(MqprotoError):
         return f"{self.message_class.name}: {self.reason}"
 
 
+class Signer(NamedTuple):
+    """Who signs messages: a certificate, and the sender that they name with it.
+
+    sender_id_type: NO_SENDER, SID or QUEUE_MANAGER.
+    """
+
+    certificate: bytes
+    sender_id: bytes = b""
+    sender_id_type: int = NO_SENDER
+
+
 class Guard(Protocol):
     """The keys of one queue manager, and what it knows of others'."""
 
@@ -78,15 +103,22 @@ class Guard(Protocol):
             ProtectionError: it is refused.
         """
 
-    def check(self, message: UserMessage, manager: Guid | None) -> None:
-        """See that a message that is to be encrypted or signed can be, for this queue manager.
+    def check(self, message: UserMessage, manager: Guid) -> None:
+        """See that a message that is to be encrypted can be, for this queue manager.
 
         Raises:
             UsageError: it cannot.
         """
 
-    def signs(self, certificate: bytes) -> bool:
-        """Whether there is a key for this certificate."""
+    def signer(self, name: str) -> Signer:
+        """Who signs under this name.
+
+        Raises:
+            UsageError: there is no such key.
+        """
+
+    def name_of(self, certificate: bytes) -> str:
+        """Under which name there is a key for this certificate; empty if there is none."""
 
     def signed(self, message: UserMessage) -> UserMessage:
         """A message that has a certificate and no signature, with the signature.  3.1.7.1.4"""
@@ -114,11 +146,14 @@ class NoKeys:
             raise ProtectionError(MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER, f"it is {what}: {MISSING}")
         return with_proof(message, 0)
 
-    def check(self, message: UserMessage, manager: Guid | None) -> None:
-        raise UsageError(f"it is to be encrypted or signed: {MISSING}")
+    def check(self, message: UserMessage, manager: Guid) -> None:
+        raise UsageError(f"it is to be encrypted: {MISSING}")
 
-    def signs(self, certificate: bytes) -> bool:
-        return False
+    def signer(self, name: str) -> Signer:
+        raise UsageError(f"it is to be signed: {MISSING}")
+
+    def name_of(self, certificate: bytes) -> str:
+        return ""
 
     def signed(self, message: UserMessage) -> UserMessage:
         raise UsageError(f"it is to be signed: {MISSING}")
@@ -171,10 +206,12 @@ def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> Us
     return _with_security(replace(message, properties=properties), security)
 
 
-def to_be_signed(message: UserMessage, certificate: bytes, hash_algorithm: int) -> UserMessage:
-    """The message, to be signed with the key of this certificate."""
-    security = replace(message.security or SecurityHeader(), sender_cert=certificate)
+def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> UserMessage:
+    """The message, to be signed. A sender that it names already it goes on naming."""
+    security = replace(message.security or SecurityHeader(), sender_cert=signer.certificate)
     security.has_security_data = True
+    if not security.sender_id:
+        security.sender_id, security.sender_id_type = signer.sender_id, signer.sender_id_type
     properties = replace(message.properties, hash_algorithm=hash_algorithm)
     return _with_security(replace(message, properties=properties), security)
 
@@ -192,11 +229,6 @@ def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessag
     user = replace(message.user)
     user.has_security = True
     return replace(message, user=user, security=security)
-
-
-def is_unsigned(message: UserMessage) -> bool:
-    """Whether it is to be signed, and is not yet."""
-    return message.security is not None and bool(message.security.sender_cert) and not is_signed(message)
 
 
 def with_proof(message: UserMessage, kind: int) -> UserMessage:

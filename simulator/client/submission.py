@@ -38,7 +38,7 @@ class TakenPart(msgspec.Struct, array_like=True, tag="taken"):
     packets: list[bytes]
 
 
-LATER: Final = ("sender_id", "privacy_level", "encryption_algorithm", "certificate", "hash_algorithm")
+LATER: Final = ("sender_id", "privacy_level", "encryption_algorithm", "signer", "hash_algorithm")
 """What drafts of earlier versions did not have."""
 _decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
 
