@@ -88,7 +88,7 @@ class Service:
         clock: Clock,
         buffer: memoryview,
         room: Room,
-        guard: NodeGuard | None,
+        guard: NodeGuard | None = None,
     ) -> None:
         self.core = core
         self.store = store
