@@ -10,7 +10,7 @@ import base64
 import zlib
 from collections.abc import Hashable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import WireFormatError
@@ -27,7 +27,6 @@ PRIMES: Final = (
     0xB7D194FF616978A0E016B944A354F2EF9614AC84513D78BA8E230059322C4AC5,
     0xDA30C516F2957B54F3D7361AD1E3C00C1C34D19A31EF5F6A981F2DA44D8DAC97,
 )
-EXPONENT: Final = 65_537
 LATER: Final = Moment(uptime_ms=0, utc_s=1_800_000_000)
 CLASSES: Final = (
     MessageClass.NACK_BAD_ENCRYPTION,
@@ -98,24 +97,8 @@ def guard() -> KeyGuard:
     """A queue manager's that has the key."""
     from mqproto.security import PROVIDERS, KeyGuard, KeyPair, Keys
 
-    own = KeyPair(_key())
+    own = KeyPair.from_primes(*PRIMES)
     return KeyGuard(Keys(own={provider.word: (own,) for provider in PROVIDERS}), Settings())
-
-
-def _key() -> Any:
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
-    p, q = PRIMES
-    private = pow(EXPONENT, -1, (p - 1) * (q - 1))
-    return rsa.RSAPrivateNumbers(
-        p,
-        q,
-        private,
-        rsa.rsa_crt_dmp1(private, p),
-        rsa.rsa_crt_dmq1(private, q),
-        rsa.rsa_crt_iqmp(p, q),
-        rsa.RSAPublicNumbers(EXPONENT, p * q),
-    ).private_key()
 
 
 @cache
