@@ -265,6 +265,23 @@ def node(
     ] = None,
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    readers: Annotated[
+        str,
+        typer.Option(
+            metavar="GROUP",
+            help="Let this group of the system look at it by a socket of its own, and change nothing.",
+            show_default=False,
+        ),
+    ] = "",
+    readers_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--readers-folder",
+            metavar="FOLDER",
+            help="Where that socket is, and what readers type as --directory; by default among the temporary files.",
+            show_default=False,
+        ),
+    ] = None,
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
@@ -306,9 +323,10 @@ def node(
         name = name or only_node(place)
     else:
         raise UsageError("name a topology and one of its nodes, or a node alone with --name")
+    name = place.topology.node_named(name).name
     with profiled(profile):
         serve(
-            place.topology,
+            place.topology.with_readers(name, readers, readers_folder),
             name,
             place.directory,
             allow_remote=allow_remote,

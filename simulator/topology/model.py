@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
+from pathlib import Path
 
 from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_queue_name
@@ -253,6 +254,21 @@ class Topology:
         """
         nodes = {**self.nodes, name: self.nodes[name].with_queues(queues)}
         _refuse_public_twins(nodes.values())
+        found = copy(self)
+        object.__setattr__(found, "nodes", nodes)
+        return found
+
+    def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
+        """The same, and a group of the system may look at a node and change nothing.
+
+        folder: where it has its socket; None for the usual place.
+
+        Raises:
+            TopologyError: a folder is given, and no group.
+        """
+        node = self.nodes[name]
+        folder = folder.absolute() if folder is not None else node.readers_folder
+        nodes = {**self.nodes, name: replace(node, readers=group or node.readers, readers_folder=folder)}
         found = copy(self)
         object.__setattr__(found, "nodes", nodes)
         return found
