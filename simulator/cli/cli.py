@@ -46,6 +46,7 @@ from simulator.command.options import (
 from simulator.edges.audit.command import audit
 from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
+from simulator.edges.gateway import command as tokens
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 from simulator.security import command as keys
@@ -359,6 +360,7 @@ app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.add_typer(failed.app, name="failed")
 app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)
