@@ -39,6 +39,7 @@ from simulator.node.operators import Operators
 from simulator.node.room import Room, found_for
 from simulator.node.transport import accept
 from simulator.node.turns import Turns
+from simulator.security.guarding import NodeGuard
 from simulator.storage import Store
 from simulator.topology.directory import Directory
 
@@ -100,12 +101,13 @@ class Service:
         clock: Clock,
         buffer: memoryview,
         room: Room,
+        guard: NodeGuard | None,
         log: FilteringBoundLogger,
     ) -> None:
         self.core = core
         self.store = store
         self.directory = directory
-        self.operators = Operators(core, directory, store, clock, room)
+        self.operators = Operators(core, directory, store, clock, room, guard)
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
@@ -532,6 +534,10 @@ class Client:
                 self.deeds.did("scrub")
                 service.scrub(self, request.request)
                 return None
+            case control.Nothing() if request.operation == Operation.KEYS:
+                service.operators.read_keys()
+                self.deeds.did("keys")
+                return control.Nothing()
             case (
                 control.Hold()
                 | control.Block()

@@ -64,6 +64,7 @@ WISHES: Final[dict[Operation, Any]] = {
     Operation.BLOCK: control.Block("192.0.2.1", True, False),
     Operation.PEER: control.Peer("office", "192.0.2.1"),
     Operation.SCRUB: control.Nothing(),
+    Operation.KEYS: control.Nothing(),
     Operation.SEND: control.Send("orders", [Draft(body=b"x", transactional=True)]),
     Operation.SETTLE: control.Settle(1, Settlement.COMMIT),
     Operation.SEND_TOGETHER: control.SendTogether([("orders", Draft(body=b"x", transactional=True))]),
