@@ -131,7 +131,7 @@ class Node:
             Handshakes(certificates, self.note) if certificates is not None else None,
         )
         self._service = Service(
-            self.core, directory, store, state, self._turns, clock, buffer, self._room, guard, log
+            self.core, directory, store, state, self._turns, clock, buffer, self._room, log, guard
         )
         is_declared = directory.routes.is_declared
         self._pings = Pings(

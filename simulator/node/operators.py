@@ -55,7 +55,7 @@ class Operators:
         store: Store,
         clock: Clock,
         room: Room,
-        guard: NodeGuard | None,
+        guard: NodeGuard | None = None,
     ) -> None:
         self._guard = guard
         self._core = core

@@ -101,8 +101,8 @@ class Service:
         clock: Clock,
         buffer: memoryview,
         room: Room,
-        guard: NodeGuard | None,
         log: FilteringBoundLogger,
+        guard: NodeGuard | None = None,
     ) -> None:
         self.core = core
         self.store = store

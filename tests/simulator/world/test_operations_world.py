@@ -124,7 +124,6 @@ class Node:
             self.clock,
             memoryview(bytearray()),
             Room(0, lambda: 0),
-            None,
             node_log(Silence(), "node"),
         )
         self.service.performers = Counted(core, state, self.clock.now())
