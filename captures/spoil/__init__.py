@@ -18,7 +18,7 @@ from captures.spoil.frames import (
     shortened,
     swapped,
 )
-from captures.spoil.points import at_hosts, halved, skewed
+from captures.spoil.points import at_hosts, halved, skewed, translated
 from captures.spoil.segments import coalesced, late_syns, placed, segmented, written
 
 __all__ = [
@@ -39,5 +39,6 @@ __all__ = [
     "shortened",
     "skewed",
     "swapped",
+    "translated",
     "written",
 ]

@@ -40,6 +40,7 @@ from captures.pipeline.source.heads import (
 from captures.pipeline.source.octets import binaries
 from captures.pipeline.source.records import Data, Frames, Integers, gather
 from captures.pipeline.source.scan import Reading, frames
+from captures.translation import Translation
 
 TCP_LAYOUT: Final = layout(
     TCP_HEADER, "source destination sequence acknowledgment length flags window checksum urgent"
@@ -102,6 +103,34 @@ class Segments:
             self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
             self.interface[here] = other.number
             self.interfaces[other.number] = other
+
+    def translate(self, translations: Sequence[Translation], first_number: int) -> None:
+        """Take connections for others, as captures.translation has it.
+
+        Args:
+            first_number: of the first frame.
+        """
+        if not translations:
+            return
+        index = {end: place for place, end in enumerate(self.ends)}
+        count = len(index)
+        source, destination = self.source.astype(np.int64), self.destination.astype(np.int64)
+        pair = np.minimum(source, destination) * count + np.maximum(source, destination)
+        by = np.argsort(pair, kind="stable")
+        in_order = pair[by]
+        for number, way, shown, _ in translations:
+            here, there = (index.get(end, count) for end in way)
+            if here >= count or there >= count:
+                continue
+            key = min(here, there) * count + max(here, there)
+            first, last = np.searchsorted(in_order, [key, key + 1])
+            rows = by[first:last]
+            rows = rows[self.frame[rows] + first_number >= number]
+            is_straight = source[rows] == here
+            one, other = (index.setdefault(end, len(index)) for end in shown or way)
+            self.source[rows] = np.where(is_straight, one, other)
+            self.destination[rows] = np.where(is_straight, other, one)
+        self.ends[:] = index
 
     def payload(self, data: Data, row: int) -> bytes:
         """The payload of one segment."""

@@ -132,6 +132,18 @@ def _hosts(frames: list[Frame], seed: int) -> Files:
     return [list(caught)]
 
 
+def _translated(frames: list[Frame], seed: int) -> Files:
+    """A host that translates addresses, caught on both sides: by one interface that stands for all, or by two."""
+    chance = spoil.dice(seed, "translated")
+    late_ns = chance.choice((2_000, 50_000, 500_000))  # An answer comes later than that.
+    return [list(spoil.translated(frames, late_ns, apart=bool(chance.randrange(2))))]
+
+
+def _translated_and_lost(frames: list[Frame], seed: int) -> Files:
+    """The same, and not all of it was caught."""
+    return [list(spoil.lost(_translated(frames, seed)[0], 1, seed))]
+
+
 def _everything(frames: list[Frame], seed: int) -> Files:
     worse: Iterable[Frame] = spoil.late_syns(_offloaded(frames, seed), 20, seed)
     start = spoil.dice(seed, "start").choice((0, 0, len(frames) // 10))
@@ -189,6 +201,8 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "TAP, two files": _tap_apart,
     "one way only": _one_way,
     "at each host": _hosts,
+    "address translation": _translated,
+    "address translation, 1 % lost": _translated_and_lost,
     "snaplen 96": _snapped(96),
     "snaplen 300": _snapped(300),
     "rotated": _rotated,

@@ -48,7 +48,8 @@ def expected(reader: PacketReader) -> tuple[Rows, Rows]:
     for sight in sights(reader, analyst):
         name = analyst.names.destination(sight.message.user) if sight.message is not None else None
         rows.append(row_of(sight, name).as_json())
-    last = analyst.finish(lossless=reader.totals.is_complete, ends=reader.ends)
+    lossless, translations = reader.totals.is_complete, reader.translations.found
+    last = analyst.finish(lossless=lossless, ends=reader.ends, translations=translations)
     return rows, [finding.as_json() for finding in last]
 
 
@@ -299,12 +300,17 @@ def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
     assert_read_as_one(frames, cuts, range_bytes, run_by_run=True)
 
 
+def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:
+    frames = list(spoil.translated(FRAMES["intermediate-killed"], 20_000))
+    assert_read_as_one(frames, [len(frames) // 2], 8_000, run_by_run=True)
+
+
 def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:
     [path] = in_files(tmp_path, in_fragments(FRAMES["gap-held"]), [])
     runner = CountingEngine()
     (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, range_bytes=100).series
     assert series.totals.segment_frames == len(FRAMES["gap-held"])
-    assert 20 < runner.counts["reading fragments"] < runner.counts["reading packets"]
+    assert 20 < runner.counts["reading once more"] < runner.counts["reading packets"]
     assert runner.counts["joining fragments"] == 1
 
 
