@@ -48,7 +48,7 @@ class SeenPacket:
         file_offset: of the record of the frame that began it, in the unpacked file.
         time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is that of its first.
         connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
-        interface: where it was seen; of a TAP that has an interface for each direction, the first of the two.
+        interface: where it was seen; of a TAP, which has one for each direction, or of a bond, the first of them.
         position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
             count.
         data: the whole packet, its SessionHeader included; of one that has a hole what comes before that. Of bytes that
@@ -293,8 +293,8 @@ class PacketReader:
     the head of a packet. Of a packet with a gap in its middle the beginning is read; a gap that swallows a head costs
     what comes until a segment begins with one again, or has one inside that others follow to its end.
 
-    Two interfaces that have a direction each of their connections, as a TAP gives them, are read as one. A connection
-    that is another one, seen behind address translation, is read as that.
+    Interfaces that have a part each, as those of a TAP or a bond, are read as one. A connection that is another one,
+    seen behind address translation, is read as that.
 
     A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
 

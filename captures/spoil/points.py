@@ -13,6 +13,7 @@ from captures.files.frame import Frame, Interface
 from captures.net.ip import IPV4_HEADER, IPV6_HEADER
 from captures.net.links import ip_start
 from captures.net.tcp import word_sum
+from captures.spoil.frames import dice
 from captures.spoil.segments import Placed, placed
 
 WAYS: Final = ("one way", "the other way")
@@ -96,6 +97,21 @@ def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Fram
     struct.pack_into("!H", data, place.ip + 10, 0)
     struct.pack_into("!H", data, place.ip + 10, -word_sum(bytes(data[place.ip : place.tcp])) % 0xFFFF)
     return frame._replace(data=bytes(data))
+
+
+def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = False) -> Iterator[Frame]:
+    """Two interfaces of a bond that take turns by chance.
+
+    Args:
+        by_connection: all that goes one way on a connection goes by one of them.
+    """
+    chance = dice(seed, "bond")
+    chosen: dict[tuple[bytes, bytes], int] = {}
+    for frame in frames:
+        turn, place = chance.randrange(2), placed(frame)
+        if by_connection and place is not None:
+            turn = chosen.setdefault(place.ends, turn)
+        yield frame._replace(interface=_interface(frame, 2 * frame.interface.number + turn, f"slave {turn}"))
 
 
 def skewed(

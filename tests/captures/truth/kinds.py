@@ -117,6 +117,12 @@ def _tap_apart(frames: list[Frame], seed: int) -> Files:
     return apart(_halves(frames, seed))
 
 
+def _bonded(frames: list[Frame], seed: int) -> Files:
+    """A bond whose two interfaces take turns, by segment or by connection and direction."""
+    by_connection = bool(spoil.dice(seed, "bonded").randrange(2))
+    return [list(spoil.bonded(frames, seed, by_connection=by_connection))]
+
+
 def _one_way(frames: list[Frame], seed: int) -> Files:
     way = spoil.dice(seed, "way").randrange(2)
     return [[frame for frame in spoil.halved(frames) if frame.interface.number == way]]
@@ -199,6 +205,7 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "cut up, 1 % lost": _cut_up_and_lost,
     "TAP": _tap,
     "TAP, two files": _tap_apart,
+    "bond": _bonded,
     "one way only": _one_way,
     "at each host": _hosts,
     "address translation": _translated,
