@@ -89,6 +89,7 @@ class RangeRead:
     rows, framed: of its packets, Pings among them, if all that it assumed is right.
     has_fragments: whether IP packets in it came in fragments.
     openings: how connections begin in it.
+    back_ns: how far times go back in it, as of captures.points.Point.
     """
 
     place: int
@@ -98,6 +99,7 @@ class RangeRead:
     has_fragments: bool
     damage: CaptureError | None
     openings: list[Early] = field(default_factory=list)
+    back_ns: int = 0
 
 
 def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[RangeRead]:
@@ -154,6 +156,7 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
         has_fragments=bool(ip.fragments),
         damage=place.reading.damage,
         openings=flows.openings,
+        back_ns=found.back_ns,
     )
 
 

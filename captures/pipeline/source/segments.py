@@ -68,6 +68,7 @@ class Segments:
         extension headers); then `odd_payloads` has it by its row.
     pings: as captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in captures.packets.Totals.
+    back_ns: as in captures.points.Point, whatever interface that is.
     """
 
     frame: Integers
@@ -92,6 +93,7 @@ class Segments:
     untimed_frames: int
     first_ns: int | None
     last_ns: int | None
+    back_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -206,7 +208,17 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         untimed_frames=len(found) - len(timed_ns),
         first_ns=int(timed_ns.min()) if len(timed_ns) else None,
         last_ns=max(0, int(timed_ns.max())) if len(timed_ns) else None,
+        back_ns=_back_ns(found),
     )
+
+
+def _back_ns(found: Frames) -> int:
+    back_ns = 0
+    for number in np.unique(found.interface).tolist() if len(found.interfaces) > 1 else [*found.interfaces]:
+        own_ns = found.time_ns[(found.interface == number) & (found.time_ns != 0)]
+        if len(own_ns) and (own_ns[1:] < own_ns[:-1]).any():
+            back_ns = max(back_ns, int((np.maximum.accumulate(own_ns) - own_ns).max()))
+    return back_ns
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from captures.framing import StreamCount
 from captures.packets import PacketReader, Totals
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.reading.streams import closed_rows
+from captures.pipeline.report.counts.quality import quality
 from captures.pipeline.run.job import analyse
 from captures.pipeline.run.work import SeriesResult
 from captures.pipeline.tables.tables import Tables, TablesError
@@ -298,6 +299,21 @@ def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
     late = spoil.delayed(frames, 5, seed)
     frames = list(spoil.lost(spoil.repeated(late, 5, seed), 2, seed))
     assert_read_as_one(frames, cuts, range_bytes, run_by_run=True)
+
+
+@pytest.mark.parametrize("range_bytes", [3_000, 1 << 20])
+def test_times_go_back_by_as_much_as_decode_says(tmp_path: Path, range_bytes: int) -> None:
+    frames = FRAMES["gap-held"]
+    joined = [*frames[30:], *frames[:30]]
+    [path] = in_files(tmp_path, [frame._replace(number=0, offset=0) for frame in joined], [])
+    reader = PacketReader(joined)
+    list(reader)
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes)
+    [back_ns] = tables.read("captures").column("back_ns").to_pylist()
+    [point] = reader.points.points.found.values()
+    assert back_ns == point.back_ns > 10**9
+    assert [each.back_ns for each in quality(tables).found.values()] == [back_ns]
 
 
 def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:
