@@ -10,7 +10,6 @@ import datetime
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
@@ -63,9 +62,9 @@ class Certificate:
         try:
             load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
             return cls(load(data))
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            if isinstance(error, UsageError):
-                raise
+        except UsageError:
+            raise
+        except Exception:  # Whatever the library finds wrong with the bytes of a stranger.
             raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
 
     def pem(self) -> bytes:
