@@ -25,8 +25,9 @@ from captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 FRAME_LIMIT: Final = 4_096
 """So many frames are looked at; if none of them tells, the capture has no TAP."""
 SEEN_COUNT: Final = 64
-"""So many segments have to follow the first that looks like a TAP, and none may say otherwise. So many frames of one
-interface come before another is looked for no more."""
+"""So many segments have to follow the first that looks like a TAP, and none may say otherwise."""
+ALONE_COUNT: Final = 256
+"""So many frames of one interface come before another is looked for no more."""
 TURNS_COUNT: Final = 8
 """So often what one interface of a bond has goes on at the other, in either way."""
 BOTH_SHARE: Final = 8
@@ -86,9 +87,10 @@ class Taps:
         rest, is_tap = SEEN_COUNT, True
         for frame in frames:
             self.looked_at.append(frame)
+            turns.meet(frame.interface)
             segment = segment_in(frame, ip)
             if segment is not None:
-                turns.take(segment, frame.interface)
+                turns.take(segment, frame.interface.number)
                 ends = (segment.source, segment.destination)
                 here, there = places.setdefault(ends, frame.interface), places.get(ends[::-1])
                 if there is not None and is_tap:
@@ -118,10 +120,12 @@ class _Turns:
         self._turns: Counter[tuple[int, int]] = Counter()
         self._both: Counter[tuple[int, int]] = Counter()
 
-    def take(self, segment: Segment, interface: Interface) -> None:
-        """One more segment."""
-        here = interface.number
-        self._interfaces.setdefault(here, interface)
+    def meet(self, interface: Interface) -> None:
+        """An interface has a frame."""
+        self._interfaces.setdefault(interface.number, interface)
+
+    def take(self, segment: Segment, here: int) -> None:
+        """One more segment, at an interface."""
         source, destination, sequence = segment.source, segment.destination, segment.sequence_number
         taken = len(segment.payload) + segment.cut_bytes
         taken += bool(segment.flags & SYN) + bool(segment.flags & FIN)
@@ -147,7 +151,7 @@ class _Turns:
 
     def is_alone(self, count: int) -> bool:
         """Whether so many frames were of one interface that another is not looked for."""
-        return len(self._interfaces) < 2 and count >= SEEN_COUNT
+        return len(self._interfaces) < 2 and count >= ALONE_COUNT
 
     def halves(self) -> dict[int, Half]:
         """What interfaces are taken for; those of a bond for the first of them."""

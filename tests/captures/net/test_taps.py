@@ -114,8 +114,8 @@ def caught_at(place: Interface, late_ns: int) -> list[Frame]:
 
 def test_one_interface_is_none_and_soon_known_to_be_none() -> None:
     found = Taps()
-    found.look(iter([Frame(0, frame) for frame in talked(99)]))
-    assert (found.halves, len(found.looked_at)) == ({}, taps.SEEN_COUNT)
+    found.look(iter([Frame(0, frame) for frame in talked(299)]))
+    assert (found.halves, len(found.looked_at)) == ({}, taps.ALONE_COUNT)
 
 
 def test_one_direction_alone_is_looked_at_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
