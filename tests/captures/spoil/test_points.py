@@ -82,6 +82,11 @@ def test_a_host_that_translates_has_each_segment_twice_the_second_time_as_its_ow
     assert [segment[2:] for segment in own] == [segment[2:] for segment in whole]
     assert len({segment.source for segment in own if segment.source.host == "198.51.100.1"}) == 5
     assert frames == sorted(frames, key=lambda frame: frame.time_ns)
+    # What goes out is the client's first, and what comes in the host's.
+    assert all(
+        ("198.51.100.1" in (one.source.host, one.destination.host)) == (one.source.port == 1801)
+        for one in segments[::2]
+    )
     sides = {frame.interface.number for frame in translated(traffic(), 20_000, apart=True)}
     assert sides == {0, 1}
 
