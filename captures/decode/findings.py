@@ -79,6 +79,7 @@ CODES: Final = {
     "final-ack-unknown": "a FinalAck for a message that the capture does not have",
     "final-ack-mismatch": "a FinalAck whose number belongs to another message than its identifier",
     "missing-bytes": "bytes that the capture lacks",
+    "address-translation": "a connection that is another one, seen once more behind address translation",
     "damaged-capture": "a file that is no capture, of another system, or damaged; what came before the damage was read",
 }
 """Every code, with what it stands for."""

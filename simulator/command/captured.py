@@ -261,7 +261,13 @@ class _Reading:
     def last_findings(self) -> list[Finding]:
         """What comes out at the end; call it once."""
         lossless = self.reader.totals.is_complete and self.damage is None
-        return list(self.analyst.finish(lossless=lossless, ends=self.reader.ends))
+        return list(
+            self.analyst.finish(
+                lossless=lossless,
+                ends=self.reader.ends,
+                translations=self.reader.translations.found,
+            )
+        )
 
     def status(self) -> int:
         """The exit status: what is wrong with the file comes first."""

@@ -215,6 +215,7 @@ class _Joiner:
             source = self._stack.enter_context(mapped(reading.file, reading.start, reading.end))
             found = segments(reading, source.data, waiting_packets(self._series.waiting.get(number)))
             found.join_halves(place.halves)
+            found.translate(place.translations, place.first_number)
             self._again[number] = RangeSegments(
                 found, source.data, place.first_number, apart=bool(place.halves)
             )

@@ -19,7 +19,7 @@ from captures.files.frame import CaptureError
 from captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
-from captures.pipeline.judging.tasks.placing import damage_rows
+from captures.pipeline.judging.tasks.placing import rows_of_captures
 from captures.pipeline.judging.tasks.verdicts import MADE, judge
 from captures.pipeline.reading import writing
 from captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
@@ -187,10 +187,13 @@ def analyse(
             (name, *each) for name, one in known.items() for each in one.damage
         ]
         parts = [part for work in works for part in work.parts] + verdicts.parts
-        if damage:
-            parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", damage_rows(damage)))
+        translated = [(name, text) for name, one in known.items() for text in one.translated]
+        if damage or translated:
+            rows = rows_of_captures(damage, translated)
+            parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
             verdicts.judged.open.append(parts[-1].name)
             verdicts.codes["note", "damaged-capture"] += len(damage)
+            verdicts.codes["note", "address-translation"] += len(translated)
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced
         else:
@@ -393,7 +396,9 @@ class _Job:
             pairs += work.buckets
 
     def _read(self) -> None:
-        """Read every range; and once more, if fragments that it has belong to packets that began before it."""
+        """Read every range; and once more, if it has fragments of packets that began before it, or connections that are
+        others.
+        """
         self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
         self._of_all(
             "joining fragments",
@@ -403,8 +408,10 @@ class _Job:
             (FRAGMENTS,),
             puts=False,
         )
+        for work in self._works:
+            work.translate()
         self._of_all(
-            "reading fragments",
+            "reading once more",
             read_ranges,
             lambda work: (
                 (work.addresses.range(place.number), work.read_task([place])) for place in work.wanting
