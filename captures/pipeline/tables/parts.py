@@ -167,10 +167,6 @@ def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
 
 def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
     """Rows as tables have them; `target` is a path or a stream. The statistics are Delta Lake's."""
-    repeating = _repeating(table)
-    # Numbers that do not repeat mostly differ little from those before them.
-    numbers = [field.name for field in table.schema if _is_whole_number(field.type)]
-    encodings = {name: "DELTA_BINARY_PACKED" for name in numbers if name not in repeating}
     written: list[pq.FileMetaData] = []
     pq.write_table(
         table,
@@ -178,8 +174,9 @@ def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
         metadata_collector=written,
         compression=COMPRESSION,
         row_group_size=GROUP_ROWS,
-        use_dictionary=repeating,
-        column_encoding=encodings,
+        use_dictionary=_repeating(table),
+        # They mostly differ little from those before them.
+        column_encoding={field.name: "DELTA_BINARY_PACKED" for field in table.schema if _is_whole(field)},
         # Nobody looks for texts by their order, and to compare them costs as much as to write them.
         write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
     )
@@ -207,16 +204,16 @@ def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The columns whose values repeat, as far as the first rows show: others make no dictionary worth its time."""
+    """The columns whose texts repeat, as far as the first rows show: others make no dictionary worth its time."""
     some = table.slice(0, SAMPLE_ROWS)
     nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
-    plain = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
-    return nested + [name for name in plain if len(some[name].unique()) * 2 <= some.num_rows]
+    plain = [field for field in table.schema if not (pa.types.is_nested(field.type) or _is_whole(field))]
+    return nested + [each.name for each in plain if len(some[each.name].unique()) * 2 <= some.num_rows]
 
 
-def _is_whole_number(kind: pa.DataType) -> bool:
+def _is_whole(field: pa.Field) -> bool:
     """Whether Parquet has whole numbers for a column: for times, too."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+    return bool(pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type))
 
 
 def _system(path: str) -> Any:
