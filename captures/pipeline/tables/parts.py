@@ -144,11 +144,16 @@ class Store:
                 system.delete_file(_path(self.path(name)))
 
 
-def parquet(path: str) -> pq.ParquetFile:
-    """A part to read from, by its path or URI; it is closed behind a `with`."""
+def parquet(path: str, coded: Sequence[str] = ()) -> pq.ParquetFile:
+    """A part to read from, by its path or URI; it is closed behind a `with`.
+
+    Args:
+        coded: the columns that are wanted as schemas.columns.CODED.
+    """
     if is_remote(path):
-        return pq.ParquetFile(_system(path).open_input_file(_path(path)), pre_buffer=True)
-    return pq.ParquetFile(path)
+        source = _system(path).open_input_file(_path(path))
+        return pq.ParquetFile(source, pre_buffer=True, read_dictionary=list(coded))
+    return pq.ParquetFile(path, read_dictionary=list(coded))
 
 
 def parquet_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -167,6 +172,8 @@ def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
 
 def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
     """Rows as tables have them; `target` is a path or a stream. The statistics are Delta Lake's."""
+    # Those of one row group have to have one dictionary, else they are written as texts.
+    table = table.unify_dictionaries()
     written: list[pq.FileMetaData] = []
     pq.write_table(
         table,
@@ -177,6 +184,8 @@ def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
         use_dictionary=_repeating(table),
         # They mostly differ little from those before them.
         column_encoding={field.name: "DELTA_BINARY_PACKED" for field in table.schema if _is_whole(field)},
+        # Else those who read would have texts as dictionaries, too.
+        store_schema=False,
         # Nobody looks for texts by their order, and to compare them costs as much as to write them.
         write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
     )

@@ -387,7 +387,7 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
     place[np.arange(len(at)) + messages.message + 1] = rows.num_rows + at
     labels = pa.concat_arrays([rows.column("from_label"), rows.column("to_label")])
     ends = pa.array(np.append(begins, len(place)), pa.int32())
-    return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)))
+    return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)).cast(TEXT))
 
 
 def _by_time(timed: tuple[int, Event]) -> int:

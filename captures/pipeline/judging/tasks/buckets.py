@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from captures.pipeline.engines.engine import Outbox
 from captures.pipeline.source.records import Integers
 from captures.pipeline.tables.parts import parquet
+from captures.pipeline.tables.schemas.columns import REPEATED
 
 BATCH_ROWS: Final = 65_536
 """How many rows stages are given at a time."""
@@ -76,8 +77,9 @@ class PacketPart:
 
 def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of a part, some rows at a time."""
-    with parquet(part.path) as file:
-        yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+    names = list(columns)
+    with parquet(part.path, [name for name in names if name in REPEATED]) as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=names)
 
 
 @dataclass(frozen=True, slots=True)
