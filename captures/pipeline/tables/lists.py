@@ -130,6 +130,13 @@ def key_text(key: NodeKey) -> str:
     return key if isinstance(key, str) else guid_text(Guid(key))
 
 
+@lru_cache(KEY_LIMIT)
+def guid_of(text: str) -> Guid:
+    """The GUID that a text in a table stands for."""
+    return guid_from_text(text)
+
+
+@lru_cache(KEY_LIMIT)
 def key_of(text: str) -> NodeKey:
     """The key that a text in a table stands for; no address looks as a GUID does."""
     if len(text) == GUID_CHARACTERS and text.count("-") == 4:

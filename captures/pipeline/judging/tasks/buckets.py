@@ -39,11 +39,11 @@ def by_text(column: pa.Array, buckets: int) -> Integers:
     """Buckets by a column of texts, the same in every process."""
     import pandas as pd  # It takes 0.2 s to import, which programs that judge nothing are spared.
 
-    coded = column.dictionary_encode()
-    texts = coded.dictionary.to_numpy(zero_copy_only=False)
+    is_coded = pa.types.is_dictionary(column.type)
+    texts = (column.dictionary if is_coded else column).to_numpy(zero_copy_only=False)
     hashed = pd.util.hash_array(texts, categorize=False) % np.uint64(buckets)
-    bucket: Integers = hashed.astype(np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
-    return bucket
+    bucket: Integers = hashed.astype(np.int64)
+    return bucket[column.indices.to_numpy(zero_copy_only=False)] if is_coded else bucket
 
 
 def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
