@@ -119,9 +119,9 @@ class PartIndex:
             for series, some in places.items()
         }
 
-    def of_rows(self, batch: pa.RecordBatch, name: str = "row_id") -> Integers:
+    def of_rows(self, batch: pa.RecordBatch) -> Integers:
         """The part of each row_id, or `count` where that is null."""
-        return self._find(batch, name, self._rows)
+        return self._find(batch, "row_id", self._rows)
 
     def of_numbers(self, batch: pa.RecordBatch) -> Integers:
         """The part of each packet by its number, or `count` where that is null."""

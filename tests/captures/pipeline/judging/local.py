@@ -145,7 +145,7 @@ def analyse(
     if before is not None and "arrivals" in before.tables:
         tables.append(coded(_mapped(before.tables["arrivals"], duplicates.remembered)))
     rows = pa.concat_tables(tables, promote_options="default")
-    for part in cluster.parted(rows, histories.KEY, histories.ORDER):
+    for part in cluster.parted(rows, subjects.KEY, subjects.ORDER):
         label = directory.labels(names or Names(), learnt, origins)
         messages = grouping.MessageStages(
             histories.HistoryStage(label, ways, ahead),
