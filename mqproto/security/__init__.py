@@ -10,6 +10,7 @@ from mqproto.security.algorithms import (
     Algorithm,
     Provider,
     SessionKey,
+    cipher_word,
     new_session_key,
     provider_by_privacy_level,
     provider_by_word,
@@ -18,6 +19,7 @@ from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName
 from mqproto.security.certificates import Certificate, certificate_in, self_signed
 from mqproto.security.ciphers import decrypt, encrypt
 from mqproto.security.exchange import open_session_key, open_session_keys, seal_session_key
+from mqproto.security.guard import KeyGuard, Keys
 from mqproto.security.keys import KeyPair, PublicKey, new_key_pair
 from mqproto.security.messages import new_sending_key, opened, sealed
 from mqproto.security.refusals import ProtectionError
@@ -32,7 +34,9 @@ __all__ = [
     "Algorithm",
     "CachedSymmetricKey",
     "Certificate",
+    "KeyGuard",
     "KeyPair",
+    "Keys",
     "ProtectionError",
     "Provider",
     "PublicKey",
@@ -41,6 +45,7 @@ __all__ = [
     "SessionKey",
     "SignatureKind",
     "certificate_in",
+    "cipher_word",
     "decrypt",
     "encrypt",
     "hashed",

@@ -12,6 +12,7 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.security.refusals import ProtectionError, bad_encryption
+from mqproto.turn.guard import CIPHERS
 from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, RC2, RC4
 
 WEAK_BITS: Final = 40
@@ -111,6 +112,14 @@ def provider_by_privacy_level(level: int) -> Provider:
         if provider.privacy_level == level:
             return provider
     raise bad_encryption(f"PrivacyLevel {level} names no provider")
+
+
+def cipher_word(provider: Provider, algorithm: Algorithm) -> str:
+    """What people call an algorithm in a provider."""
+    return _WORDS[provider.privacy_level, algorithm.number]
+
+
+_WORDS: Final = {cipher: word for word, cipher in CIPHERS.items()}
 
 
 def provider_by_word(word: str) -> Provider:

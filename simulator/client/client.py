@@ -68,6 +68,10 @@ class DraftOptions(TypedDict, total=False):
     acknowledgments: int
     trace_queue: str
     sender_id: str
+    privacy_level: int
+    encryption_algorithm: int
+    signer: str
+    hash_algorithm: int
 
 
 class ChangedOptions(TypedDict, total=False):
@@ -77,6 +81,10 @@ class ChangedOptions(TypedDict, total=False):
     journal: bool | None
     journal_quota_kb: int | None
     strangers: bool | None
+    authenticated: bool | None
+    privacy: str | None
+    weak_ciphers: list[str] | None
+    senders: list[str] | None
 
 
 class MadeOptions(ChangedOptions, total=False):
@@ -486,6 +494,15 @@ class Client:
         """
         found: MetStatus = await self._exchange.ask(Operation.PEER, wish)
         return found
+
+    async def read_keys(self) -> bool:
+        """Have keys read anew, as there are others; true, once that is done.
+
+        Raises:
+            UsageError: a file is of no use; the node goes on with the keys that it had.
+        """
+        await self._exchange.ask(Operation.KEYS, control.Nothing())
+        return True
 
     async def _block(self, network: str, *, is_blocked: bool, forced: bool) -> control.Blocked:
         wish = control.Block(network, is_blocked, forced)

@@ -32,7 +32,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 8
+VERSION: Final = 9
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -68,6 +68,7 @@ class Operation(IntEnum):
     DECLARED = 9
     PEER = 10
     SCRUB = 11
+    KEYS = 12
     SEND = 32
     SETTLE = 33
     SEND_TOGETHER = 34
@@ -287,12 +288,14 @@ class Peer(msgspec.Struct, array_like=True):
 
     host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
     guid: of the one at `host`; empty if that is not known.
+    keys: its public keys, by what they are for; each a file as `mqproto keys make` writes it.
     """
 
     name: str
     host: str = ""
     guid: bytes = b""
     has_moved: bool = False
+    keys: dict[str, bytes] = {}
 
 
 class Explain(msgspec.Struct, array_like=True):
@@ -318,6 +321,7 @@ class QueueWish(msgspec.Struct, array_like=True):
     queue: a path name, or the queue's own name.
     transactional, public: only of one that is made; public is its GUID.
     quota_kb, journal_quota_kb: 0 for no limit.
+    authenticated, privacy, weak_ciphers, senders: of its Protection.
     """
 
     queue: str
@@ -327,6 +331,10 @@ class QueueWish(msgspec.Struct, array_like=True):
     journal: bool | None = None
     journal_quota_kb: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
     strangers: bool | None = None
+    authenticated: bool | None = None
+    privacy: str | None = None
+    weak_ciphers: list[str] | None = None
+    senders: list[str] | None = None
 
 
 class Declared(msgspec.Struct, array_like=True):
@@ -370,6 +378,7 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.PEERS: Nothing,
     Operation.BLOCK: Block,
     Operation.PEER: Peer,
+    Operation.KEYS: Nothing,
     Operation.EXPLAIN: Explain,
     Operation.SCRUB: Nothing,
     Operation.SEND: Send,
@@ -394,6 +403,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.PEERS: PeersStatus,
     Operation.BLOCK: Blocked,
     Operation.PEER: MetStatus,
+    Operation.KEYS: Nothing,
     Operation.EXPLAIN: Explanation,
     Operation.SCRUB: Nothing,
     Operation.SEND: Sent,
