@@ -13,6 +13,7 @@ from captures.packets import SeenPacket
 from captures.pipeline.reading.ranges.columns import packet_columns, ping_columns
 from captures.pipeline.reading.ranges.cutting import Packets
 from captures.pipeline.tables.schemas import packets
+from captures.pipeline.tables.schemas.columns import CODED
 
 ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1
@@ -129,7 +130,7 @@ def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[s
 
 
 def _batch(columns: dict[str, Any], hosts: list[str], said: pa.RecordBatch) -> pa.RecordBatch:
-    names = pa.array(hosts, pa.string())
+    names = pa.array(hosts, CODED)
     arrays = []
     for field in FOUND:
         if field.name.endswith("_address"):

@@ -17,6 +17,7 @@ from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
 from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
 from captures.pipeline.source.octets import Mask, Octets, Vector, alike
+from captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage
 from mqproto.wire.codec import properties_offset
 from mqproto.wire.layouts.properties import message_properties_header
@@ -27,6 +28,7 @@ AT_A_TIME: Final = 1_024
 
 _NOWHERE: Final = Endpoint("", 0)
 BODY_TEXT: Final = "body_text"
+TEXTS: Final = (pa.string(), CODED)
 _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 
 
@@ -106,7 +108,7 @@ def add_one_by_one(
         for field in _SAID:
             if field.name == BODY_TEXT and not texts:
                 continue
-            put = table.put_items if field.type == pa.string() else table.put
+            put = table.put_items if field.type in TEXTS else table.put
             _put(put, field.name, some, [getattr(row, field.name) for row in said])
         _put(table.put_items, "own_findings", some, [found(each) for each in seen])
         _put(table.put, "digest", some, [_digest(each) for each in seen])
