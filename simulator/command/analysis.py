@@ -301,7 +301,7 @@ def _status(result: Result) -> int:
 
 def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from captures.decode.findings import CODES
-    from captures.decode.summary import accounts
+    from captures.decode.views.summary import accounts
     from captures.decode.views.words import counted
     from captures.packets import Totals
 
@@ -339,7 +339,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
 
 
 def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
-    from captures.decode.summary import accounts_as_json
+    from captures.decode.views.summary import accounts_as_json
 
     return {
         "series": [

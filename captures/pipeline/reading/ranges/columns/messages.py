@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from captures.decode.digest import HEAD_MASK, digests
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from captures.decode.row import CLASS_NAMES, EXPRESS, RECOVERABLE, TRANSACTIONAL, body_text
+from captures.decode.security.words import Protection, protection_of
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
@@ -63,6 +64,7 @@ _ASKED: Final = sum(
         MessagePropertiesHeader.report_no_receipt,
     )
 )
+_ALGORITHMS: Final = ("privacy_level", "hash_algorithm", "encryption_algorithm")
 _ACKNOWLEDGMENTS: Final[dict[Kind, Record[Any]]] = {
     Kind.ORDER_ACK: order_ack_body,
     Kind.FINAL_ACK: final_ack_body,
@@ -184,18 +186,27 @@ class Messages:
         self.table.put_items("sequence", self.rows[has], *sequences)
 
     def _add_security(self) -> None:
-        """What the SecurityHeader says of those that have one.  [MS-MQMQ] 2.2.20.6"""
-        security = self.fields.inside("security")
-        self._put("authenticated", security.numbers("signature_size") != 0)
+        """What protects those that say so.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+        security, properties = self.fields.inside("security"), self.fields.inside("properties")
+        flags = security.numbers("flags")
         has = UserHeader.has_security.within(self.fields.inside("user").numbers("flags")) != 0
-        if not has.any():
+        self._put("security_header", has)
+        listed = self.fields.inside("multi_queue_format").inside("signature")
+        is_signed = (security.numbers("signature_size") != 0) | (listed.numbers("size") != 0)
+        some = has | is_signed
+        if not some.any():
             return
         sender = security.span("sender_id")
-        senders = binaries(self.data, sender.at[has], sender.sizes[has])
-        codes, examples = alike(security.numbers("flags")[has], senders)
-        headers = [self._example(row).security for row in np.flatnonzero(has)[examples]]
-        sids = [(header.sid or None) if header is not None else None for header in headers]
-        self.table.put_items("sender_id", self.rows[has], sids, codes)
+        codes, examples = alike(
+            flags[some],
+            has[some],
+            binaries(self.data, sender.at[some], sender.sizes[some]),
+            is_signed[some],
+            *(properties.numbers(name)[some] for name in _ALGORITHMS),
+        )
+        words = [protection_of(self._example(row)) for row in np.flatnonzero(some)[examples]]
+        for place, name in enumerate(Protection._fields[1:], 1):
+            self.table.put_items(name, self.rows[some], [each[place] for each in words], codes)
 
     def _add_kind(self, names: Vector) -> None:
         """What each is, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
