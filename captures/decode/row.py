@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
+from captures.decode.security.keyring import Evidence
 from captures.decode.security.words import protection_of
 from captures.decode.sequences import shown
 from captures.decode.sight import Acknowledged, Kind, Sight, guids_of
@@ -90,12 +91,15 @@ class PacketRow:
             says which.
         journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
-        body_text: as `body_text` has it; null if it is encrypted.
+        body_text: as `body_text` has it; null if it is encrypted, and no key at hand has opened it.
         security_header: whether it has one; that alone proves nothing.  [MS-MQMQ] 2.2.20.6
         sender_kind: what it names as its sender, `SID` or `queue manager`, whether or not it is signed.
         sender_id: that SID, or the GUID of that queue manager.
         signed: by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number.
         encrypted: with which cipher, if its body is: AES-256, RC2-40; of another one the number.
+        verified, signer, signature, decryption: what keys say of it, as `captures.decode.security.keyring.Evidence` has
+            it; null where nobody asked them.
+        plain_bytes: of its body in clear, if it was encrypted and a key at hand has opened it.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.
     An OrderAck or FinalAck:  [MS-MQQB] 2.2.4.1, 2.2.5.1
@@ -177,6 +181,11 @@ class PacketRow:
     sender_id: str | None = None
     signed: str | None = None
     encrypted: str | None = None
+    verified: bool | None = None
+    signer: str | None = None
+    signature: str | None = None
+    decryption: str | None = None
+    plain_bytes: int | None = None
     sequence: str | None = None
     sequence_number: int | None = None
     previous_number: int | None = None
@@ -199,11 +208,12 @@ class PacketRow:
 KEYS: Final = tuple(field.name for field in fields(PacketRow))
 
 
-def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
+def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | None = None) -> PacketRow:
     """The row of a packet.
 
     Args:
         queue_name: of a UserMessage, what `Names.destination` calls its queue.
+        evidence: what keys say of it, if somebody asked them.
     """
     seen = sight.seen
     packet = seen.packet
@@ -257,6 +267,8 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
     if sight.message is not None:
         _add_message(row, sight, sight.message)
         row.queue_name = queue_name
+        if evidence is not None:
+            _add_evidence(row, evidence)
     return row
 
 
@@ -310,6 +322,13 @@ def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
         if isinstance(body, FinalAckBody):
             row.ack_message = identifier_text(body.source_guid, body.message_id)
     row.ended_packets, row.ended_count = _ends(sight.ended)
+
+
+def _add_evidence(row: PacketRow, evidence: Evidence) -> None:
+    row.verified, row.signer, row.signature, row.decryption, plain = evidence
+    if plain is not None:
+        assert row.body_type is not None
+        row.plain_bytes, row.body_text = len(plain), body_text(plain, row.body_type)
 
 
 def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:

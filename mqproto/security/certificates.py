@@ -10,7 +10,7 @@ import datetime
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
@@ -38,6 +38,7 @@ class Certificate:
     """An X.509 certificate with a key of RSA. Equal if the bytes are.
 
     der: its bytes, as a message carries them.
+    subject, issuer: whose it is, and who says so, as RFC 4514 writes names.
     since_s, until_s: when it is valid, in seconds, UTC.
     """
 
@@ -50,6 +51,7 @@ class Certificate:
         self.key = PublicKey(key)
         self.der = certificate.public_bytes(serialization.Encoding.DER)
         self.subject = certificate.subject.rfc4514_string()
+        self.issuer = certificate.issuer.rfc4514_string()
         self.since_s = int(certificate.not_valid_before_utc.timestamp())
         self.until_s = int(certificate.not_valid_after_utc.timestamp())
 
@@ -63,10 +65,19 @@ class Certificate:
         try:
             load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
             return cls(load(data))
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
             if isinstance(error, UsageError):
                 raise
             raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
+
+    def is_issued_by(self, issuer: Certificate) -> bool:
+        """Whether the key of that certificate, which may be this one, has signed this one."""
+        own, other = (x509.load_der_x509_certificate(each.der) for each in (self, issuer))
+        try:
+            own.verify_directly_issued_by(other)
+        except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+            return False
+        return True
 
     def pem(self) -> bytes:
         return x509.load_der_x509_certificate(self.der).public_bytes(serialization.Encoding.PEM)
