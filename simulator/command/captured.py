@@ -285,6 +285,7 @@ class _Reading:
         if self.ring is None or sight.message is None:
             return None
         evidence = self.ring.evidence(sight.message, sight.seen.cut_bytes)
+        sight.findings += evidence.findings(sight.seen.number)
         self.forged = self.forged or evidence.verified is False
         return evidence
 

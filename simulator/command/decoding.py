@@ -122,11 +122,11 @@ def decode(
     if tables is not None:
         if options != captured.Options(topology=topology, as_json=as_json, keys=options.keys):
             raise UsageError(
-                "--tables makes tables of all packets: beside it are --topology, --body-text and --json"
+                "--tables makes tables of all packets: beside it are --topology, --body-text, --keys and --json"
             )
         from simulator.command.analysis import make_tables
 
-        return make_tables(sources, tables, topology, body_text=body_text, as_json=as_json)
+        return make_tables(sources, tables, topology, body_text=body_text, keys=options.keys, as_json=as_json)
     if body_text:
         raise UsageError("--body-text is for the tables of --tables; --json has what bodies say by itself")
     source, *others = sources

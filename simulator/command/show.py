@@ -121,6 +121,10 @@ def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = No
     ]
     if evidence is not None and isinstance(inspection.packet, UserMessage):
         contents += map(escape, evidence_lines(evidence, inspection.packet.properties.body_type))
+        findings += (
+            f"[red]{escape(finding.text)}  {escape(finding.section)}[/red]"
+            for finding in evidence.findings(0)
+        )
     return Group(f"[bold]{headline(inspection, at)}[/bold]", fields_table(inspection), *contents, *findings)
 
 

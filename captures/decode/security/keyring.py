@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from captures.decode.findings import Finding, Severity
 from captures.decode.names import printable
 from captures.decode.security.words import protection_of
 from mqproto.base.errors import UsageError
@@ -45,6 +46,13 @@ class Evidence(NamedTuple):
     signature: str | None = None
     decryption: str | None = None
     plain: bytes | None = None
+
+    def findings(self, packet: int) -> list[Finding]:
+        """What is to be noted of a packet: a signature that does not hold. Which bytes it is over is a reading."""
+        if self.verified is not False:
+            return []
+        text = f"the signature {self.signature}"
+        return [Finding(Severity.NOTE, "bad-signature", packet, text, "[MS-MQQB] 3.1.5.8.3")]
 
 
 NOTHING: Final = Evidence()

@@ -14,13 +14,13 @@ SHOWN_BYTES: Final = 16
 
 
 def evidence_lines(evidence: Evidence, body_type: int) -> Iterator[str]:
-    """One of the body and one of the signature, where there is something to say."""
+    """One of the body and one of the signature, where there is something to say that is no finding."""
     if evidence.plain is not None:
         said = _beginning(evidence.plain, body_type)
         yield f"body of {len(evidence.plain):,} bytes {evidence.decryption}" + (f": {said}" if said else "")
     elif evidence.decryption is not None:
         yield f"body {evidence.decryption}"
-    if evidence.signature is not None:
+    if evidence.signature is not None and evidence.verified is not False:
         yield f"signature {evidence.signature}"
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from captures.pipeline.engines.localengine import LocalEngine
+from captures.pipeline.run.job import analyse
+from captures.pipeline.tables.tables import Tables, TablesError
 from mqproto.wire import encode_packet
 from mqproto.wire.layouts.keyblobs import RC4
 from simulator.cli.cli import DONE, FINDING, MISUSE
@@ -92,7 +95,9 @@ def test_a_signature_that_does_not_hold_is_status_1(tmp_path: Path, keys: Path) 
     assert in_process("decode", capture).status == DONE
     done = in_process("decode", capture, "--keys", keys)
     assert done.status == FINDING
-    assert "signature does not hold, by its certificate of CN=alice\n" in done.out
+    wrong = "note bad-signature: #1 the signature does not hold, by its certificate of CN=alice  [MS-MQQB] 3.1.5.8.3"
+    assert f"        {wrong}\n" in done.out
+    assert done.out.endswith("1 packet; 0 faults, 1 note\n")
 
 
 def test_a_message_that_was_pasted_is_opened_as_well(keys: Path) -> None:
@@ -102,7 +107,8 @@ def test_a_message_that_was_pasted_is_opened_as_well(keys: Path) -> None:
     assert f"body of 8 bytes opened with {keys}/aes.pem: 'bolt'" in done.out
     row = json.loads(in_process("decode", "-", "--keys", keys, "--json", stdin=FORGED).out)
     assert (row["verified"], row["plain_body"]) == (False, None)
-    assert in_process("decode", "-", "--keys", keys, stdin=FORGED).status == FINDING
+    done = in_process("decode", "-", "--keys", keys, stdin=FORGED)
+    assert (done.status, done.out.count("the signature does not hold")) == (FINDING, 1)
 
 
 def test_no_output_has_a_secret(tmp_path: Path, keys: Path) -> None:
@@ -117,6 +123,41 @@ def test_no_output_has_a_secret(tmp_path: Path, keys: Path) -> None:
     said += in_process("decode", SENT[3].hex(), "--keys", keys, "--json").out.encode()
     assert b"bolt" in said
     assert not [form for form in secret_forms(own_key(512)) if form in said]
+
+
+def test_tables_have_what_keys_say_and_never_the_keys(tmp_path: Path, keys: Path) -> None:
+    capture, tables = capture_of(tmp_path, *SENT, FORGED), tmp_path / "tables"
+    done = in_process("decode", capture, "--tables", tables, "--keys", keys, "--body-text")
+    assert done.status == FINDING
+    assert re.search(r"note  bad-signature +1  a signature that does not hold", done.out)
+    names = ["verified", "signer", "plain_bytes", "body_text", "signature", "decryption"]
+    rows = Tables(tables).read("packets", columns=names).to_pylist()
+    by, opened = "holds, MSMQ 2.0, by CN=alice (self-signed, not in --keys)", f"opened with {keys}/aes.pem"
+    unproved = f"{opened}; not proved, as RC4 has no padding that could be wrong"
+    assert [tuple(row.values()) for row in rows] == [
+        (None, None, None, "order 17: a bolt", None, None),
+        (True, None, None, "order 17: a bolt", by, None),
+        (None, None, 8, "bolt", None, opened),
+        (True, None, 16, "order 17: a bolt", by, opened),
+        (None, None, 40, None, None, unproved),
+        (False, None, None, "order 71: a bolt", "does not hold, by its certificate of CN=alice", None),
+    ]
+    assert in_process("decode", capture, "--tables", tables, "--keys", keys).status == FINDING, "once more"
+
+    secrets = secret_forms(own_key(512))
+    said = [str(table.to_pylist()) for name in Tables(tables).names for table in [Tables(tables).read(name)]]
+    kept = [path.read_bytes() for path in tables.rglob("*") if path.is_file()]
+    assert not [form for form in secrets for data in (*map(str.encode, said), *kept) if form in data]
+
+
+def test_tables_made_without_keys_are_not_read_again_with_some(tmp_path: Path, keys: Path) -> None:
+    capture, tables = capture_of(tmp_path, SENT[0]), tmp_path / "tables"
+    with LocalEngine() as engine:
+        analyse([str(capture)], Tables(tables), engine)
+        with pytest.raises(
+            TablesError, match=f"{tables} has tables that were made without keys: analyse all"
+        ):
+            analyse([str(capture)], Tables(tables), engine, keys=[str(keys)])
 
 
 def test_what_cannot_be_meant_is_misuse_in_one_line(tmp_path: Path, keys: Path) -> None:
