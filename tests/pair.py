@@ -32,6 +32,7 @@ from mqproto.turn.effects import (
     SendPing,
     Writes,
 )
+from mqproto.turn.guard import NO_KEYS, Guard
 from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
 from simulator.storage.disk import Disk
 
@@ -57,6 +58,7 @@ class Node:
     settings: Settings
     routes: Routes = field(default_factory=Routes)
     store: Disk = field(default_factory=Disk)
+    guard: Guard = NO_KEYS
     counters_of_life: dict[str, int] = field(default_factory=dict)
     """What stays beside the store when that is put back."""
     core: QueueManager | None = None
@@ -130,7 +132,7 @@ class Net:
             self._starts += 1
             state.dice, state.life = self._starts, life
             node.core = QueueManager(
-                node.guid, node.queues, self.routes_of(node), node.settings, state, self.now
+                node.guid, node.queues, self.routes_of(node), node.settings, state, self.now, node.guard
             )
             node.core.stored(node.store.size_bytes)
 

@@ -16,7 +16,7 @@ from mqproto.wire.layouts.internal import (
     SESSION_ACK,
     InternalHeader,
 )
-from mqproto.wire.layouts.keyblobs import CIPHERS, SimpleBlob
+from mqproto.wire.layouts.keyblobs import CIPHER_NAMES, SimpleBlob
 from mqproto.wire.layouts.multiqueue import (
     DIRECT_NAME,
     DISTRIBUTION_LIST_NAME,
@@ -24,7 +24,7 @@ from mqproto.wire.layouts.multiqueue import (
     PUBLIC_NAME,
     MqfFormatNameElement,
 )
-from mqproto.wire.layouts.properties import HASHES, MessagePropertiesHeader
+from mqproto.wire.layouts.properties import HASH_NAMES, MessagePropertiesHeader
 from mqproto.wire.layouts.security import SecurityHeader
 from mqproto.wire.layouts.user import (
     DIRECT,
@@ -86,9 +86,9 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
         3: "128 bits, end to end",
         5: "AES",
     },
-    (MessagePropertiesHeader, "hash_algorithm"): HASHES,
-    (MessagePropertiesHeader, "encryption_algorithm"): CIPHERS,
-    (SimpleBlob, "session_key_algorithm"): CIPHERS,
+    (MessagePropertiesHeader, "hash_algorithm"): HASH_NAMES,
+    (MessagePropertiesHeader, "encryption_algorithm"): CIPHER_NAMES,
+    (SimpleBlob, "session_key_algorithm"): CIPHER_NAMES,
 }
 """By the record and the name of the field, or of the bits in its flag word."""
 

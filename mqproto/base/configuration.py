@@ -19,6 +19,13 @@ PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
 KEEP: Final = "keep"
 FIGURE_9: Final = "figure-9"
+RC2_AND_RC4: Final = (0x6602, 0x6801)
+ALGORITHMS: Final = {
+    "preferred_advanced_algorithm": (0x660E, 0x660F, 0x6610),
+    "preferred_enhanced_algorithm": RC2_AND_RC4,
+    "preferred_base_algorithm": RC2_AND_RC4,
+}
+"""What each of them may be.  3.1.1.3"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +111,22 @@ class Settings:
     in_flight_bytes: int = 8 * 2**20
     """What may be unacknowledged on one session, in bytes; at least one message always may."""
 
+    preferred_advanced_algorithm: int = 0x6610
+    """PreferredAdvancedAlgorithm, with which bodies are encrypted for those who have a key for AES: AES-256."""
+    preferred_enhanced_algorithm: int = 0x6801
+    """PreferredEnhancedAlgorithm: RC4."""
+    preferred_base_algorithm: int = 0x6801
+    """PreferredBaseAlgorithm: RC4."""
+    send_enhanced_rc2_using_40_bit_keys: bool = False
+    reject_enhanced_rc2_using_40_bit_keys: bool = False
+    receive_symmetric_key_cache_size: int = 127
+    send_symmetric_key_cache_size: int = 53
+    symmetric_key_short_lifetime_ms: int = 600_000
+    """SymmetricKeyShortLifetime: a session key is used no longer."""
+    user_cert_cache_size: int = 53
+    user_cert_lifetime_ms: int = 1_200_000
+    """UserCertLifetime: so long a user's certificate counts after it was seen in the directory."""
+
     def __post_init__(self) -> None:
         low, high = ACK_WAIT_TIMEOUT_RANGE_MS
         if not low <= self.ack_wait_timeout_ms <= high:
@@ -117,6 +140,10 @@ class Settings:
             if setting.type not in ("bool", "str") and value is not None and value <= 0:
                 raise UsageError(f"{setting.name} = {value}: must be more than 0")
 
+        for name, known in ALGORITHMS.items():
+            if getattr(self, name) not in known:
+                words = ", ".join(f"{number:#06x}" for number in known)
+                raise UsageError(f"{name} = {getattr(self, name):#x}: must be one of {words}")
         if self.expire_sent not in (KEEP, FIGURE_9):
             raise UsageError(f"expire_sent = {self.expire_sent}: must be {KEEP} or {FIGURE_9}")
         if self.strangers_share_percent > 100:

@@ -22,6 +22,10 @@ class Timer(Enum):
     TRANSACTIONAL_ACK_WAIT = "3.1.6.5"
     ORDER_ACK_SEND = "3.1.6.9"
     MESSAGE_ID_HISTORY_CLEANUP = "3.1.6.7"
+    RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP = "3.1.6.10"
+    SEND_SYMMETRIC_KEY_CACHE_CLEANUP = "3.1.6.11"
+    SEND_BASE_SYMMETRIC_KEY_CACHE_CLEANUP = "3.1.6.12"
+    USER_CERT_CACHE_CLEANUP = "3.1.6.13"
     EXPIRATION = "3.1.7.1.2, and Time To Be Received Timer, [MS-MQDMPR] 3.1.7.2.7"
     LAZY_WRITES = "the store: what may wait for the next commit waits no longer"
 

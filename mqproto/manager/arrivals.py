@@ -33,6 +33,7 @@ from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
 from mqproto.turn.endings import Ending, Place
+from mqproto.turn.guard import ProtectionError, is_encrypted
 from mqproto.wire import (
     INFINITE,
     NULL_GUID,
@@ -42,6 +43,7 @@ from mqproto.wire import (
     UserMessage,
     acknowledgment_in,
     decode_message,
+    encode_packet,
     passed_on,
     without_session_header,
 )
@@ -110,6 +112,7 @@ class Arrivals:
         self._writes = desk.writes
         self._notes = desk.notes
         self._endings = desk.endings
+        self._guard = desk.guard
         self._outbound = outbound
         self._queues = queues
         self._histories = histories
@@ -322,17 +325,22 @@ class Arrivals:
         if expires_s is not None:
             self._expiration.expect(expires_s, now)
 
-    def _refuse(self, arrival: Arrival, message_class: MessageClass, *, in_doubt: bool = False) -> None:
-        """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8"""
+    def _refuse(
+        self, arrival: Arrival, message_class: MessageClass, why: str = "", *, in_doubt: bool = False
+    ) -> None:
+        """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8
+
+        why: more than its class says, for the operator.
+        """
         message, packet, remote = arrival
-        self._note_refusal(message, packet, message_class, remote)
+        self._note_refusal(message, packet, message_class, remote, why)
         reply_to = self._outbound.reply_to(message, remote)
         packet = without_session_header(packet)
         ending = Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to, in_doubt=in_doubt)
         self._endings.append(ending)
 
     def _note_refusal(
-        self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote
+        self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote, why: str = ""
     ) -> None:
         self.refused_count += 1
         self.last_refusal = message_class.name
@@ -343,16 +351,18 @@ class Arrivals:
             "message_id": message.user.message_id,
             "queue": str(message.user.destination_queue),
         }
+        if why:
+            facts["why"] = why
         self._notes.append(Note("message-refused", facts))
         self._waypoints.ended(packet, message_class)
 
     def _let_in(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
         """The message is for this queue, and comes next if it is transactional: insert it, or refuse it.  3.1.5.8.8"""
-        message, packet = arrival.message, without_session_header(arrival.packet)
-        refusal = self._refusal(queue, message, packet, now)
-        if refusal is not None:
-            self._refuse(arrival, refusal)
-            return
+        admitted = self._admitted(queue, arrival, now)
+        if admitted is not None:
+            self._insert(queue, *admitted, now)
+
+    def _insert(self, queue: LocalQueue, message: UserMessage, packet: bytes, now: Moment) -> None:
         user = message.user
         recoverable, priority = bool(user.flags & RECOVERABLE), priority_of(packet, user.flags)
         if recoverable or not queue.lane(priority).window.fits:
@@ -362,20 +372,31 @@ class Arrivals:
         queue.insert(joining, self._writes, priority=priority)
         self._inserted(queue, message, joining, now)
 
-    def _refusal(
-        self, queue: LocalQueue, message: UserMessage, packet: bytes, now: Moment
-    ) -> MessageClass | None:
-        """Why a message is not let into its queue, if it is not.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
+    def _admitted(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> tuple[UserMessage, bytes] | None:
+        """A message and its packet as they join the queue; None if it is refused.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
 
-        Nobody here has a key. So a body that is encrypted is refused, also if the message came by a direct format name,
-        of which the text says nothing: no application could read it.
+        What is encrypted or signed, and came by a direct format name, is judged as all else is: the text says nothing
+        of it, and no application could read it.
         """
-        if message.security is not None and message.security.body_encrypted:
-            return MessageClass.NACK_BAD_ENCRYPTION
+        message, packet, _ = arrival
+        packet = without_session_header(packet)
+        protection = queue.declaration.protection
+        try:
+            if message.security is not None:
+                message = self._guard.opened(message, protection.weak_ciphers, now)
+                packet = without_session_header(encode_packet(message))
+            protection.check(message, encrypted=is_encrypted(arrival.message))
+        except ProtectionError as error:
+            self._refuse(arrival, error.message_class, error.reason)
+            return None
         deadline_s = reach_deadline_s(packet)
         if deadline_s is not None and now.utc_s > deadline_s:
-            return MessageClass.NACK_REACH_QUEUE_TIMEOUT
-        return None if queue.has_room(len(packet)) else MessageClass.NACK_Q_EXCEED_QUOTA
+            self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+        elif not queue.has_room(len(packet)):
+            self._refuse(arrival, MessageClass.NACK_Q_EXCEED_QUOTA)
+        else:
+            return message, packet
+        return None
 
     def _inserted(self, queue: LocalQueue, message: UserMessage, joining: Joining, now: Moment) -> None:
         self._queues.stir(queue)
@@ -433,10 +454,15 @@ class Arrivals:
         """A gap is closed: what was held behind it is in order now."""
         accepted, stale = sequence.release()
         for held in accepted:
-            message = decode_message(held.packet)
-            refusal = self._refusal(queue, message, held.packet, now)
-            if refusal is not None:
-                self._refuse(Arrival(message, held.packet, remote), refusal)
+            arrival = Arrival(decode_message(held.packet), held.packet, remote)
+            admitted = self._admitted(queue, arrival, now)
+            if admitted is None:
+                stale.append(held)
+                continue
+            message, packet = admitted
+            if packet is not held.packet:
+                # What joins the queue is not what is on disk.
+                self._insert(queue, message, packet, now)
                 stale.append(held)
                 continue
             joining = Joining(

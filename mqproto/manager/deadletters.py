@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.moment import Moment
@@ -16,6 +17,7 @@ from mqproto.messages.listing import list_of_all
 from mqproto.routing import Routes
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Received
+from mqproto.turn.guard import is_signed
 from mqproto.wire import UserMessage, decode_message
 
 
@@ -28,6 +30,7 @@ class DeadLetters:
         self._writes = desk.writes
         self._queues = queues
         self._sending = sending
+        self._guard = desk.guard
 
     def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
         """Send messages of a dead-letter queue or a journal to where they were going; how many were sent.
@@ -58,7 +61,12 @@ class DeadLetters:
             destination = destination_in(message, self._routes, self._identity)
             if destination is None:
                 return None
-            [again] = self._sending.enqueue([(destination, draft_of(message))], now)
+            draft = draft_of(message)
+            if is_signed(message) and message.security is not None:
+                # What somebody else has signed goes on unsigned.
+                signer = self._guard.name_of(message.security.sender_cert)
+                draft = replace(draft, signer=signer, hash_algorithm=message.properties.hash_algorithm)
+            [again] = self._sending.enqueue([(destination, draft)], now)
         except (UsageError, FormatNameError):
             return None
         return again
@@ -72,7 +80,8 @@ def draft_of(message: UserMessage) -> Draft:
         FormatNameError: its administration or response queue has no name here.
     """
     user, properties = message.user, message.properties
-    if message.security is not None and message.security.body_encrypted:
+    security = message.security
+    if security is not None and security.body_encrypted and security.encryption_key:
         raise UsageError("its body is encrypted, and who receives it would not know")
     ends = user.source_queue_manager, user.queue_manager_address
     admin = admin_from_wire(user.admin_type, user.admin_queue, *ends)
@@ -96,7 +105,9 @@ def draft_of(message: UserMessage) -> Draft:
         response_queue=str(response) if response else "",
         acknowledgments=properties.flags & 0xF if admin else 0,
         trace_queue=trace_queue_of(message),
-        sender_id=message.security.sid if message.security else "",
+        sender_id=security.sid if security else "",
+        privacy_level=properties.privacy_level,
+        encryption_algorithm=properties.encryption_algorithm if properties.privacy_level else 0,
         destinations=_destinations(message),
     )
 

@@ -26,7 +26,7 @@ from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
-from mqproto.queues.rules.consequences import CONSEQUENCES, IN_QUEUE_BIT, FinalAck, end_of
+from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.doubts import Doubts
@@ -36,6 +36,7 @@ from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place, ReplyTo
+from mqproto.turn.guard import in_clear, is_unsealed
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,
@@ -54,17 +55,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.layouts.base import DEFAULT_PRIORITY
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
-
-INSECURE_NACKS: Final = frozenset(
-    {
-        MessageClass.NACK_BAD_DST_Q,
-        MessageClass.NACK_BAD_ENCRYPTION,
-        MessageClass.NACK_BAD_SIGNATURE,
-        MessageClass.NACK_ACCESS_DENIED,
-        MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
-    }
-)
-"""Administration acknowledgments that tell a stranger what is here; sent if `send_insecure_nacks` is set.  5.1"""
 
 DELIVERED: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
 EXPIRED: Final = frozenset({MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT})
@@ -138,6 +128,8 @@ class Outcomes:
 
     def _keep(self, queue: LocalQueue, packet: bytes, message: UserMessage, message_class: int) -> bool:
         """Put a message into a journal or a dead-letter queue; without room there it is gone. Whether it is kept."""
+        if is_unsealed(message, self._identity):
+            packet = encode_packet(in_clear(decode_message(packet)))
         if not queue.has_room(len(packet)):
             facts: dict[str, str | int] = {"queue": queue.name, "message_id": message.user.message_id}
             self._notes.append(Note("no-room-to-keep", facts))
@@ -173,7 +165,7 @@ class Outcomes:
             )
         except FormatNameError:
             name = None
-        insecure = ending.message_class in INSECURE_NACKS and not self._settings.send_insecure_nacks
+        insecure = ending.message_class in DISREGARDED and not self._settings.send_insecure_nacks
         if name is None or insecure:
             return
         destination = destination_of(name, self._routes, self._identity)

@@ -84,6 +84,7 @@ from mqproto.turn.effects import (
     SendBytes,
     StoredState,
 )
+from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
 
@@ -102,6 +103,7 @@ class QueueManager:
         settings: timers and limits.
         state: what the store knew when it was opened.
         now: when that was.
+        guard: encrypts, signs, and judges what others have; without it nobody here can.
     """
 
     def __init__(
@@ -112,9 +114,11 @@ class QueueManager:
         settings: Settings,
         state: StoredState,
         now: Moment,
+        guard: Guard = NO_KEYS,
     ) -> None:
         self.identity = identity
-        desk = desk_of(identity, settings)
+        desk = desk_of(identity, settings, guard)
+        self._guard = guard
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
         self._notes, self._endings = desk.notes, desk.endings
         incoming = IncomingSequences()
@@ -296,6 +300,8 @@ class QueueManager:
                 self._neighbours.wake(owner)
             elif isinstance(owner, IncomingSequence):
                 self._arrivals.order_ack_due(owner, now)
+            elif timer in CACHE_CLEANUPS:
+                self._guard.expired(timer, now)
             elif timer is Timer.MESSAGE_ID_HISTORY_CLEANUP:
                 for history in self._histories:
                     history.clean_up(now, self._writes)

@@ -23,14 +23,26 @@ from mqproto.messages.listing import list_of_all
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.queues.protection import OPEN
 from mqproto.transfer.sequence import TRANSACTION_LIMIT
 from mqproto.turn.desk import Desk
 from mqproto.turn.endings import Ending, Place
+from mqproto.turn.guard import (
+    SIGNED_20,
+    SIGNED_30,
+    ProtectionError,
+    in_clear,
+    to_be_sealed,
+    to_be_signed,
+    with_proof,
+)
 from mqproto.wire import (
     MessageClass,
     PrivateQueueFormatName,
     TransactionHeader,
     TxSequenceId,
+    UserMessage,
+    decode_message,
     encode_packet,
     sid_from_text,
     user_message,
@@ -44,6 +56,13 @@ LAST: Final = TransactionHeader.last.mask
 FINAL_ACK: Final = TransactionHeader.final_ack.mask
 IDENTIFIER_LIMIT: Final = TransactionHeader.identifier.limit
 IDENTIFIER_FIRST: Final = TransactionHeader.identifier.first
+SHA_512: Final = 0x800E
+"""HashAlgorithm of what is signed, if its application names no other.  [MS-MQMQ] 2.2.19.3"""
+BY_DIRECT_NAME: Final = (
+    "what goes by a direct format name is neither signed nor encrypted: name a private queue by its number, or a "
+    "public one"
+)
+"""5.1, 3.1.7.1.5"""
 STAMP_LIMIT: Final = 1_000
 """How many kinds of messages are remembered, after which all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
@@ -97,6 +116,7 @@ class Sending:
         self._queues = queues
         self._expiration = expiration
         self._waypoints = desk.waypoints
+        self._guard = desk.guard
         self._stamps: dict[tuple[object, ...], Stamp] = {}
         self.stored_bytes = 0
         """What the store held when the last batch was committed, and what was handed in since."""
@@ -116,7 +136,7 @@ class Sending:
         if len(messages) > TRANSACTION_LIMIT:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
         runs = list(in_runs(messages))
-        self._check(runs)
+        self._check(runs, now)
         ordinals = self._outbound.next_message_ids(len(messages))
         flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
         at = 0
@@ -126,7 +146,7 @@ class Sending:
             at = end
         return ordinals
 
-    def _check(self, runs: Iterable[Run]) -> None:
+    def _check(self, runs: Iterable[Run], now: Moment) -> None:
         """See that all can be sent, and that there is room for them."""
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False
@@ -138,7 +158,7 @@ class Sending:
             for draft in run.drafts:
                 if draft.label != example.label or draft.correlation_id != example.correlation_id:
                     draft.check(names=False)
-            self._check_destination(run, here_bytes)
+            self._check_destination(run, here_bytes, now)
             size_bytes, is_express = run.size_bytes, not (example.recoverable or example.transactional)
             express_count += len(run.drafts) * is_express
             if is_express and self._stays_in_memory(run, express_count, express_bytes + size_bytes):
@@ -175,7 +195,7 @@ class Sending:
         window = lane.window if lane is not None else QueueWindow(0, self._settings)
         return window.takes(count, size_bytes)
 
-    def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int]) -> None:
+    def _check_destination(self, run: Run, here_bytes: dict[LocalQueue, int], now: Moment) -> None:
         """See that a run can be sent to where it goes.
 
         here_bytes: what the messages before it take in queues of ours that have a quota; this run is added.
@@ -185,8 +205,13 @@ class Sending:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
         if destination.host is None and destination.manager not in (None, self._identity):
             self._check_manager(destination.manager)
+        if destination.manager != self._identity and (run.example.signer or run.example.privacy_level):
+            if isinstance(destination.queue, str) or destination.manager is None:
+                raise UsageError(BY_DIRECT_NAME)
+            self._guard.check(self._example(run), destination.manager)
         if destination.manager == self._identity:
             queue = self._here(destination)
+            self._check_protection(run, queue, now)
             if queue.declaration.transactional != transactional:
                 kind = "transactional" if queue.declaration.transactional else "not transactional"
                 raise UsageError(f"queue {queue.name} is {kind}; send it such messages only")
@@ -200,6 +225,19 @@ class Sending:
             raise QuotaExceeded(
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
+
+    def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
+        """See that a queue of ours takes a run; what another queue manager's queue takes, it says itself."""
+        signed, protection = bool(run.example.signer), queue.declaration.protection
+        if protection == OPEN and not signed:
+            return
+        message = self._example(run)
+        try:
+            if signed:
+                message = self._guard.opened(self._guard.signed(message), protection.weak_ciphers, now)
+            protection.check(message, encrypted=bool(run.example.privacy_level))
+        except ProtectionError as error:
+            raise UsageError(f"queue {queue.name}: {error.reason}") from None
 
     def _packets_bytes(self, run: Run) -> int:
         """What the packets of a run take, with all headers, as a queue counts them.  [MS-MQDMPR] 3.1.1.2"""
@@ -315,17 +353,27 @@ class Sending:
         places: the `place_bytes` of each, if they are transactional.
         """
         packet, sent_s = self._stamp(run).packet, now.utc_s
-        return [
+        packets = [
             packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
             for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
         ]
+        if run.example.signer:
+            return [self._signed(packet, run.destination.manager) for packet in packets]
+        return packets
+
+    def _signed(self, packet: bytes, manager: Guid | None) -> bytes:
+        """A packet with the signature; where it joins a queue of ours that has been verified."""
+        message = self._guard.signed(decode_message(packet))
+        if manager == self._identity:
+            message = with_proof(message, SIGNED_30 if message.multi_queue_format else SIGNED_20)
+        return encode_packet(message)
 
     def _stamp(self, run: Run) -> Stamp:
         """What makes the packets of a run. A producer that sends one message at a time sends the same kind again."""
         kind = (run.destination, likeness(run.example))
         stamp = self._stamps.get(kind)
         if stamp is None:
-            packet = self._example(run)
+            packet = encode_packet(self._example(run))
             stamp = Stamp(packet)
             if len(packet) <= STAMP_LIMIT_BYTES:
                 if len(self._stamps) == STAMP_LIMIT:
@@ -333,8 +381,8 @@ class Sending:
                 self._stamps[kind] = stamp
         return stamp
 
-    def _example(self, run: Run) -> bytes:
-        """A packet of its kind, in which all is still to be set that differs."""
+    def _example(self, run: Run) -> UserMessage:
+        """A message of its kind, in which all is still to be set that differs."""
         destination, draft = run.destination, run.example
         message = user_message(
             source=self._identity,
@@ -359,7 +407,14 @@ class Sending:
             sender_id=sid_from_text(draft.sender_id) if draft.sender_id else b"",
             multi_queue_format=list_of_all(draft.destinations),
         )
-        return encode_packet(message)
+        if draft.privacy_level:
+            message = to_be_sealed(message, draft.privacy_level, draft.encryption_algorithm)
+            if destination.manager == self._identity:
+                message = in_clear(message)
+        if draft.signer:
+            signer = self._guard.signer(draft.signer)
+            message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
+        return message
 
 
 def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, together: bool) -> list[int]:

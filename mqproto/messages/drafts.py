@@ -27,6 +27,12 @@ HEADROOM_BYTES: Final = 2_048
 """Room for all headers of a message that we send, so that the size of its body tells whether it fits."""
 SECURITY_BYTES: Final = 16 + SIZE_LIMIT
 """The SecurityHeader of a message that names its sender, with the longest SID."""
+SEALING_BYTES: Final = 2_048 + 12 + 16 + 8
+"""By how much a message grows as it is encrypted, at most: a SIMPLEBLOB, a block, and what fills them up."""
+CERTIFICATE_LIMIT_BYTES: Final = 8_192
+"""The longest certificate that signs here."""
+SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
+"""By how much a message grows as it is signed, at most: a certificate, a signature, and what fills them up."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 NAMES_ROOM: Final = 640
@@ -47,6 +53,10 @@ class Draft:
     trace_queue: the format name of the public queue that report messages go to; empty for none.
     sender_id: the SID that the message names as its sender's, S-1-5-21-...; empty for none. Nothing proves it, as the
         message is not signed.
+    privacy_level: how its body is encrypted on its way, at least: PrivacyLevel of [MS-MQMQ] 2.2.19.3; 0 for not at all.
+    encryption_algorithm: the one that is to be taken; 0 for the one that is preferred.
+    signer: whose key signs it, by the name that it has at its queue manager; empty for nobody's.
+    hash_algorithm: what is signed; 0 for SHA-512.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `copies` sets it.
     """
@@ -71,12 +81,20 @@ class Draft:
     trace_queue: str = ""
     sender_id: str = ""
     destinations: tuple[str, ...] = ()
+    privacy_level: int = 0
+    encryption_algorithm: int = 0
+    signer: str = ""
+    hash_algorithm: int = 0
 
     @property
     def size_bytes(self) -> int:
         """What of a packet its application decides, about."""
         listed = list_bytes(self.destinations) if self.destinations else 0
-        security = SECURITY_BYTES if self.sender_id else 0
+        security = SECURITY_BYTES if self.sender_id or self.privacy_level or self.signer else 0
+        if self.privacy_level:
+            security += SEALING_BYTES
+        if self.signer:
+            security += SIGNATURE_BYTES
         return len(self.body) + len(self.extension) + listed + security
 
     def check(self, *, names: bool = True, destination: str = "") -> None:
@@ -95,6 +113,8 @@ class Draft:
                 "extension": self.extension,
                 "list of destinations": self.destinations,
                 "SID": self.sender_id,
+                "key": self.privacy_level,
+                "certificate and signature": self.signer,
             }
             what = ", ".join(["body", *(name for name, is_there in others.items() if is_there)])
             raise UsageError(

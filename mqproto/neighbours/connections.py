@@ -61,6 +61,12 @@ class ConnectionHistory:
         """It is over, or no longer ours to use."""
         self._ended.append(ConnectionAttempt(*self._lasting.pop(session), session.data.status, reason))
 
+    def could_not_encrypt(self, address: str, reason: str, now: Moment) -> None:
+        """A message that was to leave this way has ended, as nothing could be encrypted for its destination.
+        3.1.7.1.5.1"""
+        status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
+        self._ended.append(ConnectionAttempt(now.utc_s, address, status, reason))
+
     def attempts(self) -> list[ConnectionAttempt]:
         """The oldest first."""
         lasting = [

@@ -24,6 +24,7 @@ from mqproto.neighbours.hosts import BLOCKED, Hosts
 from mqproto.neighbours.met import Acquaintance, Met
 from mqproto.neighbours.ping import Pings, answer_ping
 from mqproto.neighbours.refusals import Refusals
+from mqproto.neighbours.sealing import Sealing
 from mqproto.neighbours.trial import Trial, queue_of
 from mqproto.routing import NextHop, Routes
 from mqproto.session import InFlight, Session
@@ -76,6 +77,7 @@ class Neighbours:
         self._traced: list[tuple[bytes, str]] = []
         self.pings = Pings(desk)
         self._refusals = Refusals(desk)
+        self._sealing = Sealing(desk)
         self._stopped = False
 
     # Queues and their way
@@ -473,7 +475,7 @@ class Neighbours:
             return neighbour.pages()
         while (room := session.room) and (queue := neighbour.next_queue()) is not None:
             if entries := self._take(queue, session, min(room, TURN), now):
-                self._send(entries, session, now)
+                self._send(entries, neighbour, session, now)
         self._touched[session] = None
         return neighbour.pages()
 
@@ -490,13 +492,13 @@ class Neighbours:
                 if passes_over:
                     self._refusals.pass_over(neighbour, entries)
                 elif entries:
-                    self._send(entries, session, now)
+                    self._send(entries, neighbour, session, now)
                 continue
             if entry is None and not neighbour.is_waiting:
                 entry = self._refusals.next(neighbour, now, last=True)
             if entry is None:
                 break
-            self._send([entry], session, now)
+            self._send([entry], neighbour, session, now)
         self._touched[session] = None
 
     def _take(self, queue: OutgoingQueue, session: Session, limit: int, now: Moment) -> list[InFlight]:
@@ -505,7 +507,10 @@ class Neighbours:
         self._endings += over
         return entries
 
-    def _send(self, entries: list[InFlight], session: Session, now: Moment) -> None:
+    def _send(self, entries: list[InFlight], neighbour: Neighbour, session: Session, now: Moment) -> None:
+        entries = self._sealing.sealed(entries, neighbour, now)
+        if not entries:
+            return
         session.send(entries, now)
         self.hosts.of(session, now).sent += len(entries)
         self._waypoints.sent(entries, session)

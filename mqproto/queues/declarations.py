@@ -19,12 +19,17 @@ from typing import Any, Final, NamedTuple
 
 from mqproto.base.errors import UsageError
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.queues.protection import Protection
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import QUEUE_IDENTIFIER, Note, QueueKind, QueueRow, StoredState
 from mqproto.wire.guid import guid_from_text, guid_text
 
 FIRST_IDENTIFIER: Final = 65_536
 """Of the queues that operators make. What a topology declares begins at 16, and may get more queues later."""
+
+
+WITHOUT_PROTECTION: Final = 8
+"""How many values a queue has in the rows of earlier versions."""
 
 
 class Change(NamedTuple):
@@ -203,6 +208,7 @@ def _words(declaration: QueueDeclaration | None) -> str:
         words.append(f"of {declaration.journal_quota_bytes:,} bytes")
     if declaration.strangers:
         words.append("open to strangers")
+    words += declaration.protection.words()
     return ", ".join(words)
 
 
@@ -227,6 +233,10 @@ def _read(text: str) -> Change:
 def _made_of(values: list[Any] | None) -> QueueDeclaration | None:
     if values is None:
         return None
-    declaration = QueueDeclaration(*values)
+    declaration = QueueDeclaration(*values[:WITHOUT_PROTECTION])
+    for asked in values[WITHOUT_PROTECTION:]:
+        authenticated, privacy, weak_ciphers, senders = asked
+        protection = Protection(authenticated, privacy, tuple(weak_ciphers), tuple(senders))
+        declaration = replace(declaration, protection=protection)
     public: Any = declaration.public
     return declaration if public is None else replace(declaration, public=guid_from_text(public))

@@ -15,6 +15,7 @@ from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
+from mqproto.queues.protection import OPEN, Protection
 from mqproto.turn.effects import (
     UNKNOWN_COUNT,
     Departure,
@@ -68,6 +69,7 @@ class QueueDeclaration:
     quota_bytes: what its messages may take in all; a message beyond that is refused.
     journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
     strangers: whether queue managers that nobody has declared may send to it.
+    protection: what it asks of messages.
     """
 
     name: str
@@ -78,6 +80,7 @@ class QueueDeclaration:
     journal: bool = False
     journal_quota_bytes: int | None = None
     strangers: bool = False
+    protection: Protection = OPEN
 
 
 @dataclass(slots=True)

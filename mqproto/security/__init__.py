@@ -10,6 +10,7 @@ from mqproto.security.algorithms import (
     Algorithm,
     Provider,
     SessionKey,
+    cipher_word,
     new_session_key,
     provider_by_privacy_level,
     provider_by_word,
@@ -24,6 +25,7 @@ from mqproto.security.exchange import (
     seal_session_key,
     session_keys_in,
 )
+from mqproto.security.guard import KeyGuard, Keys
 from mqproto.security.keys import KeyPair, PublicKey, new_key_pair
 from mqproto.security.messages import new_sending_key, opened, sealed
 from mqproto.security.refusals import ProtectionError
@@ -39,7 +41,9 @@ __all__ = [
     "CachedSymmetricKey",
     "Certificate",
     "Examiner",
+    "KeyGuard",
     "KeyPair",
+    "Keys",
     "Opening",
     "Proof",
     "ProtectionError",
@@ -50,6 +54,7 @@ __all__ = [
     "SessionKey",
     "SignatureKind",
     "certificate_in",
+    "cipher_word",
     "decrypt",
     "encrypt",
     "hashed",

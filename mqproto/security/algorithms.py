@@ -12,7 +12,8 @@ from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.security.refusals import ProtectionError, bad_encryption
-from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHERS, RC2, RC4
+from mqproto.turn.guard import CIPHERS
+from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHER_NAMES, RC2, RC4
 
 WEAK_BITS: Final = 40
 PADDED_BITS: Final = 128
@@ -36,7 +37,7 @@ class Algorithm:
 
     @property
     def name(self) -> str:
-        return CIPHERS[self.number]
+        return CIPHER_NAMES[self.number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,14 @@ def provider_by_privacy_level(level: int) -> Provider:
         if provider.privacy_level == level:
             return provider
     raise bad_encryption(f"PrivacyLevel {level} names no provider")
+
+
+def cipher_word(provider: Provider, algorithm: Algorithm) -> str:
+    """What people call an algorithm in a provider."""
+    return _WORDS[provider.privacy_level, algorithm.number]
+
+
+_WORDS: Final = {cipher: word for word, cipher in CIPHERS.items()}
 
 
 def provider_by_word(word: str) -> Provider:

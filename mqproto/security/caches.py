@@ -71,6 +71,10 @@ class AgeingCache(Generic[N, V]):
         found = self._entries.get(name)
         return None if found is None else found[1]
 
+    def has(self, name: N) -> bool:
+        """Whether there is one."""
+        return name in self._entries
+
     def add(self, name: N, value: V, now_ms: int) -> None:
         """Remember a value; where there is no room the older half of them goes.  3.1.5.8.3, 3.1.7.1.5"""
         self._entries.pop(name, None)

@@ -65,9 +65,9 @@ class Certificate:
         try:
             load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
             return cls(load(data))
-        except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
-            if isinstance(error, UsageError):
-                raise
+        except UsageError:
+            raise
+        except Exception:  # Whatever the library finds wrong with the bytes of a stranger.
             raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
 
     def is_issued_by(self, issuer: Certificate) -> bool:

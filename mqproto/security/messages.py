@@ -7,7 +7,8 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,14 +29,19 @@ ReceiveCache = AgeingCache[ReceiveName, CachedSymmetricKey]
 
 
 def new_sending_key(
-    provider: Provider, algorithm: int, receiver: PublicKey, *, reduced: bool = False
+    provider: Provider,
+    algorithm: int,
+    receiver: PublicKey,
+    *,
+    reduced: bool = False,
+    random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> CachedSymmetricKey:
     """A new session key for a receiver.  3.1.7.1.5
 
     Raises:
         UsageError: the provider has no such algorithm.
     """
-    key = new_session_key(provider, algorithm, reduced=reduced)
+    key = new_session_key(provider, algorithm, reduced=reduced, random=random)
     return CachedSymmetricKey(provider, encode_key_blob(seal_session_key(key, receiver)), key)
 
 
@@ -48,7 +54,9 @@ def sealed(message: UserMessage, sending: CachedSymmetricKey) -> UserMessage:
     if message.user.destination_type not in SEALED_FOR:
         raise UsageError("a direct format name cannot be encrypted: send it by a private or public one")
     body = encrypt(sending.key, message.properties.message_body)
-    security = replace(message.security or SecurityHeader(), encryption_key=sending.encrypted)
+    security = replace(
+        message.security or SecurityHeader(), encryption_key=sending.encrypted, provider_info=b""
+    )
     security.body_encrypted = security.default_provider = security.has_security_data = True
     user = replace(message.user)
     user.has_security = True
@@ -125,6 +133,8 @@ def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
         blob = decode_simple_blob(encrypted)
     except WireFormatError as error:
         raise bad_encryption(f"EncryptionKey is no SIMPLEBLOB: {error}") from None
+    if blob.reserved:
+        raise bad_encryption(f"EncryptionKey.reserved is {blob.reserved:#06x}, must be 0")
     if blob.session_key_algorithm != algorithm:
         raise bad_encryption("EncryptionKey is for another algorithm than EncryptionAlgorithm says")
     return blob

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from mqproto.base.errors import MqprotoError
+from mqproto.turn.guard import ProtectionError
 from mqproto.wire import MessageClass
 
-
-class ProtectionError(MqprotoError):
-    """A message is refused.  [MS-MQMQ] 2.2.18.1.6
-
-    Args:
-        message_class: what its sender is told.
-        reason: one line for an operator; it quotes no key and nothing that was decrypted.
-    """
-
-    def __init__(self, message_class: MessageClass, reason: str) -> None:
-        super().__init__(message_class, reason)
-        self.message_class = message_class
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.message_class.name}: {self.reason}"
+__all__ = ["ProtectionError", "bad_encryption", "bad_signature", "unsupported"]
 
 
 def bad_encryption(reason: str) -> ProtectionError:

@@ -42,6 +42,8 @@ class ConnectionStatus(StrEnum):
     PING_FAILURE = "PingFailure"
     SOCKET_CONNECT_FAILURE = "SocketConnectFailure"
     CONNECTION_REFUSED = "ConnectionRefused"
+    CERTIFICATE_VALIDATION_FAILURE = "CertificateValidationFailure"
+    """No session failed: a message could not be encrypted for its destination.  [MS-MQQB] 3.1.7.1.5.1"""
 
 
 class Remote(NamedTuple):
@@ -64,6 +66,7 @@ class InFlight:
 
     origin: the queue that sent it; the session only hands it back.
     order: counts the messages of the session without wrapping.
+    sealed: the packet as it is sent, if that is not `packet`, which is in clear.
     """
 
     origin: Hashable
@@ -76,6 +79,7 @@ class InFlight:
     resent: bool = False
     order: int = 0
     done: bool = False
+    sealed: bytes = b""
 
 
 @dataclass(slots=True, eq=False)

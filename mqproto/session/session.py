@@ -302,7 +302,7 @@ class Session:
             self._order += 1
             entry.order = self._order
         count_sent(self.data, entries, now)
-        self.data.outbox += [entry.packet for entry in entries]
+        self.data.outbox += [entry.sealed or entry.packet for entry in entries]
         self.data.last_message_index = len(self.data.outbox) - 1
 
     def pause(self) -> None:

@@ -185,7 +185,7 @@ class OutgoingQueue(Lane):
 
     def again(self, entry: InFlight) -> InFlight:
         """A message that left and is withheld, to be sent once more."""
-        return replace(entry, order=0, done=False)
+        return replace(entry, order=0, done=False, sealed=b"")
 
     def awaits(self, position: int) -> bool:
         """Whether a message that is withheld is still to be sent."""

@@ -8,6 +8,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending
+from mqproto.turn.guard import NO_KEYS, Guard
 from mqproto.turn.pending import PendingWrites
 from mqproto.turn.waypoints import OFF, WaypointNotes, Waypoints
 from mqproto.wire.guid import Guid
@@ -18,6 +19,7 @@ class Desk:
     """One for each queue manager; `desk_of` makes it.
 
     identity: QueueManager.Identifier.
+    guard: has its keys.
     notes: for the next batch.
     endings: messages that have ended, and of which nothing has followed yet.
     """
@@ -27,12 +29,14 @@ class Desk:
     timers: Timers
     writes: PendingWrites
     waypoints: Waypoints = OFF
+    guard: Guard = NO_KEYS
     notes: list[Note] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
 
 
-def desk_of(identity: Guid, settings: Settings) -> Desk:
+def desk_of(identity: Guid, settings: Settings, guard: Guard = NO_KEYS) -> Desk:
     """An empty desk."""
     timers, notes = Timers(), list[Note]()
     waypoints = WaypointNotes(identity, notes) if settings.waypoints else OFF
-    return Desk(identity, settings, timers, PendingWrites(timers, waypoints), waypoints, notes)
+    guard.attach(timers, notes)
+    return Desk(identity, settings, timers, PendingWrites(timers, waypoints), waypoints, guard, notes)

@@ -31,6 +31,9 @@ _SESSION_HEADER_SIZE: Final = session_header.sizeof()
 assert RECOVERABLE < 0x100, "the bit lies in the first byte of the flags"
 _TRANSACTIONAL_AT: Final = _FLAGS_AT + 2
 _TRANSACTIONAL: Final = TRANSACTIONAL >> 16
+_SECURITY_AT: Final = _FLAGS_AT + 2
+_SECURITY: Final = UserHeader.has_security.mask >> 16
+assert 0 < _SECURITY <= 0xFF
 assert 0 < _TRANSACTIONAL < 0x100, "the bit lies in the third byte of the flags"
 
 _TRACE_AT: Final = base_header.offset_of("flags") + 1
@@ -126,6 +129,11 @@ def is_transactional(packet: bytes) -> bool:
 def is_traced(packet: bytes) -> bool:
     """Whether a report is to be sent wherever the message comes or goes: TR.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_TRACE_AT] & _TRACE)
+
+
+def has_security_header(packet: bytes) -> bool:
+    """Whether a UserMessage says who sent it, is signed, or is encrypted: it has a SecurityHeader.  2.2.19.2"""
+    return bool(packet[_SECURITY_AT] & _SECURITY)
 
 
 def user_flags(packet: bytes) -> int:

@@ -20,7 +20,7 @@ from typer.main import get_command
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.extras import to_install
 from simulator.bench import command as bench
-from simulator.cli import commands
+from simulator.cli import commands, keys
 from simulator.cli.choosing import only
 from simulator.cli.queues import app as queue_app
 from simulator.cli.queues import asked_for
@@ -48,7 +48,6 @@ from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
-from simulator.security import command as keys
 
 __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 

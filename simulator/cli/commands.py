@@ -86,7 +86,30 @@ def send(
         str,
         typer.Option(
             metavar="SID",
-            help="Name this user as the sender, S-1-5-21-...; nothing proves it.",
+            help="Name this user as the sender, S-1-5-21-...; only --sign proves it.",
+            show_default=False,
+        ),
+    ] = "",
+    encrypt: Annotated[
+        bool,
+        typer.Option(
+            "--encrypt", help="Nobody reads the body on its way; its queue's node has to have keys."
+        ),
+    ] = False,
+    cipher: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Encrypt with this one: aes-256, aes-192 or aes-128; rc2, rc4, base-rc2 and base-rc4 protect little.",
+            show_default=False,
+        ),
+    ] = "",
+    sign: Annotated[bool, typer.Option("--sign", help="Sign it, with the key of the node.")] = False,
+    certificate: Annotated[
+        str,
+        typer.Option(
+            metavar="USER",
+            help="Sign it with this user's key, which mqproto keys make --user makes.",
             show_default=False,
         ),
     ] = "",
@@ -178,6 +201,8 @@ def send(
         correlation_id=talk.correlation_id(correlation_id),
         extension=talk.extension(extension, extension_file),
         sender_id=talk.sender_id(sender_id),
+        signer=talk.signer(certificate, signs=sign),
+        **talk.privacy(cipher, encrypts=encrypt),
     )
     place = place_of(topology, directory)
     if imported is not None:

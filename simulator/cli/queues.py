@@ -286,6 +286,7 @@ def _words(queue: QueueDeclaration) -> Iterator[str]:
         yield f"with a journal{limit}"
     if queue.strangers:
         yield "open to strangers"
+    yield from queue.protection.words()
 
 
 def _values_of_all(

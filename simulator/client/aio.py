@@ -87,6 +87,7 @@ class AsyncioClient(PortalClient):
     peer = _asynchronous(Client.peer)
     block = _asynchronous(Client.block)
     unblock = _asynchronous(Client.unblock)
+    read_keys = _asynchronous(Client.read_keys)
     lost = _asynchronous(Client.lost)
 
 

@@ -106,6 +106,7 @@ class BlockingClient(PortalClient):
     peer = _blocking(Client.peer)
     block = _blocking(Client.block)
     unblock = _blocking(Client.unblock)
+    read_keys = _blocking(Client.read_keys)
     lost = _blocking(Client.lost)
 
 

@@ -487,6 +487,15 @@ class Client:
         found: MetStatus = await self._exchange.ask(Operation.PEER, wish)
         return found
 
+    async def read_keys(self) -> bool:
+        """Have keys read anew, as there are others; true, once that is done.
+
+        Raises:
+            UsageError: a file is of no use; the node goes on with the keys that it had.
+        """
+        await self._exchange.ask(Operation.KEYS, control.Nothing())
+        return True
+
     async def _block(self, network: str, *, is_blocked: bool, forced: bool) -> control.Blocked:
         wish = control.Block(network, is_blocked, forced)
         blocked: control.Blocked = await self._exchange.ask(Operation.BLOCK, wish)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,8 @@ class TakenPart(msgspec.Struct, array_like=True, tag="taken"):
     packets: list[bytes]
 
 
+LATER: Final = ("sender_id", "privacy_level", "encryption_algorithm", "signer", "hash_algorithm")
+"""What drafts of earlier versions did not have."""
 _decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
 
 
@@ -172,6 +175,7 @@ def _digest(destination: str, drafts: Sequence[Draft]) -> bytes:
     # What earlier versions did not have is left out where it says nothing, so that their files go on.
     said = [msgspec.to_builtins(draft, builtin_types=(bytes,)) for draft in drafts]
     for each in said:
-        if not each["sender_id"]:
-            del each["sender_id"]
+        for name in LATER:
+            if not each[name]:
+                del each[name]
     return hashlib.sha256(control.encode([destination, said])).digest()

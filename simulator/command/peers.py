@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
@@ -31,8 +32,6 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mqproto.manager.status import PeersStatus
     from mqproto.neighbours.peerstatus import PeerStatus
     from simulator.client import Client
@@ -128,12 +127,20 @@ def add(
         str | None, typer.Option("--guid", metavar="GUID", help="Its GUID, for private format names.")
     ] = None,
     probes: Annotated[bool, typer.Option("--probe", help="Ask it now who it is.")] = False,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Its public keys, so that messages can be encrypted for it: aes.blob, enhanced.blob, signing.cer.",
+            show_default=False,
+        ),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say where a queue manager is that is in no topology. It may be called, and its queues go by its name."""
-    wish = _wish_to_add(name, address, guid, probes=probes)
+    wish = _wish_to_add(name, address, guid, keys, probes=probes)
     return _tell(wish, "is added", node, topology, directory, as_json)
 
 
@@ -165,7 +172,7 @@ def move(
     return _tell(Peer(name, has_moved=True), "has moved", node, topology, directory, as_json)
 
 
-def _wish_to_add(name: str, address: str, guid: str | None, *, probes: bool) -> PeerWish:
+def _wish_to_add(name: str, address: str, guid: str | None, keys: Path | None, *, probes: bool) -> PeerWish:
     """What is to be known of one; with `probes` its GUID is what it says itself."""
     from simulator.command.probe import probe
     from simulator.node.control import Peer
@@ -183,7 +190,16 @@ def _wish_to_add(name: str, address: str, guid: str | None, *, probes: bool) -> 
         if manager and manager != report.tcp.manager:
             raise UsageError(f"{address} presents queue manager {guid_text(report.tcp.manager)}, not {guid}")
         manager = report.tcp.manager
-    return Peer(name, address, manager)
+    files: dict[str, bytes] = {}
+    if keys is not None:
+        from simulator.security.keyfiles import FORMS, PublicFiles
+
+        files = PublicFiles(keys).read()
+        if not files:
+            raise UsageError(
+                f"{keys}: no file there is called aes.blob, signing.cer or the like: {', '.join(FORMS)}"
+            )
+    return Peer(name, address, manager, keys=files)
 
 
 def _tell(

@@ -24,6 +24,8 @@ from mqproto.messages.drafts import (
     REPORT_NO_RECEIPT,
     Draft,
 )
+from mqproto.queues.protection import fingerprint
+from mqproto.turn.guard import CIPHERS, STRONG
 from mqproto.wire import INFINITE, sid_from_text
 from simulator.client import MessageId, ReceivedMessage, Reject, connect
 from simulator.client.envelope import FailureNote
@@ -32,6 +34,8 @@ from simulator.client.live import as_it_is, host_of
 from simulator.client.submission import receive_all, send_all, send_runs
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.node.control import Settlement
+from simulator.security.guarding import is_installed
+from simulator.security.keyfiles import SIGNING
 from simulator.topology import Topology, places
 from simulator.topology.errors import nearest
 from simulator.topology.places import Place
@@ -69,6 +73,9 @@ class SendOptions:
     correlation_id: bytes = bytes(20)
     extension: bytes = b""
     sender_id: str = ""
+    privacy_level: int = 0
+    encryption_algorithm: int = 0
+    signer: str = ""
 
     def draft(self, body: bytes, *, transactional: bool) -> Draft:
         """One of the messages."""
@@ -96,6 +103,9 @@ class SendOptions:
             correlation_id=self.correlation_id,
             extension=self.extension,
             sender_id=self.sender_id,
+            privacy_level=self.privacy_level,
+            encryption_algorithm=self.encryption_algorithm,
+            signer=self.signer,
         )
 
 
@@ -140,6 +150,26 @@ def correlation_id(typed: str) -> bytes:
         rf"--correlation-id {quoted(typed)}: write a message's identifier, GUID\number as `mqproto send` prints it, "
         "or 20 bytes as 40 hexadecimal digits"
     )
+
+
+def privacy(cipher: str, *, encrypts: bool) -> dict[str, int]:
+    """How a body is to be encrypted: by a cipher that was named, or by the receiver's strongest; or not at all.
+
+    Raises:
+        UsageError: there is no such cipher.
+    """
+    if not cipher:
+        return {"privacy_level": STRONG} if encrypts else {}
+    found = CIPHERS.get(cipher.casefold())
+    if found is None:
+        raise UsageError(f"--cipher {cipher}: {nearest(cipher, CIPHERS)}")
+    level, algorithm = found
+    return {"privacy_level": level, "encryption_algorithm": algorithm}
+
+
+def signer(user: str, *, signs: bool) -> str:
+    """Under which name a node has the key that signs: a user's, or its own; empty for nobody's."""
+    return user or (SIGNING if signs else "")
 
 
 def sender_id(typed: str) -> str:
@@ -461,6 +491,8 @@ def show_message(message: ReceivedMessage, *, as_json: bool) -> None:
         body = _on_a_terminal(message.body) if sys.stdout.isatty() else message.body
         sys.stdout.buffer.write(body + b"\n")
         sys.stdout.buffer.flush()
+        if words := protection_words(message):
+            print(f"{message.id}: {words}", file=sys.stderr)
 
 
 def _on_a_terminal(body: bytes) -> bytes:
@@ -502,6 +534,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         **({"correlation": str(message.correlation)} if message.correlation else {}),
         **({"application_tag": message.application_tag} if message.application_tag else {}),
         **({"sender_id": message.sender_id} if message.sender_id else {}),
+        **_protection(message),
         **({"trace_queue": trace_queue} if trace_queue else {}),
         **({"admin_queue": message.admin_queue} if message.admin_queue else {}),
         **({"acknowledgments": asked_for} if asked_for else {}),
@@ -512,6 +545,43 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         **({"body_type": body_type} if body_type else {}),
         **contents.describe(contents.read_body(message.body, body_type, message.extension)),
     }
+
+
+def _protection(message: ReceivedMessage) -> dict[str, Any]:
+    """What was proved of its sender, and how it was hidden on its way; nothing of a message that says neither."""
+    told: dict[str, Any] = {}
+    if message.cipher:
+        told["encrypted"] = message.cipher
+    if message.signature:
+        told["signature"] = message.signature
+        told["signed_by"] = signer_of(message.certificate)
+        told["certificate"] = fingerprint(message.certificate)
+    elif message.cipher or message.sender_id:
+        told["authenticated"] = False
+    return told
+
+
+def protection_words(message: ReceivedMessage) -> str:
+    """The same in a line; empty of a message that says neither."""
+    told = _protection(message)
+    parts = [f"encrypted with {told['encrypted']}"] if "encrypted" in told else []
+    if "signature" in told:
+        parts.append(f"signed by {told['signed_by']} ({told['signature']})")
+    elif parts:
+        parts.append("not authenticated")
+    return ", ".join(parts)
+
+
+def signer_of(certificate: bytes) -> str:
+    """Whose a certificate is, as it says itself; without the libraries that read it, what it is called in a list."""
+    if is_installed():
+        from mqproto.security import Certificate
+
+        try:
+            return Certificate.from_bytes(certificate).subject
+        except UsageError:
+            pass
+    return f"certificate {fingerprint(certificate)}"
 
 
 def _as_text(name: str, data: bytes) -> dict[str, str]:

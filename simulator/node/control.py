@@ -32,7 +32,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 8
+VERSION: Final = 9
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64
@@ -68,6 +68,7 @@ class Operation(IntEnum):
     DECLARED = 9
     PEER = 10
     SCRUB = 11
+    KEYS = 12
     SEND = 32
     SETTLE = 33
     SEND_TOGETHER = 34
@@ -287,12 +288,14 @@ class Peer(msgspec.Struct, array_like=True):
 
     host: where it is, an address or a name; empty to forget it, or if it has moved to where its GUID turned up last.
     guid: of the one at `host`; empty if that is not known.
+    keys: its public keys, by what they are for; each a file as `mqproto keys make` writes it.
     """
 
     name: str
     host: str = ""
     guid: bytes = b""
     has_moved: bool = False
+    keys: dict[str, bytes] = {}
 
 
 class Explain(msgspec.Struct, array_like=True):
@@ -370,6 +373,7 @@ REQUESTS: Final[dict[int, type[msgspec.Struct]]] = {
     Operation.PEERS: Nothing,
     Operation.BLOCK: Block,
     Operation.PEER: Peer,
+    Operation.KEYS: Nothing,
     Operation.EXPLAIN: Explain,
     Operation.SCRUB: Nothing,
     Operation.SEND: Send,
@@ -394,6 +398,7 @@ RESULTS: Final[dict[int, Any]] = {
     Operation.PEERS: PeersStatus,
     Operation.BLOCK: Blocked,
     Operation.PEER: MetStatus,
+    Operation.KEYS: Nothing,
     Operation.EXPLAIN: Explanation,
     Operation.SCRUB: Nothing,
     Operation.SEND: Sent,

@@ -37,6 +37,7 @@ from mqproto.turn.effects import (
     SendPing,
     Writes,
 )
+from mqproto.turn.guard import NO_KEYS
 from mqproto.wire.guid import guid_text
 from simulator.base.collector import seldom_collected
 from simulator.base.log import Lines, node_log
@@ -55,6 +56,7 @@ from simulator.node.service import Service
 from simulator.node.tls import Certificates, Handshakes, certificates_of
 from simulator.node.transport import BACKLOG, Transports, listen
 from simulator.node.turns import Turns
+from simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from simulator.storage import Store
 from simulator.topology import Topology, places
 from simulator.topology.directory import Directory
@@ -77,6 +79,7 @@ class Node:
         log: where its notes go.
         recording: what it sends and receives, if it is recorded.
         certificates: its own and those of its neighbours, if it has links with TLS.
+        guard: has its keys, if the libraries are installed.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Node:
         clock: Clock,
         recording: Recording | None = None,
         certificates: Certificates | None = None,
+        guard: NodeGuard | None = None,
     ) -> None:
         node = directory.node
         self._store = store
@@ -102,7 +106,13 @@ class Node:
         state = store.load()
         state.dice = secrets.randbits(32)
         self.core = QueueManager(
-            node.guid, directory.queues, directory.routes, node.settings, state, clock.now()
+            node.guid,
+            directory.queues,
+            directory.routes,
+            node.settings,
+            state,
+            clock.now(),
+            NO_KEYS if guard is None else guard,
         )
         directory.has_queues(self.core.declared)
         directory.peer_hosts = self.core.peer_hosts
@@ -119,7 +129,9 @@ class Node:
             recording,
             Handshakes(certificates, self.note) if certificates is not None else None,
         )
-        self._service = Service(self.core, directory, store, state, self._turns, clock, buffer, self._room)
+        self._service = Service(
+            self.core, directory, store, state, self._turns, clock, buffer, self._room, guard
+        )
         is_declared = directory.routes.is_declared
         self._pings = Pings(
             self.core, self._turns, clock, node.host, directory.ping_ports, is_declared, recording
@@ -313,7 +325,10 @@ async def run_node(
         doubt = None
         if (life := store.life) is not None and life.is_restored:
             doubt = list_in_doubt(store, life)
-        running = Node(Directory(topology, node), store, lines, clock, recording, certificates)
+        guard = guard_of(topology, node, directory)
+        if guard is None and NodeKeys(topology, node, directory).are_there:
+            lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
+        running = Node(Directory(topology, node), store, lines, clock, recording, certificates, guard)
         for wish in queues:
             running.make_missing(wish)
         for notice in store.notices:

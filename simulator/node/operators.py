@@ -20,13 +20,14 @@ from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
-from mqproto.wire import Guid, guid_text
+from mqproto.wire import Guid, guid_from_text, guid_text
 from mqproto.wire.glance import identifier_of
 from simulator.node.clock import Clock
 from simulator.node.control import Block, Blocked, Declared, Explanation, Peer, QueueWish
 from simulator.node.indoubt import lists_of
 from simulator.node.received import MessageId
 from simulator.node.room import Room
+from simulator.security.guarding import NO_LIBRARIES, NodeGuard
 from simulator.storage import Store
 from simulator.topology import QueueDeclaration
 from simulator.topology.directory import Directory, as_the_core_has_it, known_as
@@ -48,8 +49,15 @@ class Operators:
     """
 
     def __init__(
-        self, core: QueueManager, directory: Directory, store: Store, clock: Clock, room: Room
+        self,
+        core: QueueManager,
+        directory: Directory,
+        store: Store,
+        clock: Clock,
+        room: Room,
+        guard: NodeGuard | None = None,
     ) -> None:
+        self._guard = guard
         self._core = core
         self._room = room
         self._directory = directory
@@ -208,7 +216,10 @@ class Operators:
             UsageError, FormatNameError: the name or the host is none, or means something else here.
         """
         if not wish.host:
-            return (self._core.move_peer if wish.has_moved else self._core.remove_peer)(wish.name)
+            found = (self._core.move_peer if wish.has_moved else self._core.remove_peer)(wish.name)
+            if not wish.has_moved and found.manager and self._guard is not None:
+                self._guard.keep_peer(guid_from_text(found.manager), {})
+            return found
         check_computer(wish.name)
         if any(wish.name.casefold() == name.casefold() for name in self._directory.topology.nodes):
             raise UsageError(f"{wish.name} is a node of the topology: choose another name")
@@ -220,7 +231,27 @@ class Operators:
                 )
             check_computer(wish.host)
         manager = Guid(wish.guid) if wish.guid else None
+        if wish.keys:
+            if manager is None:
+                raise UsageError(
+                    "keys are those of a queue manager: name its GUID with --guid, or let --probe find it out"
+                )
+            if self._guard is None:
+                raise UsageError(f"this node could not use the keys: {NO_LIBRARIES}")
+            added = self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
+            self._guard.keep_peer(manager, wish.keys)
+            return added
         return self._core.add_peer(wish.name, wish.host, manager, self._clock.now())
+
+    def read_keys(self) -> None:
+        """Keys have changed, of this node or of others: read them anew.
+
+        Raises:
+            UsageError: a file is of no use, or nobody here could use one; all is as it was.
+        """
+        if self._guard is None:
+            raise UsageError(f"this node could not use the keys: {NO_LIBRARIES}")
+        self._guard.read_anew()
 
     def purge(self, text: str) -> int:
         """Delete all that is in a queue of this node, or in outgoing ones; how many messages go."""

@@ -18,6 +18,7 @@ from mqproto.messages.drafts import (
     REPORT_NO_ARRIVAL,
     REPORT_NO_RECEIPT,
 )
+from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     Guid,
     MessageClass,
@@ -30,6 +31,9 @@ from mqproto.wire import (
 )
 from mqproto.wire.glance import body_of, identifier_of
 
+SIGNATURES: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
+"""By AS of the SecurityHeader, as 3.1.5.8.3 sets it."""
+HASH_NAMES: Final = {0x8003: "MD5", 0x8004: "SHA-1", 0x800C: "SHA-256", 0x800E: "SHA-512"}
 ASKED_FOR: Final = ACKNOWLEDGE_ARRIVAL | ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
 
 
@@ -175,9 +179,34 @@ class ReceivedMessage:
     def sender_id(self) -> str:
         """The SID that it names as its sender's (SenderId), as S-1-5-21-...; empty if it names none.
 
-        Anybody can write any SID there: a signature would prove it, and none is verified.
+        Anybody can write any SID there, unless `signature` says that it was verified.
         """
         return self.record.security.sid if self.record.security else ""
+
+    @property
+    def signature(self) -> str:
+        """The kind and hash of the signature that was verified when it came: MSMQ 2.0 with SHA-512; empty for none."""
+        security = self.record.security
+        if security is None or not security.authenticated:
+            return ""
+        number = self.record.properties.hash_algorithm
+        kind = SIGNATURES.get(security.signature_type, "unknown")
+        return f"{kind} with {HASH_NAMES.get(number, f'{number:#x}')}"
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate of whoever signed it, in DER; empty if no signature was verified."""
+        security = self.record.security
+        return security.sender_cert if security is not None and security.authenticated else b""
+
+    @property
+    def cipher(self) -> str:
+        """What its body was encrypted with on its way; empty if it came in clear."""
+        properties = self.record.properties
+        if not properties.privacy_level:
+            return ""
+        used = properties.privacy_level, properties.encryption_algorithm
+        return next((word for word, cipher in CIPHERS.items() if cipher == used), "")
 
     @property
     def transactional(self) -> bool:

@@ -33,6 +33,7 @@ from simulator.node.performers import IDENTITY_BYTES, Performers
 from simulator.node.room import Room, found_for
 from simulator.node.transport import accept
 from simulator.node.turns import Turns
+from simulator.security.guarding import NodeGuard
 from simulator.storage import Store
 from simulator.topology.directory import Directory
 
@@ -87,11 +88,12 @@ class Service:
         clock: Clock,
         buffer: memoryview,
         room: Room,
+        guard: NodeGuard | None = None,
     ) -> None:
         self.core = core
         self.store = store
         self.directory = directory
-        self.operators = Operators(core, directory, store, clock, room)
+        self.operators = Operators(core, directory, store, clock, room, guard)
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}
@@ -456,6 +458,9 @@ class Client:
             case control.Nothing() if request.operation == Operation.SCRUB:
                 service.scrub(self, request.request)
                 return None
+            case control.Nothing() if request.operation == Operation.KEYS:
+                service.operators.read_keys()
+                return control.Nothing()
             case control.Hold(queue, on_hold):
                 service.operators.hold(queue, on_hold=on_hold)
                 return control.Nothing()

@@ -1,8 +1,11 @@
 """The keys of a node, in a folder beside its store that its owner alone can enter.
 
-Each key pair is a PEM file that OpenSSL reads as well: one for key exchange with each provider, and the one for
-signatures, whose certificate stands behind the key in the same file. Files are replaced whole. What was there before is
-set aside under its date, since messages may be on their way that need it.
+Each key pair is a PEM file that OpenSSL reads as well: one for key exchange with each provider, and those for
+signatures, whose certificate stands behind the key in the same file: the node's own, and one for each user that signs
+here. Files are replaced whole. What was there before is set aside under its date, since messages may be on their way
+that need it.
+
+The public halves of a node's keys lie in another folder, for everybody: what the directory would have of it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mqproto.base.errors import UsageError
+from mqproto.wire import encode_key_blob
+from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.base.logfile import private
 from simulator.topology.places import make
 
@@ -23,6 +28,12 @@ if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair
 
 SIGNING: Final = "signing"
+OF_USER: Final = "user-"
+"""How the use of a user's key begins."""
+ASIDE: Final = "-until-"
+"""What stands between a use and the date at which its key was set aside."""
+FORMS: Final = ("blob", "pem", "der", "cer")
+"""The endings of files with public keys."""
 LIMIT_BYTES: Final = 2**20
 """The most that is read of a file; a key pair of 16,384 bits takes some 13 kB."""
 
@@ -72,7 +83,7 @@ class KeyFiles:
         data = self._read(path)
         try:
             pair = KeyPair.from_bytes(data)
-            certificate = Certificate.from_bytes(data) if use == SIGNING else None
+            certificate = Certificate.from_bytes(data) if is_for_signatures(use) else None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
         if certificate is not None and certificate.key != pair.public:
@@ -80,12 +91,28 @@ class KeyFiles:
         return Kept(use, pair, certificate)
 
     def all(self) -> Iterator[Kept]:
-        """All that there are: for key exchange, the strongest first, then the one for signatures."""
+        """All that there are: for key exchange, the strongest first, then those for signatures."""
         from mqproto.security import PROVIDERS
 
-        for use in (*(provider.word for provider in reversed(PROVIDERS)), SIGNING):
+        for use in (*(provider.word for provider in reversed(PROVIDERS)), SIGNING, *self.users()):
             if self.has(use):
                 yield self.load(use)
+
+    def users(self) -> list[str]:
+        """The uses of users' keys."""
+        found = sorted(path.stem for path in self.folder.glob(f"{OF_USER}*.pem"))
+        return [use for use in found if ASIDE not in use]
+
+    def aside(self, use: str) -> list[KeyPair]:
+        """The key pairs that were in use before, the last one first.
+
+        Raises:
+            UsageError: one cannot be read, or others could read it.
+        """
+        from mqproto.security import KeyPair
+
+        paths = sorted(self.folder.glob(f"{use}{ASIDE}*.pem"), reverse=True)
+        return [KeyPair.from_bytes(self._read(path)) for path in paths]
 
     def keep(self, kept: Kept, date: str) -> Path | None:
         """Write a key pair; the one that was there is set aside, and its path returned.
@@ -112,10 +139,10 @@ class KeyFiles:
         return before
 
     def _free_name(self, use: str, date: str) -> Path:
-        path, number = self.folder / f"{use}-until-{date}.pem", 1
+        path, number = self.folder / f"{use}{ASIDE}{date}.pem", 1
         while path.exists():
             number += 1
-            path = self.folder / f"{use}-until-{date}-{number}.pem"
+            path = self.folder / f"{use}{ASIDE}{date}-{number}.pem"
         return path
 
     def _make_folder(self) -> None:
@@ -133,6 +160,62 @@ class KeyFiles:
             return read_private(path)
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}: mqproto keys needs to read it") from None
+
+
+class PublicFiles:
+    """What everybody may have of a queue manager: its public keys, and the certificate that it signs with.
+
+    folder: it is made with the first file. A file is called as what it is for: aes.blob, enhanced.pem, signing.cer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, kept: Kept) -> None:
+        """Have the public half of a key pair there.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        data = kept.certificate.pem() if kept.certificate is not None else public_blob(kept)
+        form = "cer" if kept.certificate is not None else "blob"
+        draft = self.folder / f".{kept.use}.new"
+        try:
+            self.folder.mkdir(mode=0o755, exist_ok=True)
+            draft.write_bytes(data)
+            draft.chmod(0o644)
+            draft.replace(self.folder / f"{kept.use}.{form}")
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder}: {error.strerror}: make it a folder that you can write to"
+            ) from None
+
+    def read(self) -> dict[str, bytes]:
+        """What each file has, by what it is for; nothing where there is no such folder.
+
+        Raises:
+            UsageError: one cannot be read.
+        """
+        found: dict[str, bytes] = {}
+        for path in sorted(self.folder.glob("*.*")):
+            if path.suffix.removeprefix(".") in FORMS and not path.name.startswith("."):
+                try:
+                    with path.open("rb") as file:
+                        found[path.stem] = file.read(LIMIT_BYTES)
+                except OSError as error:
+                    raise UsageError(f"{path}: {error.strerror}: name a folder of public keys") from None
+        return found
+
+
+def public_blob(kept: Kept) -> bytes:
+    """The public half of a key pair as a PUBLICKEYBLOB."""
+    algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE
+    return encode_key_blob(kept.pair.public.blob(algorithm))
+
+
+def is_for_signatures(use: str) -> bool:
+    """Whether a key signs; the others are for key exchange."""
+    return use == SIGNING or use.startswith(OF_USER)
 
 
 def read_private(path: Path) -> bytes:

@@ -271,6 +271,7 @@ def as_the_core_has_it(queue: Declared) -> QueueDeclaration:
         journal=queue.journal,
         journal_quota_bytes=_bytes(queue.journal_quota_kb),
         strangers=queue.strangers,
+        protection=queue.protection,
     )
 
 
@@ -284,6 +285,7 @@ def _as_a_topology_has_it(queue: QueueDeclaration) -> Declared:
         journal=queue.journal,
         journal_quota_kb=_kb(queue.journal_quota_bytes),
         strangers=queue.strangers,
+        protection=queue.protection,
     )
 
 

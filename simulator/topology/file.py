@@ -44,6 +44,19 @@ call = ["10.0.0.7"]                             # what is called as they ask for
 [node.b.queue.public]
 strangers = true                                # they may send to it
 
+[node.b.queue.orders]                           # what a queue asks of messages
+authenticated = true                            # signed ones alone
+privacy = "body"                                # encrypted ones alone; "none" takes no such, "optional" takes both
+weak_ciphers = ["rc4"]                          # rc2, rc4, base-rc2 and base-rc4, where they are named alone
+senders = ["S-1-5-21-1-2-3-1000"]               # who may send: SIDs, or certificates by their SHA-256
+
+[node.b]
+keys = "b.public"                               # the folder of its public keys, as `mqproto keys make` writes it
+
+[user.alice]                                    # whose certificates are believed to be whose
+sid = "S-1-5-21-1-2-3-1000"
+certificates = ["alice.cer"]
+
 [settings]                                      # the fields of mqproto.base.configuration.Settings, for all nodes
 order_ack_timeout_ms = 50
 
@@ -90,11 +103,12 @@ import msgspec
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
+from mqproto.queues.protection import OPTIONAL, Protection
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.topology.errors import TopologyError, nearest
-from simulator.topology.model import Action, Fault, Link, Strangers, Topology
+from simulator.topology.model import Action, Fault, Link, Strangers, Topology, User
 from simulator.topology.nodes import (
     DEFAULT_PORT,
     FIRST_IDENTIFIER,
@@ -123,6 +137,7 @@ class _File(msgspec.Struct):
     settings: Table = {}
     fault: list[Table] = []
     strangers: Table = {}
+    user: dict[str, Table] = {}
 
 
 class _Strangers(msgspec.Struct):
@@ -138,6 +153,7 @@ class _Node(msgspec.Struct, rename={"origins": "from"}):
     queue: dict[str, Table] = {}
     settings: Table = {}
     tls: Table | None = None
+    keys: str | None = None
     site: str | list[str] = []
     routing_server: bool = False
     out_routing_servers: list[str] = []
@@ -152,6 +168,15 @@ class _Queue(msgspec.Struct):
     journal: bool = False
     journal_quota_kb: Annotated[int, msgspec.Meta(ge=1)] | None = None
     strangers: bool = False
+    authenticated: bool = False
+    privacy: str = OPTIONAL
+    weak_ciphers: list[str] = []
+    senders: list[str] = []
+
+
+class _User(msgspec.Struct):
+    sid: str
+    certificates: list[str] = []
 
 
 class _Tls(msgspec.Struct):
@@ -271,6 +296,9 @@ def _topology(table: Table, default_name: str, folder: Path) -> Topology:
             _routing_link(_convert(link, _RoutingLink, f"routing_link {number}"))
             for number, link in enumerate(top.routing_link, 1)
         ),
+        users=tuple(
+            _user(user, _convert(entry, _User, f"user.{user}"), folder) for user, entry in top.user.items()
+        ),
         faults=tuple(Fault(**msgspec.structs.asdict(fault)) for fault in faults),
     )
 
@@ -297,6 +325,7 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         queues=_queues(topology, name, entry.queue),
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
         tls=_tls(entry.tls, f"{where}.tls", folder) if entry.tls is not None else None,
+        keys=None if entry.keys is None else (folder / entry.keys).absolute(),
         sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
         routing_server=entry.routing_server,
         out_routing_servers=tuple(entry.out_routing_servers),
@@ -330,8 +359,20 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
             journal=entry.journal,
             journal_quota_kb=entry.journal_quota_kb,
             strangers=entry.strangers,
+            protection=_protection(entry, f"{where}.{name}"),
         )
     return queues
+
+
+def _protection(entry: _Queue, where: str) -> Protection:
+    try:
+        return Protection(entry.authenticated, entry.privacy, tuple(entry.weak_ciphers), tuple(entry.senders))
+    except UsageError as error:
+        raise TopologyError(f"{where}: {error}") from None
+
+
+def _user(name: str, entry: _User, folder: Path) -> User:
+    return User(name, entry.sid, tuple((folder / path).absolute() for path in entry.certificates))
 
 
 def _link(entry: _Link, where: str) -> Link:

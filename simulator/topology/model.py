@@ -12,11 +12,13 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
+from pathlib import Path
 
 from mqproto.base.errors import UsageError
 from mqproto.formatname import parse_queue_name
 from mqproto.routing import RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE, check_origin
+from mqproto.wire import sid_from_text
 from mqproto.wire.guid import Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 from simulator.topology.nodes import DEFAULT_PORT, Node, QueueDeclaration, find
@@ -59,6 +61,24 @@ class Strangers:
                     check_origin(origin)
                 except UsageError as error:
                     raise TopologyError(f"strangers: {key}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who signs messages, as the directory knows him.
+
+    certificates: files, PEM or DER.
+    """
+
+    name: str
+    sid: str
+    certificates: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            sid_from_text(self.sid)
+        except UsageError as error:
+            raise TopologyError(f"user.{self.name}.sid: {error}") from None
 
 
 class Action(StrEnum):
@@ -108,6 +128,7 @@ class Topology:
     strangers: Strangers = Strangers()
     sites: tuple[Site, ...] = ()
     routing_links: tuple[RoutingLink, ...] = ()
+    users: tuple[User, ...] = ()
     _hops: Mapping[tuple[str, str], tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +139,7 @@ class Topology:
         nodes = self.nodes.values()
         proxies = ((link.proxy, f"the proxy of {link.first}") for link in self.links if link.proxy)
         refuse_twins("have one name", ((node.name.casefold(), node.name) for node in nodes))
+        refuse_twins("have one SID", ((user.sid, user.name) for user in self.users))
         refuse_twins("have one GUID", ((node.guid, node.name) for node in nodes))
         addresses = ((address, node.name) for node in nodes for address in node.addresses)
         refuse_twins("have one address", chain(addresses, proxies))

@@ -12,6 +12,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, PublicName, Scope
 from mqproto.formatname.path import LocalName
+from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import PING_PORT
 from mqproto.routing.peers import check_origin
 from mqproto.wire.guid import NULL_GUID, Guid
@@ -33,6 +34,7 @@ class QueueDeclaration:
     journal: Journaling, whether what is received from it is copied to its journal.
     journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
     strangers: whether queue managers that the topology does not have may send to it.
+    protection: Authentication, PrivacyLevel and Security: what it asks of messages.
     """
 
     name: str
@@ -43,6 +45,7 @@ class QueueDeclaration:
     journal: bool = False
     journal_quota_kb: int | None = None
     strangers: bool = False
+    protection: Protection = OPEN
 
     def __post_init__(self) -> None:
         try:
@@ -84,6 +87,7 @@ class Node:
     origins: from where its sessions come: addresses, networks as `10.0.0.0/8`, or `any`; by default from `host`.
     ping: where it answers Pings, and has to; by default it does at UDP port 3527 of `host` if it can have that.
     tls: its certificate, and where it listens for TLS, if it has links with TLS.
+    keys: the folder of its public keys, if that is not `NAME.public` beside its store.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.
     """
@@ -97,6 +101,7 @@ class Node:
     queues: Mapping[str, QueueDeclaration] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     tls: Tls | None = None
+    keys: Path | None = None
     sites: tuple[str, ...] = ()
     routing_server: bool = False
     out_routing_servers: tuple[str, ...] = ()

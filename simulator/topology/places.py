@@ -99,6 +99,11 @@ def keys_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.keys"
 
 
+def public_path(directory: Path, name: str) -> Path:
+    """The folder of a node's public keys and certificates, for everybody."""
+    return directory / f"{name}.public"
+
+
 def history_url(directory: Path) -> str:
     """The document history of gateways and triggers, if nobody names another."""
     return f"sqlite:///{directory.resolve() / 'history.sqlite'}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 
 from mqproto.base.configuration import Settings
+from mqproto.queues.protection import OPTIONAL
 from mqproto.wire.guid import guid_text
 from simulator.topology import Fault, Node, Topology
 
@@ -55,6 +56,9 @@ def _lines(topology: Topology) -> Iterator[str]:
     for routing_link in topology.routing_links:
         between = [routing_link.site1, routing_link.site2]
         yield from _table("[[routing_link]]", between=between, cost=routing_link.actual_cost)
+    for user in topology.users:
+        certificates = [str(path) for path in user.certificates]
+        yield from _table(f"[user.{_quoted(user.name)}]", sid=user.sid, certificates=certificates)
     for name, table in topology.routes.items():
         yield from _table(f"[route.{name}]", **table)
     for fault in topology.faults:
@@ -68,6 +72,7 @@ def _node(node: Node) -> Iterator[str]:
         address=_address(node.host, node.port),
         **{"from": node.origins or None},
         ping=_address(*node.ping) if node.ping else None,
+        keys=str(node.keys) if node.keys is not None else None,
         site=node.sites or None,
         routing_server=node.routing_server or None,
         out_routing_servers=node.out_routing_servers or None,
@@ -90,6 +95,10 @@ def _node(node: Node) -> Iterator[str]:
             journal=queue.journal,
             journal_quota_kb=queue.journal_quota_kb,
             strangers=queue.strangers or None,
+            authenticated=queue.protection.authenticated or None,
+            privacy=None if queue.protection.privacy == OPTIONAL else queue.protection.privacy,
+            weak_ciphers=queue.protection.weak_ciphers or None,
+            senders=queue.protection.senders or None,
         )
     changed = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
     yield from _table(f"[node.{node.name}.settings]", **changed)

@@ -95,11 +95,11 @@ def test_it_is_in_no_queue_and_its_sender_is_told_if_insecure_nacks_are_sent(
     arrive(net, "c", encrypted(recoverable=recoverable, **there), peer="b")
     net.pass_ms(2_000)
     assert [bodies(net, "c", name) for name in EVERYWHERE] == [[]] * len(EVERYWHERE)
-    assert administration(net, "a") == [MessageClass.NACK_BAD_ENCRYPTION] * insecure
+    assert administration(net, "a") == [MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER] * insecure
     assert bodies(net, "a", "admin") == [b""] * insecure, "its body does not come back"
     [note] = [note for note in net.nodes["c"].notes if note.name == "message-refused"]
     assert (note.facts["reason"], note.facts["queue"]) == (
-        "NACK_BAD_ENCRYPTION",
+        "NACK_UNSUPPORTED_CRYPTO_PROVIDER",
         there.get("destination", "17"),
     )
 
@@ -115,7 +115,7 @@ def test_a_transactional_one_is_refused_by_one_final_ack_when_its_turn_has_come(
     for number in order:
         arrive(net, "c", encrypted(2) if number == 2 else clear(number), peer="b")
     net.pass_ms(2_000)
-    assert final_acks(net, "c", "b") == [MessageClass.NACK_BAD_ENCRYPTION]
+    assert final_acks(net, "c", "b") == [MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER]
     assert [bodies(net, "c", name) for name in EVERYWHERE] == [[], [], [], [], [b"1", b"3"]]
     assert administration(net, "a") == []
 

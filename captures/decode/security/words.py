@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from mqproto.wire import NULL_GUID, Guid, SecurityHeader, UserMessage, guid_text
-from mqproto.wire.layouts.keyblobs import CIPHERS, RC2, RC4
-from mqproto.wire.layouts.properties import HASHES
+from mqproto.wire.layouts.keyblobs import CIPHER_NAMES, RC2, RC4
+from mqproto.wire.layouts.properties import HASH_NAMES
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
 
 SENDER_KINDS: Final = {SID: "SID", QUEUE_MANAGER: "queue manager"}
@@ -54,12 +54,12 @@ def _sender_id(security: SecurityHeader) -> str | None:
 
 def _signed(message: UserMessage) -> str | None:
     number = message.properties.hash_algorithm
-    return HASHES.get(number, f"{number:#x}") if signature_of(message) else None
+    return HASH_NAMES.get(number, f"{number:#x}") if signature_of(message) else None
 
 
 def _encrypted(message: UserMessage) -> str | None:
     if message.security is None or not message.security.body_encrypted:
         return None
     number, bits = message.properties.encryption_algorithm, KEY_BITS.get(message.properties.privacy_level)
-    name = CIPHERS.get(number, f"{number:#x}")
+    name = CIPHER_NAMES.get(number, f"{number:#x}")
     return f"{name}-{bits}" if bits and number in SIZED_CIPHERS else name

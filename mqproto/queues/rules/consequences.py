@@ -18,6 +18,18 @@ IN_QUEUE_BIT: Final = 0x4000
 """Set in the class of what happened to a message after it had reached its queue.  [MS-MQMQ] 2.2.18.1.6"""
 
 
+DISREGARDED: Final = frozenset(
+    {
+        MessageClass.NACK_BAD_DST_Q,
+        MessageClass.NACK_BAD_ENCRYPTION,
+        MessageClass.NACK_BAD_SIGNATURE,
+        MessageClass.NACK_ACCESS_DENIED,
+        MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
+    }
+)
+"""The classes of what a destination disregards (3.1.5.8.3, 3.1.5.8.5). They tell a stranger what is here (5.1)."""
+
+
 class End(Enum):
     """How the way of a message ended; its class says more."""
 
@@ -28,7 +40,8 @@ class End(Enum):
     KEPT_OUT = auto()
     """It came to its end before its queue."""
     NOT_TAKEN = auto()
-    """Its destination can make nothing of it: it has no such queue, or no key for the body."""
+    """Its destination can make nothing of it, or believes nothing of it: it has no such queue, no key for the body, or
+    no proof of the sender."""
     TAKEN_OUT = auto()
     """It was in its queue, and left it unreceived."""
 
@@ -39,7 +52,7 @@ def end_of(message_class: int) -> End:
         return End.REACHED
     if message_class == MessageClass.ACK_RECEIVE:
         return End.RECEIVED
-    if message_class in (MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_BAD_ENCRYPTION):
+    if message_class in DISREGARDED:
         return End.NOT_TAKEN
     return End.TAKEN_OUT if message_class & IN_QUEUE_BIT else End.KEPT_OUT
 

@@ -23,7 +23,7 @@ AES_128: Final = 0x660E
 AES_192: Final = 0x660F
 AES_256: Final = 0x6610
 RC4: Final = 0x6801
-CIPHERS: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_256: "AES-256", RC4: "RC4"}
+CIPHER_NAMES: Final = {RC2: "RC2", AES_128: "AES-128", AES_192: "AES-192", AES_256: "AES-256", RC4: "RC4"}
 """What the numbers are called."""
 
 MINIMUM_BITS: Final = 512

@@ -15,7 +15,7 @@ from mqproto.wire.schema.record import Bit, Record
 LONGEST_LABEL: Final = 249  # characters, without the NUL
 SHA_512: Final = 0x0000800E
 AES_256: Final = 0x00006610
-HASHES: Final = {
+HASH_NAMES: Final = {
     0x8001: "MD2",
     0x8002: "MD4",
     0x8003: "MD5",

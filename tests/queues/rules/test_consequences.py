@@ -11,7 +11,13 @@ from mqproto.queues.rules.consequences import CONSEQUENCES, End, FinalAck, end_o
 from mqproto.wire import MessageClass
 from tests.ways import WAYS
 
-NOT_TAKEN = (MessageClass.NACK_BAD_DST_Q, MessageClass.NACK_BAD_ENCRYPTION)
+NOT_TAKEN = (
+    MessageClass.NACK_BAD_DST_Q,
+    MessageClass.NACK_BAD_ENCRYPTION,
+    MessageClass.NACK_BAD_SIGNATURE,
+    MessageClass.NACK_ACCESS_DENIED,
+    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
+)
 
 
 def test_the_table_has_all_cases_and_no_other() -> None:

@@ -5,17 +5,18 @@ What is printed never has a private key in it; one leaves its folder only into a
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from mqproto.base.errors import UsageError
-from mqproto.wire import encode_key_blob
 from mqproto.wire.layouts.keyblobs import MINIMUM_BITS, RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
@@ -28,17 +29,31 @@ from simulator.command.options import (
     only_node,
     place_of,
     print_json,
+    run_task,
     typed_again,
 )
-from simulator.security.keyfiles import SIGNING, Kept, KeyFiles, read_private, write_new
-from simulator.topology.places import keys_path
+from simulator.security.keyfiles import (
+    ASIDE,
+    OF_USER,
+    SIGNING,
+    Kept,
+    KeyFiles,
+    PublicFiles,
+    is_for_signatures,
+    public_blob,
+    read_private,
+    write_new,
+)
+from simulator.topology.places import keys_path, public_path
 
 if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair
+    from simulator.topology.places import Place
 
 DAYS: Final = 3_650
 USUAL: Final = ("aes", "enhanced")
 """The providers that keys are made for if none is named: 512 bits of the base provider's protect nothing."""
+USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 FORMS: Final = ("blob", "pem", "certificate")
 
 app = typer.Typer(help="The keys of a node: with what others encrypt for it, and with what it signs.")
@@ -48,7 +63,9 @@ NodeArgument = Annotated[
 ]
 UseOption = Annotated[
     str,
-    typer.Option("--use", metavar="USE", help="What the key is for: aes, enhanced, base or signing."),
+    typer.Option(
+        "--use", metavar="USE", help="What the key is for: aes, enhanced, base, signing or user-NAME."
+    ),
 ]
 ReplaceOption = Annotated[
     bool, typer.Option("--replace", help="Where there is a key already, set it aside under its date.")
@@ -74,6 +91,14 @@ def make(
     days: Annotated[
         int, typer.Option(min=1, max=36_500, help="How long the certificate for signatures is valid.")
     ] = DAYS,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A key with which this user signs, for mqproto send --certificate NAME.",
+            show_default=False,
+        ),
+    ] = None,
     replace: ReplaceOption = False,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
@@ -81,11 +106,14 @@ def make(
 ) -> int:
     """Make the keys that a node lacks: for key exchange, and for signatures, with a certificate that it signs itself.
 
-    With --replace all of them are made anew, and those that were there set aside.
+    With --replace all of them are made anew, and those that were there set aside. With --user the one is made, or made
+    anew, with which this user signs there, and no other.
     """
     from mqproto.security import new_key_pair, provider_by_word, self_signed
 
-    files = _files_of(node, topology, directory)
+    place, files = _files_of(node, topology, directory)
+    if user is not None:
+        return _make_of_user(place, files, user, bits or 2_048, days, replace=replace, as_json=as_json)
     chosen = [provider_by_word(word) for word in providers or USUAL]
     if "base" in {provider.word for provider in chosen} and bits not in (None, MINIMUM_BITS):
         raise UsageError(f"the base provider takes keys of {MINIMUM_BITS} bits alone: leave --bits out")
@@ -98,8 +126,23 @@ def make(
         made.append(Kept(SIGNING, pair, self_signed(pair, files.node, int(time.time()), days)))
     if not made:
         raise UsageError(f"{files.node} has all of these keys: --replace makes new ones")
-    aside = _keep(files, made)
-    _say(files, made, aside, as_json=as_json)
+    aside = _keep(place, files, made)
+    _say(place, files, made, aside, as_json=as_json)
+    return DONE
+
+
+def _make_of_user(
+    place: Place, files: KeyFiles, user: str, bits: int, days: int, *, replace: bool, as_json: bool
+) -> int:
+    """The key with which a user signs."""
+    from mqproto.security import new_key_pair, self_signed
+
+    use = _use_of_user(user)
+    if files.has(use) and not replace:
+        raise UsageError(f"{user} has a key at {files.node}: --replace makes a new one")
+    pair = new_key_pair(bits)
+    made = [Kept(use, pair, self_signed(pair, user, int(time.time()), days))]
+    _say(place, files, made, _keep(place, files, made), as_json=as_json)
     return DONE
 
 
@@ -111,7 +154,7 @@ def show(
     as_json: JsonOption = False,
 ) -> int:
     """Which keys a node has. Status 1 if it has none, or if its certificate is not valid today."""
-    files = _files_of(node, topology, directory)
+    _, files = _files_of(node, topology, directory)
     kept = list(files.all())
     if as_json:
         print_json({"node": files.node, "folder": str(files.folder), "keys": [*map(_value, kept)]})
@@ -150,7 +193,7 @@ def export(
 
     A blob is the CryptoAPI's, PUBLICKEYBLOB or with --private PRIVATEKEYBLOB; without --out it is a line of hex.
     """
-    files = _files_of(node, topology, directory)
+    _, files = _files_of(node, topology, directory)
     kept = files.load(_use(use))
     form = form or ("certificate" if kept.certificate and not is_private else "blob")
     if form not in FORMS:
@@ -193,9 +236,9 @@ def take(
     """Give a node a key that was made elsewhere; for signatures with a certificate, or one that it signs itself."""
     from mqproto.security import KeyPair
 
-    files, use = _files_of(node, topology, directory), _use(use)
-    if certificate is not None and use != SIGNING:
-        raise UsageError("--certificate is for --use signing; key exchange knows none")
+    (place, files), use = _files_of(node, topology, directory), _use(use)
+    if certificate is not None and not is_for_signatures(use):
+        raise UsageError("--certificate is for a key that signs; key exchange knows none")
     if files.has(use) and not replace:
         raise UsageError(f"{files.node} has a key for {use}: --replace sets it aside")
     try:
@@ -209,25 +252,39 @@ def take(
         raise UsageError(
             f"{file}: the base provider takes keys of {MINIMUM_BITS} bits alone, and this has {pair.bits}"
         )
-    shown = _certificate(files.node, pair, data, certificate, days) if use == SIGNING else None
+    owner = use.removeprefix(OF_USER) if use != SIGNING else files.node
+    shown = _certificate(owner, pair, data, certificate, days) if is_for_signatures(use) else None
     taken = [Kept(use, pair, shown)]
-    _say(files, taken, _keep(files, taken), as_json=as_json)
+    _say(place, files, taken, _keep(place, files, taken), as_json=as_json)
     return DONE
 
 
-def _files_of(node: str | None, topology: str, directory: Path | None) -> KeyFiles:
+def _files_of(node: str | None, topology: str, directory: Path | None) -> tuple[Place, KeyFiles]:
     place = place_of(topology, directory)
     name = place.topology.node_named(node).name if node else only_node(place)
-    return KeyFiles(keys_path(place.directory, name), name)
+    return place, KeyFiles(keys_path(place.directory, name), name)
 
 
 def _use(word: str) -> str:
     from mqproto.security import PROVIDERS
 
     uses = (*(provider.word for provider in PROVIDERS), SIGNING)
+    if word.startswith(OF_USER):
+        return _use_of_user(word.removeprefix(OF_USER))
     if word.casefold() not in uses:
-        raise UsageError(f"--use {word}: name {', '.join(uses)}")
+        raise UsageError(f"--use {word}: name {', '.join(uses)}, or {OF_USER}NAME")
     return word.casefold()
+
+
+def _use_of_user(name: str) -> str:
+    """What the key of a user is for.
+
+    Raises:
+        UsageError: a file cannot be called so.
+    """
+    if not re.fullmatch(USER_NAME, name) or ASIDE in name or name == SIGNING:
+        raise UsageError(f"{name!r} is no name for a user: take letters, digits, - and _, 64 at most")
+    return f"{OF_USER}{name}"
 
 
 def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None, days: int) -> Certificate:
@@ -249,13 +306,27 @@ def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None, days:
     return found
 
 
-def _keep(files: KeyFiles, made: Iterable[Kept]) -> list[Path]:
-    """Write them; where those are that were there before."""
+def _keep(place: Place, files: KeyFiles, made: Iterable[Kept]) -> list[Path]:
+    """Write them, and what others are to know of them; where those are that were there before."""
     date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    return [before for kept in made if (before := files.keep(kept, date)) is not None]
+    public = PublicFiles(public_path(place.directory, files.node))
+    aside = []
+    for kept in made:
+        if (before := files.keep(kept, date)) is not None:
+            aside.append(before)
+        if not kept.use.startswith(OF_USER):
+            public.write(kept)
+    return aside
 
 
-def _say(files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool) -> None:
+def _say(place: Place, files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool) -> None:
+    """What was made, and which of the nodes that run here know it now."""
+    from simulator.command.peers import ask_each
+
+    told = run_task(partial(ask_each, place, None, lambda client: client.read_keys()))
+    for name, answer in told.items():
+        if isinstance(answer, UsageError):
+            complain(f"{name} goes on with the keys that it had: {answer}")
     if as_json:
         value = {"node": files.node, "folder": str(files.folder), "keys": [*map(_value, made)]}
         print_json(value | {"aside": [str(path) for path in aside]})
@@ -264,7 +335,11 @@ def _say(files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool)
         print(_line(files.node, kept))
     for path in aside:
         print(f"set aside: {path}")
-    print(f"kept in {files.folder}, for you alone")
+    print(
+        f"kept in {files.folder}, for you alone; what others need is in {public_path(place.directory, files.node)}"
+    )
+    if running := [name for name, answer in told.items() if answer is True]:
+        print(f"{', '.join(running)} {'know' if len(running) > 1 else 'knows'} them from now on")
 
 
 def _line(node: str, kept: Kept) -> str:
@@ -282,7 +357,7 @@ def _value(kept: Kept) -> dict[str, Any]:
         "bits": kept.pair.bits,
         "weak": _is_weak(kept),
         "fingerprint": kept.pair.public.fingerprint,
-        "blob": encode_key_blob(kept.pair.public.blob(_algorithm(kept))).hex(),
+        "blob": public_blob(kept).hex(),
     }
     if kept.certificate is not None:
         value["certificate"] = {
@@ -307,13 +382,9 @@ def _out_of_date(certificate: Certificate) -> str:
     return f"the certificate of {certificate.subject} is valid from {since} to {until}"
 
 
-def _algorithm(kept: Kept) -> int:
-    return RSA_SIGN if kept.use == SIGNING else RSA_KEY_EXCHANGE
-
-
 def _public_bytes(kept: Kept, form: str) -> bytes:
     if form == "blob":
-        return encode_key_blob(kept.pair.public.blob(_algorithm(kept)))
+        return public_blob(kept)
     if form == "pem":
         return kept.pair.public.pem()
     if kept.certificate is None:
@@ -324,4 +395,5 @@ def _public_bytes(kept: Kept, form: str) -> bytes:
 def _private_bytes(kept: Kept, form: str) -> bytes:
     if form == "certificate":
         raise UsageError("a certificate has no private key in it: --as pem, or --as blob")
-    return kept.pair.blob(_algorithm(kept)) if form == "blob" else kept.pair.pem()
+    algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE
+    return kept.pair.blob(algorithm) if form == "blob" else kept.pair.pem()

@@ -50,6 +50,10 @@ def test_keys_are_made_for_their_owner_alone(made: Path) -> None:
         "aes.pem": "600",
         "enhanced.pem": "600",
         "signing.pem": "600",
+        "sender.public": "755",
+        "aes.blob": "644",
+        "enhanced.blob": "644",
+        "signing.cer": "644",
     }
     signing = (made / "sender.keys" / "signing.pem").read_bytes()
     certificate = Certificate.from_bytes(signing)

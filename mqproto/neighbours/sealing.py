@@ -1,0 +1,78 @@
+"""Our own messages are encrypted as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
+
+In the store they stay in clear: what is sent again is encrypted again, with the key of that time.
+"""
+
+from __future__ import annotations
+
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.neighbours.connections import Neighbour
+from mqproto.neighbours.trial import queue_of
+from mqproto.session import InFlight
+from mqproto.turn.desk import Desk
+from mqproto.turn.effects import Note, Waiting
+from mqproto.turn.endings import Ending, Place
+from mqproto.turn.guard import is_unsealed
+from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet
+from mqproto.wire.glance import has_security_header
+
+
+class Sealing:
+    """What it takes to encrypt."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._identity = desk.identity
+        self._guard = desk.guard
+        self._writes = desk.writes
+        self._notes = desk.notes
+        self._endings = desk.endings
+
+    def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
+        """Those of the entries that may be sent, each encrypted if it is to be. The others have ended."""
+        if not any(has_security_header(entry.packet) for entry in entries):
+            return entries
+        sent: list[InFlight] = []
+        gone: set[object] = set()
+        for entry in entries:
+            if entry.origin in gone:
+                # What stands before it in its sequence is another message than when it was taken.
+                entry = queue_of(entry).again(entry)
+            if self._seal(entry, neighbour, now):
+                sent.append(entry)
+            else:
+                gone.add(entry.origin)
+        return sent
+
+    def _seal(self, entry: InFlight, neighbour: Neighbour, now: Moment) -> bool:
+        """Encrypt a message, if it is to be; whether it may be sent."""
+        if not has_security_header(entry.packet):
+            return True
+        message = decode_message(entry.packet)
+        if is_unsealed(message, self._identity):
+            try:
+                entry.sealed = encode_packet(self._guard.sealed(message, now))
+            except UsageError as error:
+                self._end(entry, message, neighbour, str(error), now)
+                return False
+        return True
+
+    def _end(
+        self, entry: InFlight, message: UserMessage, neighbour: Neighbour, reason: str, now: Moment
+    ) -> None:
+        """It cannot be encrypted any more, and must not be sent: it leaves the queue.  3.1.7.1.5.1"""
+        neighbour.history.could_not_encrypt(str(neighbour.hop), reason, now)
+        queue = queue_of(entry)
+        if not entry.resent:
+            queue.passed_over(entry)
+        in_doubt = queue.may_have_arrived(entry.position)
+        queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
+        facts: dict[str, str | int] = {
+            "message_id": message.user.message_id,
+            "queue": queue.name,
+            "reason": reason,
+        }
+        self._notes.append(Note("message-not-encrypted", facts))
+        self._endings.append(
+            Ending(entry.packet, MessageClass.NACK_BAD_ENCRYPTION, Place.ON_THE_WAY, in_doubt=in_doubt)
+        )

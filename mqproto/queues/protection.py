@@ -1,0 +1,116 @@
+"""What a queue asks of the messages that come to it: who may send, signed or not, encrypted or not.
+
+[MS-MQDMPR] 3.1.1.2, [MS-MQQB] 3.1.5.8.3
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from mqproto.turn.guard import PRIVACY_LEVELS, WEAK_CIPHERS, ProtectionError
+from mqproto.wire import MessageClass, UserMessage, sid_from_text
+from mqproto.wire.layouts.security import QUEUE_MANAGER
+
+EVERYONE: Final = "S-1-1-0"
+"""Who a queue manager is that names itself as the sender.  3.1.5.8.3"""
+ANONYMOUS: Final = "S-1-5-7"
+"""Who a sender is that the message does not name."""
+OPTIONAL: Final = "optional"
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Authentication, PrivacyLevel and Security of a Queue, as far as they are about sending.
+
+    authenticated: whether only what is signed is taken.
+    privacy: one of PRIVACY_LEVELS.
+    weak_ciphers: which of WEAK_CIPHERS are taken, beside the others.
+    senders: who may send, if not everybody: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A SID is
+        what the message says, which `authenticated` proves. EVERYONE stands for all who are named, ANONYMOUS for those
+        who are not.
+
+    Raises:
+        UsageError: one of the words is none.
+    """
+
+    authenticated: bool = False
+    privacy: str = OPTIONAL
+    weak_ciphers: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.privacy not in PRIVACY_LEVELS:
+            raise UsageError(f"privacy = {self.privacy}: must be {', '.join(PRIVACY_LEVELS)}")
+        for word in self.weak_ciphers:
+            if word not in WEAK_CIPHERS:
+                raise UsageError(f"weak_ciphers: {word} is none: name {', '.join(WEAK_CIPHERS)}")
+        for sender in self.senders:
+            if not re.fullmatch(r"[0-9a-f]{64}", sender):
+                sid_from_text(sender)
+
+    def words(self) -> list[str]:
+        """What it asks, for people; nothing of what it does not ask."""
+        words = ["signed messages alone"] if self.authenticated else []
+        if self.privacy != OPTIONAL:
+            words.append("encrypted messages alone" if self.privacy == "body" else "no encrypted messages")
+        if self.weak_ciphers:
+            words.append(f"takes {', '.join(self.weak_ciphers)}")
+        if self.senders:
+            words.append(f"{len(self.senders):,} may send")
+        return words
+
+    def check(self, message: UserMessage, *, encrypted: bool) -> None:
+        """See that a message may join the queue.
+
+        message: as it joins, so that AU says whether its signature was verified.
+        encrypted: whether its body came encrypted.
+
+        Raises:
+            ProtectionError: it may not.
+        """
+        if self == OPEN:
+            return
+        security = message.security
+        signed = security is not None and security.authenticated
+        if self.authenticated and not signed:
+            raise ProtectionError(
+                MessageClass.NACK_BAD_SIGNATURE, "it is not signed, and the queue takes signed messages alone"
+            )
+        if self.privacy != OPTIONAL and encrypted != (self.privacy == "body"):
+            what = "encrypted messages alone" if self.privacy == "body" else "no encrypted messages"
+            raise ProtectionError(MessageClass.NACK_BAD_ENCRYPTION, f"the queue takes {what}")
+        if self.senders and not self._may_send(message, signed=signed):
+            raise ProtectionError(
+                MessageClass.NACK_ACCESS_DENIED,
+                f"{sender_of(message)} is none of those who may send to the queue",
+            )
+
+    def _may_send(self, message: UserMessage, *, signed: bool) -> bool:
+        sender = sender_of(message)
+        if sender in self.senders or (EVERYONE in self.senders and sender != ANONYMOUS):
+            return True
+        if not signed:
+            return False
+        assert message.security is not None, "what is signed has a SecurityHeader"
+        return fingerprint(message.security.sender_cert) in self.senders
+
+
+OPEN: Final = Protection()
+"""Takes all but weak ciphers."""
+
+
+def sender_of(message: UserMessage) -> str:
+    """The SID that counts for the sender.  3.1.5.8.3"""
+    security = message.security
+    if security is None:
+        return ANONYMOUS
+    return EVERYONE if security.sender_id_type == QUEUE_MANAGER else security.sid or ANONYMOUS
+
+
+def fingerprint(certificate: bytes) -> str:
+    """What a certificate is called in `senders`."""
+    return hashlib.sha256(certificate).hexdigest()

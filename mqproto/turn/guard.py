@@ -1,0 +1,243 @@
+"""What a queue manager asks of its keys, and what it does where it has none.
+
+[MS-MQQB] 3.1.5.8.3, 3.1.7.1.4, 3.1.7.1.5
+
+The core has no cryptography. Whoever makes a QueueManager may give it a guard that has: mqproto/security/guard.py. The
+guard says of each message that comes with a SecurityHeader what joins the queue, signs what applications send, and
+encrypts what leaves. Without one nothing is encrypted or signed here, and what others have is refused by name.
+
+A message that is to be encrypted is stored in clear, as its key may change while it waits, and one that is stored for a
+year needs no key of a year ago. Its SecurityHeader has EB set and no EncryptionKey. On the wire there never is
+such a message of ours: see `is_unsealed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
+from mqproto.turn.effects import Note
+from mqproto.wire import Guid, MessageClass, ProviderInfo, SecurityHeader, UserMessage
+from mqproto.wire.layouts.security import NO_SENDER, provider_info
+
+CACHE_CLEANUPS: Final = frozenset(
+    {
+        Timer.RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP,
+        Timer.SEND_SYMMETRIC_KEY_CACHE_CLEANUP,
+        Timer.SEND_BASE_SYMMETRIC_KEY_CACHE_CLEANUP,
+        Timer.USER_CERT_CACHE_CLEANUP,
+    }
+)
+"""The timers that a guard has."""
+CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "aes-256": (5, 0x6610),
+        "aes-192": (5, 0x660F),
+        "aes-128": (5, 0x660E),
+        "rc2": (3, 0x6602),
+        "rc4": (3, 0x6801),
+        "base-rc2": (1, 0x6602),
+        "base-rc4": (1, 0x6801),
+    }
+)
+"""PrivacyLevel and EncryptionAlgorithm of each cipher, by what people call it.  [MS-MQMQ] 2.2.19.3"""
+STRONG: Final = 5
+"""The PrivacyLevel of those that nobody breaks."""
+WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
+"""Those that anybody may break who wants to: a queue takes them, and a message goes by them, only where named."""
+PRIVACY_LEVELS: Final = ("none", "optional", "body")
+"""Queue.PrivacyLevel: whether a queue takes messages that are in clear alone, all, or encrypted ones alone.
+[MS-MQDMPR] 3.1.1.2"""
+
+
+SIGNED_20, SIGNED_30 = 3, 5
+"""AS of SecurityHeader.Flags where a signature was verified as we make them: of MSMQ 2.0, and of 3.0 where a message
+lists its destinations.  [MS-MQQB] 3.1.5.8.3, 3.1.7.1.4"""
+
+
+class ProtectionError(MqprotoError):
+    """A message is refused for how it is encrypted, signed, or not.  [MS-MQMQ] 2.2.18.1.6
+
+    Args:
+        message_class: what its sender is told.
+        reason: one line for an operator; it quotes no key and nothing that was decrypted.
+    """
+
+    def __init__(self, message_class: MessageClass, reason: str) -> None:
+        super().__init__(message_class, reason)
+        self.message_class = message_class
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.message_class.name}: {self.reason}"
+
+
+class Signer(NamedTuple):
+    """Who signs messages: a certificate, and the sender that they name with it.
+
+    sender_id_type: NO_SENDER, SID or QUEUE_MANAGER.
+    """
+
+    certificate: bytes
+    sender_id: bytes = b""
+    sender_id_type: int = NO_SENDER
+
+
+class Guard(Protocol):
+    """The keys of one queue manager, and what it knows of others'."""
+
+    def attach(self, timers: Timers, notes: list[Note]) -> None:
+        """It serves this queue manager from now on: what it remembered for another is forgotten."""
+
+    def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
+        """A message with a SecurityHeader as it joins its queue: in clear, and AU and AS say what was proved.
+
+        weak: of WEAK_CIPHERS those that its queue takes.
+
+        Raises:
+            ProtectionError: it is refused.
+        """
+
+    def check(self, message: UserMessage, manager: Guid) -> None:
+        """See that a message that is to be encrypted can be, for this queue manager.
+
+        Raises:
+            UsageError: it cannot.
+        """
+
+    def signer(self, name: str) -> Signer:
+        """Who signs under this name.
+
+        Raises:
+            UsageError: there is no such key.
+        """
+
+    def name_of(self, certificate: bytes) -> str:
+        """Under which name there is a key for this certificate; empty if there is none."""
+
+    def signed(self, message: UserMessage) -> UserMessage:
+        """A message that has a certificate and no signature, with the signature.  3.1.7.1.4"""
+
+    def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
+        """A message of our own that is to be encrypted, as it leaves.  3.1.7.1.5
+
+        Raises:
+            UsageError: it cannot be encrypted any more.
+        """
+
+    def expired(self, timer: Timer, now: Moment) -> None:
+        """One of CACHE_CLEANUPS is due."""
+
+
+class NoKeys:
+    """The guard of a queue manager that has none of the libraries."""
+
+    def attach(self, timers: Timers, notes: list[Note]) -> None:
+        """Nothing to remember."""
+
+    def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
+        what = "encrypted" if is_encrypted(message) else "signed" if is_signed(message) else ""
+        if what:
+            raise ProtectionError(MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER, f"it is {what}: {MISSING}")
+        return with_proof(message, 0)
+
+    def check(self, message: UserMessage, manager: Guid) -> None:
+        raise UsageError(f"it is to be encrypted: {MISSING}")
+
+    def signer(self, name: str) -> Signer:
+        raise UsageError(f"it is to be signed: {MISSING}")
+
+    def name_of(self, certificate: bytes) -> str:
+        return ""
+
+    def signed(self, message: UserMessage) -> UserMessage:
+        raise UsageError(f"it is to be signed: {MISSING}")
+
+    def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
+        raise UsageError(f"it is to be encrypted: {MISSING}")
+
+    def expired(self, timer: Timer, now: Moment) -> None:
+        raise AssertionError(f"{timer} was never started")
+
+
+MISSING: Final = "this node has no cryptography: pip install 'mqproto[security]', and start it anew"
+NO_KEYS: Final = NoKeys()
+
+
+def is_encrypted(message: UserMessage) -> bool:
+    """Whether its body is not to be read, or is not to be sent in clear: EB."""
+    return message.security is not None and message.security.body_encrypted
+
+
+def is_signed(message: UserMessage) -> bool:
+    """Whether it has a signature, which may be good or not."""
+    listed = message.multi_queue_format
+    beside = listed is not None and bool(listed.signature.signature)
+    return message.security is not None and (bool(message.security.signature) or beside)
+
+
+def is_unsealed(message: UserMessage, identity: Guid) -> bool:
+    """Whether it is ours, is to be encrypted, and is not yet."""
+    security = message.security
+    return (
+        security is not None
+        and security.body_encrypted
+        and not security.encryption_key
+        and message.user.source_queue_manager == identity
+    )
+
+
+def to_be_sealed(message: UserMessage, privacy_level: int, algorithm: int) -> UserMessage:
+    """The message, to be encrypted when it leaves.
+
+    privacy_level: how strong at least.
+    algorithm: EncryptionAlgorithm, if it is to be this one; 0 for that which is preferred.
+    """
+    security = replace(
+        message.security or SecurityHeader(), provider_info=provider_info.encode(ProviderInfo())
+    )
+    security.body_encrypted = security.has_security_data = True
+    properties = replace(message.properties, privacy_level=privacy_level, encryption_algorithm=algorithm)
+    return _with_security(replace(message, properties=properties), security)
+
+
+def to_be_signed(message: UserMessage, signer: Signer, hash_algorithm: int) -> UserMessage:
+    """The message, to be signed. A sender that it names already it goes on naming."""
+    security = replace(message.security or SecurityHeader(), sender_cert=signer.certificate)
+    security.has_security_data = True
+    if not security.sender_id:
+        security.sender_id, security.sender_id_type = signer.sender_id, signer.sender_id_type
+    properties = replace(message.properties, hash_algorithm=hash_algorithm)
+    return _with_security(replace(message, properties=properties), security)
+
+
+def in_clear(message: UserMessage) -> UserMessage:
+    """One that was to be encrypted, and goes nowhere any more: to be read here."""
+    security = message.security
+    assert security is not None, "what is to be encrypted has a SecurityHeader"
+    plain = replace(security)
+    plain.body_encrypted = False
+    return replace(message, security=plain)
+
+
+def _with_security(message: UserMessage, security: SecurityHeader) -> UserMessage:
+    user = replace(message.user)
+    user.has_security = True
+    return replace(message, user=user, security=security)
+
+
+def with_proof(message: UserMessage, kind: int) -> UserMessage:
+    """The message as it stands in a queue: AU and AS are ours to say, whatever its sender has set there.
+
+    kind: the kind of signature that was verified, as AS has it; 0 for none.
+    """
+    security = message.security
+    assert security is not None, "only what has a SecurityHeader is looked at"
+    proved = replace(security)
+    proved.authenticated, proved.signature_type = bool(kind), kind
+    return replace(message, security=proved)

@@ -1,0 +1,244 @@
+"""The guard of a node: its keys from their files, and others' from the topology, for mqproto/security/guard.py.
+
+The libraries take a tenth of a second to import. A node that has no key and knows none does not import them before a
+message comes that is signed or encrypted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
+from mqproto.base.timers import Timer, Timers
+from mqproto.messages.drafts import CERTIFICATE_LIMIT_BYTES
+from mqproto.turn.effects import Note
+from mqproto.turn.guard import Signer, is_encrypted, is_signed, with_proof
+from mqproto.wire import Guid, UserMessage, guid_from_text, guid_text, sid_from_text
+from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
+from simulator.security.keyfiles import LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
+from simulator.topology import Node, Topology
+from simulator.topology.places import keys_path, public_path
+
+if TYPE_CHECKING:
+    from mqproto.security import Certificate, KeyGuard, KeyPair, Keys, PublicKey
+
+NO_LIBRARIES: Final = "pip install 'mqproto[security]', and start the node anew"
+PEERS: Final = "peers"
+"""In a node's folder of keys: the public keys of queue managers that are in no topology, by GUID."""
+
+
+class NodeKeys:
+    """Where a node finds keys, its own and others'."""
+
+    def __init__(self, topology: Topology, node: Node, directory: Path) -> None:
+        self._topology = topology
+        self._node = node
+        self._directory = directory
+        self._files = KeyFiles(keys_path(directory, node.name), node.name)
+        self._peers = self._files.folder / PEERS
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there is any key or certificate."""
+        public = (self.public_of(node).folder for node in self._topology.nodes.values())
+        return bool(self._topology.users) or self._files.folder.exists() or any(map(Path.exists, public))
+
+    def public_of(self, node: Node) -> PublicFiles:
+        """The files with the public keys of a node."""
+        return PublicFiles(node.keys or public_path(self._directory, node.name))
+
+    def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
+        """Have the public keys of a queue manager that is in no topology; without any, forget them.
+
+        Raises:
+            UsageError: they are none.
+        """
+        folder = self._peers / guid_text(manager)
+        if not files:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        _public(files, guid_text(manager))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files.folder.chmod(0o700)
+        for use, data in files.items():
+            (folder / f"{use}.der").write_bytes(data)
+
+    def read(self) -> Keys:
+        """All that there is now.
+
+        Raises:
+            UsageError: a file is damaged, or others could read a private key.
+        """
+        from mqproto.security import PROVIDERS, Keys
+
+        own = {
+            provider.word: (self._files.load(provider.word).pair, *self._files.aside(provider.word))
+            for provider in PROVIDERS
+            if self._files.has(provider.word)
+        }
+        managers: dict[Guid, Mapping[str, PublicKey]] = {}
+        users: dict[bytes, list[bytes]] = {}
+        people = {
+            sid_from_text(user.sid): [_certificate(path).der for path in user.certificates]
+            for user in self._topology.users
+        }
+        public = {node.guid: self.public_of(node) for node in self._topology.nodes.values()}
+        for folder in self._peers.glob("*"):
+            public.setdefault(guid_from_text(folder.name), PublicFiles(folder))
+        for manager, files in public.items():
+            keys, certificate = _public(files.read(), str(files.folder))
+            if keys:
+                managers[manager] = keys
+            if certificate is not None:
+                users[manager] = [certificate.der]
+        return Keys(own=own, signers=self._signers(people), managers=managers, users=users | people)
+
+    def _signers(self, people: Mapping[bytes, Collection[bytes]]) -> dict[str, tuple[Signer, KeyPair]]:
+        """Who signs here, by name. A user names the SID that the topology has for his certificate."""
+        signers: dict[str, tuple[Signer, KeyPair]] = {}
+        for use in (SIGNING, *self._files.users()):
+            if not self._files.has(use):
+                continue
+            kept = self._files.load(use)
+            assert kept.certificate is not None, "what signs has one"
+            der = kept.certificate.der
+            if len(der) > CERTIFICATE_LIMIT_BYTES:
+                raise UsageError(
+                    f"{self._files.path(use)}: a certificate of {len(der):,} bytes; import another"
+                )
+            sid = next((sid for sid, certificates in people.items() if der in certificates), b"")
+            signer = Signer(der, sid, SID) if sid else Signer(der)
+            if use == SIGNING:
+                signer = Signer(der, bytes(self._node.guid), QUEUE_MANAGER)
+            signers[use.removeprefix(OF_USER)] = signer, kept.pair
+        return signers
+
+
+class NodeGuard:
+    """The guard of a node, which reads keys when they are needed first, and when it is told that they have changed."""
+
+    def __init__(self, node: Node, keys: NodeKeys) -> None:
+        self._settings = node.settings
+        self._keys = keys
+        self._guard: KeyGuard | None = None
+        self._timers, self._notes = Timers(), list[Note]()
+
+    @property
+    def guard(self) -> KeyGuard:
+        """The one that has the keys."""
+        if self._guard is None:
+            from mqproto.security import KeyGuard, Keys
+
+            try:
+                keys = self._keys.read()
+            except UsageError as error:
+                # They came after the node was started, and nobody has told it to read them.
+                keys = Keys()
+                self._notes.append(Note("keys-not-read", {"reason": str(error)}))
+            self._guard = KeyGuard(keys, self._settings)
+            self._guard.attach(self._timers, self._notes)
+        return self._guard
+
+    def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
+        """Have the public keys of a queue manager that is in no topology; without any, forget them.
+
+        Raises:
+            UsageError: they are none.
+        """
+        self._keys.keep_peer(manager, files)
+        self.read_anew()
+
+    def read_anew(self) -> None:
+        """Keys have changed.
+
+        Raises:
+            UsageError: a file is of no use; all is as it was.
+        """
+        keys = self._keys.read()
+        self.guard.renew(keys)
+
+    def attach(self, timers: Timers, notes: list[Note]) -> None:
+        self._timers, self._notes = timers, notes
+        if self._guard is not None:
+            self._guard.attach(timers, notes)
+
+    def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
+        if self._guard is None and not is_encrypted(message) and not is_signed(message):
+            return with_proof(message, 0)
+        return self.guard.opened(message, weak, now)
+
+    def check(self, message: UserMessage, manager: Guid) -> None:
+        self.guard.check(message, manager)
+
+    def signer(self, name: str) -> Signer:
+        return self.guard.signer(name)
+
+    def name_of(self, certificate: bytes) -> str:
+        return self.guard.name_of(certificate)
+
+    def signed(self, message: UserMessage) -> UserMessage:
+        return self.guard.signed(message)
+
+    def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
+        return self.guard.sealed(message, now)
+
+    def expired(self, timer: Timer, now: Moment) -> None:
+        self.guard.expired(timer, now)
+
+
+def guard_of(topology: Topology, node: Node, directory: Path) -> NodeGuard | None:
+    """The guard of a node; None where the libraries are not installed.
+
+    Raises:
+        UsageError: a file is of no use.
+    """
+    if not is_installed():
+        return None
+    keys = NodeKeys(topology, node, directory)
+    guard = NodeGuard(node, keys)
+    if keys.are_there:
+        guard.read_anew()
+    return guard
+
+
+def is_installed() -> bool:
+    """Whether there is what mqproto[security] brings."""
+    return all(find_spec(name) is not None for name in ("cryptography", "Crypto"))
+
+
+def _public(files: Mapping[str, bytes], where: str) -> tuple[dict[str, PublicKey], Certificate | None]:
+    """The keys for key exchange, and the certificate, that these files have."""
+    from mqproto.security import PROVIDERS, Certificate, PublicKey
+
+    words = {provider.word for provider in PROVIDERS}
+    keys, certificate = {}, None
+    for use, data in files.items():
+        if use not in (*words, SIGNING):
+            raise UsageError(
+                f"{where}: {use!r} is no use of a key: name files {', '.join(sorted(words))}, {SIGNING}"
+            )
+        try:
+            if use == SIGNING:
+                certificate = Certificate.from_bytes(data)
+            else:
+                keys[use] = PublicKey.from_bytes(data)
+        except UsageError as error:
+            raise UsageError(f"{where}: {use}: {error}") from None
+    return keys, certificate
+
+
+def _certificate(path: Path) -> Certificate:
+    from mqproto.security import Certificate
+
+    try:
+        with path.open("rb") as file:
+            return Certificate.from_bytes(file.read(LIMIT_BYTES))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: name a file that you can read") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
