@@ -7,12 +7,14 @@ certificates of its users by their bytes (3.1.5.8.3).
 from __future__ import annotations
 
 import datetime
+import warnings
 from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import NameOID
 
 from mqproto.base.errors import UsageError
@@ -64,7 +66,10 @@ class Certificate:
         """
         try:
             load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
-            return cls(load(data))
+            with warnings.catch_warnings():
+                # What a later version of the library will not take any more is nothing for a node's log.
+                warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+                return cls(load(data))
         except UsageError:
             raise
         except Exception:  # Whatever the library finds wrong with the bytes of a stranger.

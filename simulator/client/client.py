@@ -68,6 +68,10 @@ class DraftOptions(TypedDict, total=False):
     acknowledgments: int
     trace_queue: str
     sender_id: str
+    privacy_level: int
+    encryption_algorithm: int
+    signer: str
+    hash_algorithm: int
 
 
 class ChangedOptions(TypedDict, total=False):
@@ -77,6 +81,10 @@ class ChangedOptions(TypedDict, total=False):
     journal: bool | None
     journal_quota_kb: int | None
     strangers: bool | None
+    authenticated: bool | None
+    privacy: str | None
+    weak_ciphers: list[str] | None
+    senders: list[str] | None
 
 
 class MadeOptions(ChangedOptions, total=False):

@@ -17,6 +17,7 @@ from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
 from mqproto.neighbours.blocks import network_of, overlap
 from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
@@ -282,6 +283,7 @@ class Operators:
             journal=bool(wish.journal),
             journal_quota_kb=wish.journal_quota_kb or None,
             strangers=bool(wish.strangers),
+            protection=_protection(OPEN, wish),
         )
         self._core.make(as_the_core_has_it(wanted))
         return self._as_it_is(name)
@@ -319,6 +321,7 @@ class Operators:
         }
         if values.get("journal") is False:
             values["journal_quota_kb"] = wish.journal_quota_kb or None
+        values["protection"] = _protection(known.protection, wish)
         self._core.change(as_the_core_has_it(replace(known, **values)))
         return self._as_it_is(name)
 
@@ -385,6 +388,23 @@ class Operators:
             node = self._directory.node.name
             raise UsageError(f"{node} has no outgoing queue to {text}; there are: {shown}{more}")
         return found
+
+
+def _protection(known: Protection, wish: QueueWish) -> Protection:
+    """What a queue is to ask of messages; what nobody wishes stays.
+
+    Raises:
+        UsageError: one of the words is none.
+    """
+    values: dict[str, Any] = {
+        name: value for name in ("authenticated", "privacy") if (value := getattr(wish, name)) is not None
+    }
+    values |= {
+        name: tuple(value)
+        for name in ("weak_ciphers", "senders")
+        if (value := getattr(wish, name)) is not None
+    }
+    return replace(known, **values)
 
 
 def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:
