@@ -39,7 +39,9 @@ SENT = [
         sealed_for(plain(message_id=5, body=bytes(range(40))), ENHANCED, RC4),
     )
 ]
-FORGED = poked(SENT[1], "properties.message_body", BODY.replace(b"17", b"71"))
+FORGED = poked(
+    encode_packet(signed_by(plain(message_id=6))), "properties.message_body", BODY.replace(b"17", b"71")
+)
 
 
 @pytest.fixture
