@@ -94,7 +94,7 @@ def decode(
     mqproto decode east.pcapng west.pcapng           both halves of a TAP
     mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
     mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
-    mqproto decode run.pcapng --keys stores/qm2.keys what is encrypted for qm2, and whose signatures hold
+    mqproto decode run.pcapng --keys qm2.keys        what is encrypted for qm2, and whose signatures hold
     mqproto decode captures/ --tables tables         what mqproto analyse makes, sooner where it is little
     xxd packet.bin | mqproto decode -                every field; so for hexdump, od, Wireshark's copies, Base64
     """
