@@ -16,7 +16,7 @@ from mqproto.security.algorithms import (
     provider_by_word,
 )
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName, SendName
-from mqproto.security.certificates import Certificate, certificate_in, self_signed
+from mqproto.security.certificates import Certificate, certificate_in, request_for, self_signed
 from mqproto.security.ciphers import decrypt, encrypt
 from mqproto.security.evidence import Examiner, Opening, Proof
 from mqproto.security.exchange import (
@@ -66,6 +66,7 @@ __all__ = [
     "opened",
     "provider_by_privacy_level",
     "provider_by_word",
+    "request_for",
     "seal_session_key",
     "sealed",
     "self_signed",

@@ -130,6 +130,23 @@ def self_signed(own: KeyPair, name: str, since_s: int, days: int) -> Certificate
     )
 
 
+def request_for(own: KeyPair, name: str) -> bytes:
+    """What an authority is asked for a certificate of the key with: PKCS #10, in PEM.
+
+    Args:
+        name: whose it is to be; 1 to 64 characters.
+
+    Raises:
+        UsageError: X.509 cannot have such a name.
+    """
+    try:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    except ValueError:
+        raise UsageError(f"a certificate for {name!r}: name it in 1 to 64 characters") from None
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(own.rsa, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
 def certificate_in(der: bytes) -> Certificate:
     """The certificate of a message, its SenderCert.  [MS-MQMQ] 2.2.20.6
 

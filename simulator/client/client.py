@@ -132,8 +132,10 @@ async def connect(
     if not name and len(topology.nodes) > 1:
         raise UsageError(f"{topology.name} has several nodes; name one: {', '.join(topology.nodes)}")
     node = topology.node_named(name or next(iter(topology.nodes)))
-    path = places.socket_path(directory or places.default_directory(topology), node.name)
-    command = places.start_command(topology, node.name, directory)
+    place = directory or places.default_directory(topology)
+    path = places.client_socket(place, node.name)
+    stores = None if places.is_for_readers(place, node.name) else directory
+    command = places.start_command(topology, node.name, stores)
     async with connect_to(
         path,
         command,

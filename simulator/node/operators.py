@@ -184,10 +184,12 @@ class Operators:
 
     # Orders
 
-    def hold(self, text: str, *, on_hold: bool) -> None:
-        """Pause outgoing queues, or resume them."""
-        for name in self._outgoing(text):
+    def hold(self, text: str, *, on_hold: bool) -> list[str]:
+        """Pause outgoing queues, or resume them; which these are."""
+        names = self._outgoing(text)
+        for name in names:
             self._core.hold(name, on_hold=on_hold)
+        return names
 
     def block(self, wish: Block) -> Blocked:
         """Answer nobody from an address or a network, or answer them again; see `control.Block`.
@@ -254,13 +256,13 @@ class Operators:
             raise UsageError(f"this node could not use the keys: {NO_LIBRARIES}")
         self._guard.read_anew()
 
-    def purge(self, text: str) -> int:
-        """Delete all that is in a queue of this node, or in outgoing ones; how many messages go."""
+    def purge(self, text: str) -> dict[str, int]:
+        """Delete all that is in a queue of this node, or in outgoing ones; how many messages of each go."""
         try:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             names = self._outgoing(text)
-        return sum(self._core.purge(name) for name in names)
+        return {name: self._core.purge(name) for name in names}
 
     def declared(self) -> Declared:
         """The queues that there are, as they are now."""

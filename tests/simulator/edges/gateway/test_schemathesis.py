@@ -20,14 +20,14 @@ import trustme
 from simulator.edges.headers import ADMIN_QUEUE, ENCRYPT, RESPONSE_QUEUE, SIGN
 from simulator.topology import load
 from tests.conformance import ROOT
-from tests.simulator.gateways import GatewayProcess, options_for
+from tests.simulator.gateways import GatewayProcess, hashed, options_for
 from tests.simulator.running import NodeProcess
 
 EXAMPLES = int(os.environ.get("MQPROTO_OPENAPI_EXAMPLES", "0"))
 """How many requests of each kind are made up; 0 for a few, to one gateway alone."""
 SEED = 7
 TOKEN = "a token of twenty-two"
-TOKENS = f'[shop]\ntoken = "{TOKEN}"\nqueues = ["orders", "notes"]\n'
+TOKENS = f'[shop]\nsha256 = "{hashed(TOKEN)}"\nqueues = ["orders", "notes"]\n'
 ASKING = f"""
 [auth.openapi.token]
 bearer = "{TOKEN}"
