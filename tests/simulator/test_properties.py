@@ -498,7 +498,10 @@ def row_of(draft: Draft) -> Said:
         "correlation": draft.correlation_id.hex(),
         "body_bytes": len(draft.body),
         "extension_bytes": len(draft.extension),
-        "authenticated": False,
+        "security_header": bool(said["sender_id"]),
+        "sender_kind": "SID" if said["sender_id"] else None,
+        "signed": None,
+        "encrypted": None,
     }
 
 

@@ -17,6 +17,7 @@ from captures.net.taps import Half
 from captures.packets import Totals
 from captures.pipeline.engines.engine import Count, Inbox, Outbox
 from captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SUMMARIES, Addresses
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
 from captures.pipeline.reading.ranges.flows import Flows, PairSummary, read_flows
 from captures.pipeline.reading.rows import packet_rows, ping_rows
@@ -60,13 +61,13 @@ class ReadTask:
     """Ranges of one file, several only if it is packed.
 
     waiting: what waits for fragments before some of them, by their numbers.
-    texts: whether packets are found with what their bodies say.
+    asked: what is read of packets beside their fields.
     """
 
     addresses: Addresses
     places: tuple[Place, ...]
     waiting: Mapping[int, bytes]
-    texts: bool
+    asked: Asked
 
     def __str__(self) -> str:
         return str(self.places[0])
@@ -130,7 +131,7 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
     found.translate(place.translations, place.first_number)
     flows = read_flows(found, data, place.first_number, apart=bool(place.halves))
     packets = flows.packets
-    rows = packet_rows(packets, texts=task.texts)
+    rows = packet_rows(packets, asked=task.asked)
     if found.pings:
         rows = chain(rows, [ping_rows(found.pings, place.frames_before)])
     for batch in rows:

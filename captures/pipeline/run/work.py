@@ -19,6 +19,7 @@ from captures.files.series import series_name
 from captures.packets import Totals
 from captures.pipeline.kept.saving import save
 from captures.pipeline.reading.addresses import Addresses
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
 from captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from captures.pipeline.reading.halves import Merged, MergeTask
@@ -61,7 +62,7 @@ class Work:
 
     Attributes:
         sources: what is read: its new files, or what was made of them.
-        texts: whether packets are found with what their bodies say.
+        asked: what is read of packets beside their fields.
         buckets: into how many parts its pairs of ends are put.
         addresses: where its rows go, once it is known how many ranges there are.
         replaces: the series that it takes the place of.
@@ -72,7 +73,7 @@ class Work:
         parts: that were written.
     """
 
-    def __init__(self, run: Run, to_read: ToRead, *, texts: bool) -> None:
+    def __init__(self, run: Run, to_read: ToRead, asked: Asked) -> None:
         self.series = to_read.series
         self.growth = to_read.growth or Growth()
         self.known = to_read.known if to_read.growth is not None else None
@@ -80,7 +81,7 @@ class Work:
         self.sources = self.files
         self.replaces = to_read.replaces
         self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
-        self.texts = texts
+        self.asked = asked
         self.buckets = min(BUCKETS, 1 + sum(file.size_bytes for file in self.files) // RANGE_BYTES)
         self.addresses = Addresses(0, 0, 0, 0, self.buckets)
         self.places: tuple[Place, ...] = ()
@@ -135,7 +136,7 @@ class Work:
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
-        return ReadTask(self.addresses, some, waiting, self.texts)
+        return ReadTask(self.addresses, some, waiting, self.asked)
 
     @property
     def reads(self) -> list[RangeRead]:
@@ -183,7 +184,7 @@ class Work:
             self._silent(),
             tuple(map(self._store.path, known.open_pairs)) if known else (),
             self._waiting,
-            self.texts,
+            self.asked,
             self._store,
             f"{self.key}-{self._run.name}",
         )
