@@ -51,6 +51,13 @@ REPEATED: Final = frozenset(
         "from_label",
         "to_label",
         "whereabouts",
+        "sender_kind",
+        "sender_id",
+        "signed",
+        "encrypted",
+        "signer",
+        "signature",
+        "decryption",
     }
 )
 """Columns of texts that packets have in common, in whatever table: rows have them as CODED until they are written."""
