@@ -16,10 +16,10 @@ import h11
 import httpx
 import trio
 
+from simulator.base.http.server import Limits
 from simulator.base.log import Lines
 from simulator.client import ReceivedMessage, connect
 from simulator.edges.gateway.run import Options, run_gateway
-from simulator.edges.httpserver import Limits
 from simulator.topology import Topology
 from simulator.topology.places import Place
 from tests.simulator.forks import Fork, Forks

@@ -26,6 +26,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
+from simulator.base.http.server import Answer, Fault, Request
 from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
@@ -37,7 +38,6 @@ from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
 from simulator.edges.gateway.tokens import Opened, Opener, Role
 from simulator.edges.headers import BODY_TYPE, EXTENSION, HEADERS, PRIORITY, MessageOptions, options_in
-from simulator.edges.httpserver import Answer, Fault, Request
 from simulator.topology.errors import nearest
 
 LIMIT_BYTES: Final = BODY_LIMIT_BYTES - ENVELOPE_ROOM_BYTES
@@ -119,7 +119,7 @@ class Health(Protocol):
 
 
 class Front:
-    """Answers requests; its `answer` is a `simulator.edges.httpserver.Handler`.
+    """Answers requests; its `answer` is a `simulator.base.http.server.Handler`.
 
     Args:
         node: the name of the node that messages are handed to.

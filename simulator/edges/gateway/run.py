@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from simulator.base.collector import seldom_collected
+from simulator.base.http.server import DOORWAY, Limits, Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
@@ -35,7 +36,6 @@ from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
 from simulator.edges.gateway.tokens import TokenFile
 from simulator.edges.history.history import open_history
 from simulator.edges.httpclient import HttpClient
-from simulator.edges.httpserver import DOORWAY, Limits, Server
 from simulator.edges.trigger.callee import url_of_http
 from simulator.edges.trigger.hooks import AllowedHosts, Hooks
 from simulator.edges.trigger.signing import secrets_in

@@ -17,13 +17,13 @@ from trio.testing import MockClock
 
 from mqproto.bodies import Tree, body_of_text, read_body
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
+from simulator.base.http.server import Fault
 from simulator.client import Client, connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.edges.gateway import names
 from simulator.edges.gateway.front import LIMIT_BYTES, ROOM_BYTES, SMALL_BYTES, faulty
 from simulator.edges.gateway.refusals import MEANINGS, Code
 from simulator.edges.history.history import open_history
-from simulator.edges.httpserver import Fault
 from simulator.edges.trigger.judgment import call_for
 from simulator.topology import Topology, load, places
 from tests.simulator.edges.history.test_tables import make_earlier

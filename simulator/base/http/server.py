@@ -56,7 +56,7 @@ import h11
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from simulator.edges.tcpstream import READ_BYTES, TcpStream
+from simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
 """Of a body in chunks: at each of them we look at what was read and is not used yet."""

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from simulator.base.http.server import DOORWAY, LINGER_S, Answer, Fault, Handler, Limits, Request, Server
 from simulator.base.log import node_log
-from simulator.edges.httpserver import DOORWAY, LINGER_S, Answer, Fault, Handler, Limits, Request, Server
 from tests.simulator.running import Log
 
 STATUSES = {
