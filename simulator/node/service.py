@@ -29,13 +29,13 @@ from simulator.base.storeerrors import StoreError
 from simulator.node import control
 from simulator.node.clients.credentials import credentials_of
 from simulator.node.clients.deeds import TELL_S, Deeds
+from simulator.node.clients.operators import Operators
 from simulator.node.clients.orders import carry_out
 from simulator.node.clients.performers import IDENTITY_BYTES, Performers
 from simulator.node.clients.readers import LOOKS, called, refusal
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
 from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
-from simulator.node.operators import Operators
 from simulator.node.room import Room, found_for
 from simulator.node.transport import accept
 from simulator.node.turns import Turns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simulator.node import control
 from simulator.node.clients.deeds import Deeds
+from simulator.node.clients.operators import Operators
 from simulator.node.control import Operation
-from simulator.node.operators import Operators
 from simulator.topology.directory import Directory
 
 Order = control.Hold | control.Block | control.Peer | control.OneQueue | control.SendBack | control.QueueWish
