@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -128,6 +128,8 @@ class Arrivals:
         self._waypoints = desk.waypoints
         self.forwarded_count = 0
         self.refused_count = 0
+        self.refusals = Counter[str]()
+        """The same by the name of the class with which a message was refused."""
         self.last_refusal = ""
         """The name of the class with which the last of them was refused."""
         self.stored_bytes = 0
@@ -343,6 +345,7 @@ class Arrivals:
         self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote, why: str = ""
     ) -> None:
         self.refused_count += 1
+        self.refusals[message_class.name] += 1
         self.last_refusal = message_class.name
         facts: dict[str, str | int] = {
             "peer": remote.address,

@@ -19,8 +19,10 @@ from mqproto.neighbours.peerstatus import (
     FloodStatus,
     MetStatus,
     PeerStatus,
+    SessionStatus,
     describe_hosts,
     describe_met,
+    describe_sessions,
 )
 from mqproto.neighbours.refusals import suspected
 from mqproto.queues.localqueue import LocalQueue
@@ -41,6 +43,9 @@ class LocalStatus:
     size_bytes, quota_bytes: what its messages take, and what they may take, if it has a limit of its own.
     consumers: applications that wait for a message, or have some that they did not settle.
     purging: whether messages are still to be deleted.
+    entered, left: messages that came and went since the process began, for whatever reason.
+    oldest_s: when the message that is here longest was sent, UTC, as its sender says; None if there is none, or if it
+        is still to be read from the store.
     passed_over: messages that the store has and the queue does not know of. There are none, unless mqproto is wrong:
         the caller compares the two and fills this in.
     """
@@ -55,6 +60,9 @@ class LocalStatus:
     consumers: int = 0
     purging: bool = False
     passed_over: int = 0
+    entered: int = 0
+    left: int = 0
+    oldest_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +167,8 @@ QUEUES_LISTED: Final = 500
 SEQUENCES_LISTED: Final = 500
 """How many outgoing queues and incoming sequences a node tells of at once, as peers can make more of them: the queues
 that have a way and in which the most waits, the sequences that hold the most and were accessed last."""
+SESSIONS_LISTED: Final = 100
+"""How many sessions, as strangers can open more."""
 ELSEWHERE_SHOWN: Final = 16
 OTHER_S: Final = attrgetter("other_s")
 DUPLICATES_SHOWN: Final = 16
@@ -172,11 +182,16 @@ class NodeStatus:
     uptime_ms, utc_s: that moment; the core has no clock, so its caller fills this in.
     stored_bytes, quota_bytes: what is on disk, and what may be.
     flushes: how often the store had the disk flush for a commit; the caller fills this in.
+    commits_s: how long all commits took together; commits_within: how many of them took no longer than each of some
+        times, in seconds; as well.
+    free_bytes: what the file system had left when it was last asked, if it told; as well.
     in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
     disk_is_full: whether nothing is taken in that has to be on disk, as there is no room for it; as well.
     room_lasts_s: for how long the store may go on to grow as it has of late, if it grows; as well.
     floods: hosts that do far more than others; as well.
     elsewhere: those whose GUID has turned up at another address than where they were met, ELSEWHERE_SHOWN at most.
+    refusals: how many messages were refused, by the name of the class with which they were; `refused` are all.
+    sessions: those that are open, SESSIONS_LISTED at most, which are those with the most unacknowledged.
     unlisted: outgoing queues that are not in `outgoing`, as there are so many; `unlisted_waiting` is what waits there.
     unlisted_sequences: incoming sequences that are not in `incoming`.
     duplicates_of: by sender, those with the most first, which are DUPLICATES_SHOWN at most; `duplicates` are all.
@@ -207,6 +222,11 @@ class NodeStatus:
     unlisted: int = 0
     unlisted_waiting: int = 0
     unlisted_sequences: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
+    sessions: list[SessionStatus] = field(default_factory=list)
+    commits_s: float = 0.0
+    commits_within: list[tuple[float, int]] = field(default_factory=list)
+    free_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +286,8 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         stored_bytes=parts.arrivals.stored_bytes,
         quota_bytes=parts.desk.settings.quota_bytes,
         sessions_open=sum(session.is_open for session in neighbours.sessions.values()),
+        sessions=describe_sessions(neighbours.sessions.values(), SESSIONS_LISTED),
+        refusals=dict(parts.arrivals.refusals),
         duplicates_of=_duplicates(parts),
         elsewhere=[
             describe_met(parts.met, one)
@@ -274,6 +296,7 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         in_doubt=[],
         floods=[],
         disk_is_full=False,
+        commits_within=[],
         **counts(parts),
     )
 
@@ -322,15 +345,14 @@ def describe_peers(parts: Parts, now: Moment) -> PeersStatus:
 
 def counts(parts: Parts) -> dict[str, int]:
     """What a NodeStatus counts since the process began, by the names that it has there."""
-    incoming = parts.incoming
+    incoming = parts.incoming.counted
     return {
         "forwarded": parts.arrivals.forwarded_count,
         "refused": parts.arrivals.refused_count,
         "expired": parts.outcomes.expired_count,
-        "duplicates": sum(history.duplicate_count for history in parts.histories)
-        + sum(sequence.duplicate_count for sequence in incoming),
-        "held_ever": sum(sequence.held_count_total for sequence in incoming),
-        "overflowed": sum(sequence.overflow_count for sequence in incoming),
+        "duplicates": sum(history.duplicate_count for history in parts.histories) + incoming.duplicates,
+        "held_ever": incoming.held,
+        "overflowed": incoming.overflowed,
         "resent": sum(queue.resend_count for queue in parts.outbound if isinstance(queue, OutgoingSequence)),
     }
 
@@ -360,6 +382,9 @@ def _local(queue: LocalQueue, held: int) -> LocalStatus:
         queue.declaration.quota_bytes,
         queue.consumer_count,
         queue.purging,
+        entered=queue.entered_count,
+        left=queue.left_count,
+        oldest_s=queue.oldest_s,
     )
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from heapq import nlargest
+from operator import attrgetter
 from typing import Final
 
 from mqproto.base.moment import Moment
@@ -13,9 +15,10 @@ from mqproto.neighbours.blocks import Blocks, overlap
 from mqproto.neighbours.hosts import OTHERS, Figures, Hosts, Tally, Who
 from mqproto.neighbours.met import Acquaintance, How, Met
 from mqproto.routing.peers import Peer, host_group
+from mqproto.session import Session
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
-from mqproto.wire.guid import Guid, guid_text
+from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 
 FLOOD_SESSIONS: Final = 100
 FLOOD_MESSAGES: Final = 6_000
@@ -24,6 +27,9 @@ FLOOD_REFUSALS: Final = 100
 """What a host may open, send, and be refused in a minute before that is called a flood."""
 FLOODS_SHOWN: Final = 4
 """How many hosts are named, those that do the most."""
+
+
+UNACKNOWLEDGED: Final = attrgetter("unacknowledged_count")
 
 
 class Kind(StrEnum):
@@ -77,6 +83,21 @@ class PeerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """A session that is open.
+
+    host: the neighbour's address; manager: the GUID that it presents.
+    window: how many messages may be sent to it before it acknowledges some; 1 while it pauses.
+    unacknowledged: how many are.
+    """
+
+    host: str
+    manager: str
+    window: int
+    unacknowledged: int
+
+
+@dataclass(frozen=True, slots=True)
 class MetStatus:
     """One that nobody has declared, and that was met, or that an operator has told of.
 
@@ -102,6 +123,20 @@ class MetStatus:
     verdict: str
     is_called: bool
     awaited_s: int
+
+
+def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionStatus]:
+    """Those that are open; of more than `limit` those in which the most is unacknowledged."""
+    chosen = nlargest(limit, (one for one in sessions if one.is_open), key=UNACKNOWLEDGED)
+    return [
+        SessionStatus(
+            one.remote_address,
+            guid_text(one.data.remote_qm or NULL_GUID),
+            one.window,
+            one.unacknowledged_count,
+        )
+        for one in chosen
+    ]
 
 
 def describe_met(met: Met, one: Acquaintance) -> MetStatus:

@@ -29,7 +29,7 @@ from mqproto.turn.endings import Ending, Place
 from mqproto.turn.pending import PendingWrites
 from mqproto.turn.waypoints import OFF, Waypoints
 from mqproto.wire import MessageClass, UserHeader
-from mqproto.wire.glance import receive_deadline_s, user_flags
+from mqproto.wire.glance import receive_deadline_s, sent_time_s, user_flags
 from mqproto.wire.guid import Guid
 
 
@@ -123,6 +123,8 @@ class LocalQueue:
         """Whether it is a dead-letter queue or a journal: what is kept there has ended already."""
         self.count = 0
         self.size_bytes = 0
+        self.entered_count = 0
+        """Messages that came since the process began."""
         self.unsettled: dict[int, list[Handed]] = {}
         self._settings = settings
         self._next_queue = next_queue
@@ -139,6 +141,7 @@ class LocalQueue:
             )
             self.count += known.message_count
             self.size_bytes += known.size_bytes
+        self._restored_count = self.count
         self.queue = self.lane(0).queue
 
     @property
@@ -151,6 +154,7 @@ class LocalQueue:
         assert not self.count, f"{self.name} still has {self.count} messages"
         assert not self.is_in_use, f"an application receives from {self.name}"
         self.declaration, self.is_system = declaration, is_system(declaration.name)
+        self.entered_count = self._restored_count = 0
         self._purging.clear()
         self._purge_class = MessageClass.NACK_Q_PURGED
         for lane in self.lanes:
@@ -161,6 +165,21 @@ class LocalQueue:
         for lane in self.lanes:
             lane.registered = False
             lane.register(writes)
+
+    @property
+    def left_count(self) -> int:
+        """Messages that left since the process began, for whatever reason."""
+        return self._restored_count + self.entered_count - self.count
+
+    @property
+    def oldest_s(self) -> int | None:
+        """SentTime, as its sender says, of the message that is here longest; None if there is none in memory.
+
+        Of each priority that is the first, and those that consumers have are before it.
+        """
+        first = [handed[0].message for handed in self.unsettled.values() if handed]
+        first += [next(iter(lane.window)) for lane in self._lanes.values() if lane.window]
+        return min((sent_time_s(message.packet) for message in first), default=None)
 
     @property
     def lanes(self) -> Iterable[Lane]:
@@ -191,6 +210,7 @@ class LocalQueue:
     def insert(self, message: Joining, writes: PendingWrites, *, priority: int) -> None:
         """A message has reached its destination.  3.1.5.8.8"""
         self.count += 1
+        self.entered_count += 1
         self.size_bytes += len(message.packet)
         if not self.is_system:
             self._waypoints.queued(message.packet, self.name)
@@ -199,6 +219,7 @@ class LocalQueue:
     def insert_held(self, key: int, message: Joining, writes: PendingWrites) -> None:
         """A transactional message that the store has already, behind a gap that is closed now."""
         self.count += 1
+        self.entered_count += 1
         self.size_bytes += len(message.packet)
         self._waypoints.queued(message.packet, self.name)
         self.lane(0).join_from(key, message, writes)

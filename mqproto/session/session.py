@@ -193,6 +193,16 @@ class Session:
         return self.data.received_window_size
 
     @property
+    def window(self) -> int:
+        """How many messages may be unacknowledged at a time: what both ends agree to."""
+        return min(self.data.settings.window_size, self.data.received_window_size)
+
+    @property
+    def unacknowledged_count(self) -> int:
+        """How many messages were sent that no AckSequenceNumber covers yet."""
+        return len(self.data.unacknowledged)
+
+    @property
     def is_open(self) -> bool:
         """Whether UserMessages may pass."""
         return self.data.state is SessionState.OPEN
@@ -212,8 +222,7 @@ class Session:
         waits = data.unacknowledged or data.unsaved
         if data.state is not SessionState.OPEN or (waits and self.room_bytes <= 0):
             return 0
-        window = min(data.settings.window_size, data.received_window_size)
-        return max(0, min(window - len(data.unacknowledged), UNSAVED_LIMIT - len(data.unsaved)))
+        return max(0, min(self.window - len(data.unacknowledged), UNSAVED_LIMIT - len(data.unsaved)))
 
     @property
     def room_bytes(self) -> int:

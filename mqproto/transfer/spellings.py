@@ -16,8 +16,9 @@ TimeStamp would be taken for what came before.  [MS-MQDMPR] 3.1.1.5, [MS-MQQB] 3
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import NamedTuple
 
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.wire import QueueName, UserMessage
@@ -29,6 +30,23 @@ def without_case(name: QueueName) -> QueueName:
     return name.lower() if isinstance(name, str) else name
 
 
+class Counts(NamedTuple):
+    """What incoming sequences have counted."""
+
+    duplicates: int = 0
+    held: int = 0
+    overflowed: int = 0
+
+    def plus(self, sequences: Iterable[IncomingSequence]) -> Counts:
+        """The same and what these have."""
+        duplicates, held, overflowed = self
+        for sequence in sequences:
+            duplicates += sequence.duplicate_count
+            held += sequence.held_count_total
+            overflowed += sequence.overflow_count
+        return Counts(duplicates, held, overflowed)
+
+
 class IncomingSequences:
     """The incoming sequences of one queue manager, by source, local queue and name without case."""
 
@@ -37,6 +55,7 @@ class IncomingSequences:
         self._as_spelt: dict[tuple[Guid, int, QueueName], IncomingSequence] = {}
         """By source, local queue and name with its case: nearly every message goes on where its name says."""
         self._count = 0
+        self._forgotten = Counts()
 
     def __len__(self) -> int:
         return self._count
@@ -92,8 +111,14 @@ class IncomingSequences:
         self._as_spelt[sequence.source, sequence.queue, sequence.name] = sequence
         self._count += 1
 
+    @property
+    def counted(self) -> Counts:
+        """What all have counted since the process began, also those that are forgotten: it never falls."""
+        return self._forgotten.plus(self)
+
     def remove(self, sequence: IncomingSequence) -> None:
-        """A sequence is forgotten."""
+        """A sequence is forgotten. What it has counted is not."""
+        self._forgotten = self._forgotten.plus([sequence])
         of_queue, name = (sequence.source, sequence.queue), without_case(sequence.name)
         names = self._by_queue[of_queue]
         names[name].remove(sequence)

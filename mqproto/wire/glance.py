@@ -142,6 +142,12 @@ def user_flags(packet: bytes) -> int:
     return flags
 
 
+def sent_time_s(packet: bytes) -> int:
+    """SentTime of a UserMessage: when it was sent, UTC, as its sender says.  [MS-MQMQ] 2.2.19.2"""
+    sent: int = _times.unpack_from(packet, _RECEIVE_AT)[1]
+    return sent
+
+
 def receive_deadline_s(packet: bytes) -> int | None:
     """The last second, UTC, at which an application may receive a message; None if any will do.
 

@@ -80,10 +80,12 @@ class Room:
     Attributes:
         lasts_s: for how long the store may go on to grow as it does, until the disk or the quota is full; None if it
             does not grow, or has not been looked at for long enough.
+        free_bytes: what was free when it was looked last; None if the file system did not tell.
     """
 
     def __init__(self, quota_bytes: int, free: Callable[[], int]) -> None:
         self.lasts_s: int | None = None
+        self.free_bytes: int | None = None
         self._quota_bytes = quota_bytes
         self._free = free
         self._looked_s = -LOOK_S
@@ -103,8 +105,9 @@ class Room:
             self._bytes_per_s = (stored_bytes - self._before[1]) / (now_s - self._before[0])
             self._before = now_s, stored_bytes
         try:
-            free = self._free()
+            free = self.free_bytes = self._free()
         except OSError:
+            self.free_bytes = None
             return None  # A file system that cannot tell is no reason to end.
         left = min(free, self._quota_bytes - stored_bytes)
         self.lasts_s = round(max(0, left) / self._bytes_per_s) if self._bytes_per_s > 0 else None

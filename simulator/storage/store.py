@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
+from time import perf_counter
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -31,6 +32,7 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
+from simulator.base.durations import Durations
 from simulator.base.storeerrors import (
     POSTPONED_AFTER,
     DiskFullError,
@@ -129,7 +131,8 @@ class Store:
         is_adopted: bool = False,
     ) -> None:
         self.path = path
-        self.flush_count = 0
+        self.commits = Durations()
+        """How long those took that were done."""
         """How many commits were flushed."""
         self._place = path.resolve()
         self._node = node
@@ -314,7 +317,7 @@ class Store:
         Raises:
             StoreError: the file cannot be read, or a message is not what was written.
         """
-        assert not self.flush_count, "the log has what the tables lack"
+        assert not self.commits.count, "the log has what the tables lack"
         with explained(self.path), self._all_seen():
             for queue in self._tables.queues():
                 with closing(self._tables.waiting(*keys_of(queue.queue), ())) as found:
@@ -361,6 +364,7 @@ class Store:
             raise StoreError(
                 f"{self.path}: it failed before: start the node again; nothing acknowledged is lost"
             )
+        began_s = perf_counter()
         with self._together, explained(self.path):
             segment = self._segment_for(writes)
             writes, gone = self._contents.resolved(writes)
@@ -378,9 +382,9 @@ class Store:
             self._witness.write(self._next_record, self._tables.log_salts)
             self._identity.committed(self._next_record, writes.counters)
             self._next_record += 1
-            self.flush_count += 1
             self.size_bytes += self._contents.add(writes, gone)
             self._usable = True
+        self.commits.add(perf_counter() - began_s)
 
     def make_room(self, size_bytes: int = 0) -> bool:
         """Find room for a batch with so much of new messages, or with 0 make the reserve again, if it is missing.

@@ -157,6 +157,47 @@ def test_a_local_queue_tells_what_it_takes_and_who_receives(net: Net) -> None:
     assert (local(net, "notes").waiting, local(net, "notes").purging) == (0, False)
 
 
+def test_a_local_queue_tells_what_came_and_went_also_after_a_restart(net: Net) -> None:
+    def told() -> tuple[int, int, int, int | None]:
+        status = local(net, "orders")
+        age = None if status.oldest_s is None else net.now.utc_s - status.oldest_s
+        return status.waiting, status.entered, status.left, age
+
+    assert told() == (0, 0, 0, None)
+    send_orders(net, 2)
+    net.pass_ms(60_000)
+    send_orders(net, 1)
+    assert told() == (3, 3, 0, 60)
+    core = net.nodes["c"].up
+    core.consume(1, "orders", 1, transactional=True)
+    net.run()
+    assert told() == (3, 3, 0, 60), "what a consumer has is the oldest still"
+    core.settle(1, "orders", net.now, commit=True)
+    core.purge("notes")
+    net.run()
+    assert net.receive("c", "orders") == [b"1", b"0"]
+    assert told() == (0, 3, 3, None)
+    send_orders(net, 1)
+    net.kill("c")
+    net.start("c")
+    net.run()
+    assert told()[:3] == (1, 0, 0), "counts begin with the process"
+    assert net.receive("c", "orders") == [b"0"]
+    assert told()[:3] == (0, 0, 1)
+
+
+def test_sessions_tell_their_windows_and_refusals_their_cause(net: Net) -> None:
+    for _ in range(6):
+        net.send("a", TO_NOTES, "x" * 2_000)
+    net.run()
+    status = net.nodes["c"].up.status()
+    assert status.refusals == {"NACK_Q_EXCEED_QUOTA": status.refused}
+    assert status.refused > 0
+    [session] = net.nodes["a"].up.status().sessions
+    assert (session.host, session.manager) == ("b", guid_text(guid_of("b")))
+    assert (session.window, session.unacknowledged) == (64, 0)
+
+
 def test_a_purge_is_over_when_what_was_out_is_rejected(net: Net) -> None:
     net.send("a", at("c"), "x", transactional=True)
     net.pass_ms(2_000)

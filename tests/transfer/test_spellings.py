@@ -46,6 +46,16 @@ def filled(*members: IncomingSequence) -> IncomingSequences:
     return sequences
 
 
+def test_what_a_sequence_has_counted_stays_when_it_is_forgotten() -> None:
+    first, second = a_sequence(OS), a_sequence(TCP, SECOND)
+    first.duplicate_count, first.held_count_total, second.overflow_count = 3, 2, 1
+    sequences = filled(first, second)
+    assert sequences.counted == (3, 2, 1)
+    sequences.remove(first)
+    second.duplicate_count = 1
+    assert sequences.counted == (4, 2, 1)
+
+
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
 @pytest.mark.parametrize("spelling", [OS, r"os:C\private$\ORDERS", OS.upper()])
 def test_case_does_not_count(spelling: str) -> None:

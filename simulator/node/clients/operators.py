@@ -72,7 +72,7 @@ class Operators:
 
         names: the queues to tell of; by default all, as far as there is room in an answer.
         """
-        now, status = self._clock.now(), self._core.status(names)
+        now, status, commits = self._clock.now(), self._core.status(names), self._store.commits
         if unread := self._store.counts(QueueKind.FINAL):
             outgoing = [replace(queue, unread=unread.get(queue.name, 0)) for queue in status.outgoing]
             status = replace(status, outgoing=outgoing)
@@ -88,7 +88,10 @@ class Operators:
             status,
             uptime_ms=now.uptime_ms,
             utc_s=now.utc_s,
-            flushes=self._store.flush_count,
+            flushes=commits.count,
+            commits_s=commits.total_s,
+            commits_within=commits.within,
+            free_bytes=self._room.free_bytes,
             disk_is_full=self._store.room_bytes == 0,
             room_lasts_s=self._room.lasts_s,
             floods=self._core.floods(now),

@@ -588,12 +588,12 @@ def test_a_creation_that_was_broken_off_is_made_good(path: Path) -> None:
 def test_each_commit_is_flushed_once_before_it_returns(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(SystemFile, "flush", lambda file: said.append("flushed"))
-    before = store.flush_count
+    before = store.commits.count
     for number in range(2, 5):
         store.commit(Writes(messages=[one(number)]))
         said.append(f"committed {number}")
     assert said == [word for number in range(2, 5) for word in ("flushed", f"committed {number}")]
-    assert store.flush_count == before + 3
+    assert store.commits.count == before + 3
 
 
 def test_of_a_node_that_has_stopped_sqlite_tells_all(store: Store, path: Path) -> None:
