@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-PACKAGES: Final = {"dumpcap": "wireshark-common", "stunnel": "stunnel4"}
+PACKAGES: Final = {"dumpcap": "wireshark-common", "stunnel": "stunnel4", "promtool": "prometheus"}
 """Debian's packages of those that are called otherwise."""
 
 

@@ -207,6 +207,15 @@ def run(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Have each node answer /metrics, /live and /ready over HTTP: the first at PORT, 9180 by default, each "
+            "other at the next.",
+            show_default=False,
+        ),
+    ] = None,
     capture: Annotated[
         Path | None,
         typer.Option(
@@ -219,6 +228,8 @@ def run(
     from simulator.command.running import run_topology
 
     place = place_of(topology, directory, waypoints=waypoints)
+    if metrics is not None:
+        place = place.with_metrics(metrics)
     return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture))
 
 
@@ -282,6 +293,15 @@ def node(
             show_default=False,
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Answer /metrics for Prometheus, /live and /ready over HTTP there; at port 9180 by default. Beyond "
+            "loopback with --allow-remote.",
+            show_default=False,
+        ),
+    ] = None,
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
@@ -311,6 +331,7 @@ def node(
     if address is not None and not alone:
         raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
     wanted = list(map(asked_for, queues or ()))
+    remote_metrics = allow_remote
     if alone:
         from simulator.topology.alone import node_alone
 
@@ -324,12 +345,15 @@ def node(
     else:
         raise UsageError("name a topology and one of its nodes, or a node alone with --name")
     name = place.topology.node_named(name).name
+    if metrics is not None:
+        place = place.with_metrics(metrics, name)
     with profiled(profile):
         serve(
             place.topology.with_readers(name, readers, readers_folder),
             name,
             place.directory,
             allow_remote=allow_remote,
+            remote_metrics=remote_metrics,
             queues=wanted,
             capture=capture,
             log=log,

@@ -18,6 +18,7 @@ from mqproto.manager.status import NodeStatus
 from simulator.base.screen import plain_table, wide_console
 from simulator.command import oversee
 from simulator.faults.supervisor import Supervisor, capture_of, stopped_at_the_end
+from simulator.topology.file import written_address
 from simulator.topology.places import Place
 
 LOOK_S: Final = 0.5
@@ -50,6 +51,9 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None =
                 tell(
                     f"{node.name} listens on {node.host}:{node.port}{tls}, its store is in {place.directory}"
                 )
+                if node.metrics is not None:
+                    where = written_address(*node.metrics)
+                    tell(f"{node.name} answers http://{where}/metrics, /live and /ready")
                 if capture is not None:
                     tell(f"{node.name} records in {capture_of(capture, node.name)}")
             console.print("Ctrl-C stops them all")

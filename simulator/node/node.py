@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.manager.status import NodeStatus
 from mqproto.routing import MSMQ_PORT
 from mqproto.turn.effects import (
     Batch,
@@ -40,6 +42,8 @@ from mqproto.turn.effects import (
 from mqproto.turn.guard import NO_KEYS
 from mqproto.wire.guid import guid_text
 from simulator.base.collector import seldom_collected
+from simulator.base.extras import to_install
+from simulator.base.http.server import Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import open_log
 from simulator.base.repeats import Repeats
@@ -60,7 +64,8 @@ from simulator.node.turns import Turns
 from simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from simulator.storage import Store
 from simulator.topology import Topology, places
-from simulator.topology.directory import Directory
+from simulator.topology.directory import Directory, known_as
+from simulator.topology.file import written_address
 
 DESCRIPTORS: Final = 4_096
 """How many files and sockets a node's process may have open, if the system lets it."""
@@ -94,6 +99,7 @@ class Node:
         guard: NodeGuard | None = None,
     ) -> None:
         node = directory.node
+        self._directory = directory
         self._store = store
         self._log = log
         self._clock = clock
@@ -146,6 +152,19 @@ class Node:
         """
         self._service.operators.make_missing(wish)
 
+    def status(self) -> NodeStatus:
+        """What waits where, now."""
+        return self._service.operators.status()
+
+    @property
+    def trouble(self) -> str:
+        """Why it takes nothing in that has to be on disk; empty if it does."""
+        if self._stopping:
+            return "it stops"
+        if not self._store.is_usable:
+            return "its store has failed"
+        return "its disk is full" if self._store.room_bytes == 0 else ""
+
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""
         self._stopping = True
@@ -158,6 +177,7 @@ class Node:
         pings: socket.socket | None = None,
         for_tls: socket.socket | None = None,
         for_readers: socket.socket | None = None,
+        for_scrapes: socket.socket | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -168,6 +188,7 @@ class Node:
             pings: the ping port, if the node answers Pings and has it.
             for_tls: listens for neighbours that speak TLS, if the node has certificates.
             for_readers: listens for clients that may only look, if there are any.
+            for_scrapes: listens for those who ask for metrics over HTTP, if anybody may.
 
         Raises:
             ExceptionGroup: of a StoreError, if the disk fails. Nothing of the batch that it failed in was said to
@@ -177,11 +198,35 @@ class Node:
             await nursery.start(self._transports.run, neighbours, for_tls)
             await nursery.start(self._service.run, clients, for_readers)
             await nursery.start(self._pings.run, pings)
+            scraped = None
+            if for_scrapes is not None:
+                scraped = self._scraped()
+                listener = trio.SocketListener(trio.socket.from_stdlib_socket(for_scrapes))
+                await nursery.start(scraped.run, [listener])
             task_status.started()
             await self.pump()
+            if scraped is not None:
+                scraped.stop()
             self._transports.stop()
             self._service.stop()
             self._pings.stop()
+
+    def _scraped(self) -> Server:
+        """The HTTP server of metrics. What it takes is imported by those alone who want it."""
+        from prometheus_client import Metric
+
+        from simulator.base.http.monitoring import MONITORING_LIMITS, Monitored, Monitoring, faulty
+        from simulator.node.metrics.families import Facts, families
+
+        node = self._directory.node
+
+        def collect() -> Iterator[Metric]:
+            called = partial(known_as, self._directory.topology)
+            facts = Facts(node.name, guid_text(node.guid), version("mqproto"), called)
+            return families(self.status(), facts)
+
+        monitoring = Monitoring(Monitored(collect, lambda: self.trouble))
+        return Server(monitoring.answer, faulty, MONITORING_LIMITS, self._log)
 
     async def pump(self) -> None:
         """Feed, commit, send, until the node stops."""
@@ -280,6 +325,7 @@ async def run_node(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
+    remote_metrics: bool | None = None,
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
     log: Lines | None = None,
@@ -293,6 +339,7 @@ async def run_node(
         name: which of its nodes to be.
         directory: where its store lies, `NAME.sqlite`; by default that of `places.default_directory`.
         allow_remote: listen on an address that is not on loopback, if the topology has one.
+        remote_metrics: the same for metrics, if it is another answer.
         queues: what is to be made if it is not there yet.
         capture: the pcapng file for what it sends and receives; one that is there is gone on with.
         log: where the log goes; by default the standard error output.
@@ -331,6 +378,13 @@ async def run_node(
             is_alone = [*topology.nodes] == [topology.name]
             file = directory / f"{node.name}.toml" if is_alone else None
             for_readers = held.enter_context(listening_for_readers(node.readers, folder, node.name, file))
+        for_scrapes = None
+        if node.metrics is not None:
+            _check_metrics()
+            allow = allow_remote if remote_metrics is None else remote_metrics
+            for_scrapes = held.enter_context(
+                closing(listen(*node.metrics, allow_remote=allow, advice="name another with --metrics"))
+            )
         recording = None
         if capture is not None:
             recording = held.enter_context(closing(Recording(capture, node.name, lines)))
@@ -365,6 +419,7 @@ async def run_node(
             store=str(path),
             capture="off" if capture is None else str(capture),
             readers=f"{node.readers}: {folder}" if node.readers else "off",
+            metrics="off" if node.metrics is None else written_address(*node.metrics),
         )
         if unanswered:
             lines.warning(
@@ -388,7 +443,9 @@ async def run_node(
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(running.run, neighbours, clients, pings, for_tls, for_readers)
+                    await nursery.start(
+                        running.run, neighbours, clients, pings, for_tls, for_readers, for_scrapes
+                    )
                     task_status.started(running)
         except StoreError as error:
             lines.error("failed", reason=str(error))
@@ -402,6 +459,7 @@ def serve(
     directory: Path | None = None,
     *,
     allow_remote: bool = False,
+    remote_metrics: bool | None = None,
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
     log: Path | None = None,
@@ -415,7 +473,8 @@ def serve(
         log: the file for the log, which rotates.
         supervised: end with the standard input, so that the node does not outlive who started it; and print a line
             that begins with `opening` before the store is opened, for those who kill nodes at every moment.
-        topology, name, directory, allow_remote, queues, capture: as for `run_node`, which says what is raised.
+        topology, name, directory, allow_remote, remote_metrics, queues, capture: as for `run_node`, which says what is
+            raised.
     """
     # Each neighbour and each client takes a descriptor.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -431,6 +490,7 @@ def serve(
                     name,
                     directory,
                     allow_remote=allow_remote,
+                    remote_metrics=remote_metrics,
                     queues=queues,
                     capture=capture,
                     log=lines,
@@ -462,6 +522,14 @@ async def _until_input_ends(waiting: trio.CancelScope) -> None:
         async for _ in stream:
             pass
     waiting.cancel()
+
+
+def _check_metrics() -> None:
+    """Raises UsageError if what they take is not installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"metrics: {to_install(missing, ())}") from None
 
 
 @contextmanager

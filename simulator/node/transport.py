@@ -311,9 +311,16 @@ def _hurry(connected: socket.socket) -> None:
 
 
 def listen(
-    host: str, port: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, allow_remote: bool = False
+    host: str,
+    port: int,
+    *,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+    allow_remote: bool = False,
+    advice: str = "run `mqproto run --free-ports`",
 ) -> socket.socket:
     """Listen for neighbours: for their connections, or for datagrams.
+
+    advice: what to do if the address cannot be had.
 
     Raises:
         UsageError: the address cannot be had; the text says what to do.
@@ -337,9 +344,9 @@ def listen(
     except OSError as error:
         listener.close()
         trouble = {
-            errno.EADDRINUSE: "is taken by another program; stop it or run `mqproto run --free-ports`",
-            errno.EADDRNOTAVAIL: "is no address of this machine; run `mqproto run --free-ports`",
-        }.get(error.errno or 0, f"cannot be listened at ({error.strerror}); run `mqproto run --free-ports`")
+            errno.EADDRINUSE: f"is taken by another program; stop it or {advice}",
+            errno.EADDRNOTAVAIL: f"is no address of this machine; {advice}",
+        }.get(error.errno or 0, f"cannot be listened at ({error.strerror}); {advice}")
         raise UsageError(f"{where} {trouble}") from None
     return listener
 

@@ -14,7 +14,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from simulator.topology import places
 from simulator.topology.errors import TopologyError
-from simulator.topology.file import load, read_address, shipped, state_folder
+from simulator.topology.file import load, read_address, shipped, state_folder, written_address
 from simulator.topology.model import Topology
 from simulator.topology.nodes import DEFAULT_PORT, NODE_NAME
 
@@ -42,7 +42,7 @@ def node_alone(name: str, directory: Path | None = None, address: str | None = N
     if not path.exists():
         places.make(directory)
         host, port = wanted or read_address(DEFAULT_ADDRESS, "")
-        _write(path, name, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        _write(path, name, written_address(host, port))
     topology = load(path)
     if [*topology.nodes] != [name]:
         raise TopologyError(

@@ -37,6 +37,7 @@ routing_server = true                           # out_routing_servers, in_routin
 [node.b]
 readers = "ops"                                 # a group of the system that may look and change nothing
 readers_folder = "/run/mqproto-ops"             # where its socket is, by default among the temporary files
+metrics = "127.0.0.1:9180"                      # where it answers /metrics, /live and /ready over HTTP
 from = ["10.0.0.0/8"]                           # from where its sessions come, or "any"; by default its own host
 
 [strangers]                                     # those who are not in the topology
@@ -114,6 +115,7 @@ from simulator.topology.model import Action, Fault, Link, Strangers, Topology, U
 from simulator.topology.nodes import (
     DEFAULT_PORT,
     FIRST_IDENTIFIER,
+    METRICS_PORT,
     NODE_NAME,
     Node,
     QueueDeclaration,
@@ -158,6 +160,7 @@ class _Node(msgspec.Struct, rename={"origins": "from"}):
     keys: str | None = None
     readers: str = ""
     readers_folder: str | None = None
+    metrics: str | None = None
     site: str | list[str] = []
     routing_server: bool = False
     out_routing_servers: list[str] = []
@@ -332,6 +335,7 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         keys=None if entry.keys is None else (folder / entry.keys).absolute(),
         readers=entry.readers,
         readers_folder=(folder / entry.readers_folder).absolute() if entry.readers_folder else None,
+        metrics=read_address(entry.metrics, f"{where}.metrics", METRICS_PORT) if entry.metrics else None,
         sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
         routing_server=entry.routing_server,
         out_routing_servers=tuple(entry.out_routing_servers),
@@ -441,6 +445,11 @@ def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tup
     if not host or (":" in host and not bracketed) or not host.isprintable() or " " in host:
         raise TopologyError(f"{where}: {text!r} is no address; write host:port, an IPv6 host in brackets")
     return host, int(port)
+
+
+def written_address(host: str, port: int) -> str:
+    """What `read_address` reads as these."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _guid(text: str, where: str) -> Guid:

@@ -142,7 +142,8 @@ class Topology:
         refuse_twins("have one SID", ((user.sid, user.name) for user in self.users))
         refuse_twins("have one GUID", ((node.guid, node.name) for node in nodes))
         addresses = ((address, node.name) for node in nodes for address in node.addresses)
-        refuse_twins("have one address", chain(addresses, proxies))
+        metrics = ((node.metrics, f"the metrics of {node.name}") for node in nodes if node.metrics)
+        refuse_twins("have one address", chain(addresses, proxies, metrics))
         _refuse_public_twins(nodes)
         if any(node.settings.require_pings for node in nodes):
             # Who asks one of them would be answered by the other.
@@ -279,6 +280,12 @@ class Topology:
         object.__setattr__(found, "nodes", nodes)
         return found
 
+    def with_node(self, node: Node) -> Topology:
+        """The same, and a node is this one: it is called and found as before."""
+        found = copy(self)
+        object.__setattr__(found, "nodes", {**self.nodes, node.name: node})
+        return found
+
     def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
         """The same, and a group of the system may look at a node and change nothing.
 
@@ -289,10 +296,19 @@ class Topology:
         """
         node = self.nodes[name]
         folder = folder.absolute() if folder is not None else node.readers_folder
-        nodes = {**self.nodes, name: replace(node, readers=group or node.readers, readers_folder=folder)}
-        found = copy(self)
-        object.__setattr__(found, "nodes", nodes)
-        return found
+        return self.with_node(replace(node, readers=group or node.readers, readers_folder=folder))
+
+    def with_metrics(self, host: str, port: int) -> Topology:
+        """The same, and nodes answer /metrics, /live and /ready: the first at this port, each other at the next."""
+        if port + len(self.nodes) > 65_536:
+            raise TopologyError(
+                f"--metrics {host}:{port}: {len(self.nodes)} nodes take as many ports from there"
+            )
+        nodes = {
+            name: replace(node, metrics=(host, port + number))
+            for number, (name, node) in enumerate(self.nodes.items())
+        }
+        return replace(self, nodes=nodes)
 
     def with_free_ports(self) -> Topology:
         """The same on 127.0.0.1, each node and proxy at ports of their own, pings at the same port of UDP.
@@ -307,7 +323,8 @@ class Topology:
             if tls is not None:
                 tls_host, tls_port = reserved_address()
                 tls = replace(tls, host=tls_host, port=tls_port)
-            nodes[name] = replace(node, host=host, port=port, ping=(host, port), tls=tls)
+            metrics = reserved_address() if node.metrics is not None else None
+            nodes[name] = replace(node, host=host, port=port, ping=(host, port), tls=tls, metrics=metrics)
         links = tuple(replace(link, proxy=reserved_address()) if link.proxy else link for link in self.links)
         return replace(self, nodes=nodes, links=links)
 

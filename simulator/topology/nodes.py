@@ -19,6 +19,7 @@ from mqproto.wire.guid import NULL_GUID, Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 
 DEFAULT_PORT: Final = 1801
+METRICS_PORT: Final = 9180
 NODE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 FIRST_IDENTIFIER: Final = 16
 """Queues with smaller numbers are the queue manager's own; 4 is its order queue ([MS-MQQB] 2.2.4)."""
@@ -90,6 +91,7 @@ class Node:
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
     readers: the group of the system that may look at it and change nothing; empty for none.
     readers_folder: where they have their socket; None for the usual place.
+    metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.
     """
@@ -106,6 +108,7 @@ class Node:
     keys: Path | None = None
     readers: str = ""
     readers_folder: Path | None = None
+    metrics: tuple[str, int] | None = None
     sites: tuple[str, ...] = ()
     routing_server: bool = False
     out_routing_servers: tuple[str, ...] = ()

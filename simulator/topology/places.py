@@ -15,7 +15,8 @@ from typing import Final
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_queue_name
 from simulator.topology import Topology, TopologyError, load
-from simulator.topology.file import state_folder
+from simulator.topology.file import read_address, state_folder
+from simulator.topology.nodes import METRICS_PORT
 from simulator.topology.resolve import is_bare, node_of
 
 SOCKET_PATH_LIMIT_BYTES: Final = 103
@@ -46,6 +47,18 @@ class Place:
     def with_waypoints(self) -> Place:
         """The same; each node that is started from it writes the waypoints of messages into its log."""
         return replace(self, topology=self.topology.with_waypoints())
+
+    def with_metrics(self, address: str, name: str = "") -> Place:
+        """The same; a node, or each of them, answers /metrics at `HOST` or `HOST:PORT`.
+
+        Raises:
+            TopologyError: it is no address, or somebody else's.
+        """
+        host, port = read_address(address, "--metrics", METRICS_PORT)
+        if not name:
+            return replace(self, topology=self.topology.with_metrics(host, port))
+        node = replace(self.topology.nodes[name], metrics=(host, port))
+        return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:
         """What to call a queue to a node: by a private name, if the node's own file does not tell of it.

@@ -14,6 +14,7 @@ from mqproto.base.configuration import Settings
 from mqproto.queues.protection import OPTIONAL
 from mqproto.wire.guid import guid_text
 from simulator.topology import Fault, Node, Topology
+from simulator.topology.file import written_address
 
 Address = tuple[str, int]
 
@@ -49,7 +50,7 @@ def _lines(topology: Topology) -> Iterator[str]:
     for node in topology.nodes.values():
         yield from _node(node)
     for link in topology.links:
-        proxy = _address(*link.proxy) if link.proxy else None
+        proxy = written_address(*link.proxy) if link.proxy else None
         yield from _table("[[link]]", between=[link.first, link.second], proxy=proxy, tls=link.tls or None)
     for site in topology.sites:
         yield from _table(f"[site.{site.identifier}]", gates=site.site_gates)
@@ -69,12 +70,13 @@ def _node(node: Node) -> Iterator[str]:
     yield from _table(
         f"[node.{node.name}]",
         guid=guid_text(node.guid),
-        address=_address(node.host, node.port),
+        address=written_address(node.host, node.port),
         **{"from": node.origins or None},
-        ping=_address(*node.ping) if node.ping else None,
+        ping=written_address(*node.ping) if node.ping else None,
         keys=str(node.keys) if node.keys is not None else None,
         readers=node.readers or None,
         readers_folder=str(node.readers_folder) if node.readers_folder else None,
+        metrics=written_address(*node.metrics) if node.metrics else None,
         site=node.sites or None,
         routing_server=node.routing_server or None,
         out_routing_servers=node.out_routing_servers or None,
@@ -85,7 +87,7 @@ def _node(node: Node) -> Iterator[str]:
             f"[node.{node.name}.tls]",
             certificate=str(node.tls.certificate),
             key=str(node.tls.key),
-            address=_address(*node.tls.address),
+            address=written_address(*node.tls.address),
         )
     for queue in node.queues.values():
         yield from _table(
@@ -139,7 +141,3 @@ def _value(value: object) -> str:
 
 def _quoted(key: str) -> str:
     return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _value(key)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -577,6 +577,17 @@ def test_what_tls_cannot_be_is_refused_by_name(wrong: str, right: str, said: str
         parse(WITH_TLS.replace(wrong, right, 1), "mine.toml")
 
 
+def test_each_node_answers_for_metrics_at_a_port_of_its_own() -> None:
+    at = load("pair").with_metrics("127.0.0.1", 9_180)
+    free = [node.metrics for node in at.with_free_ports().nodes.values()]
+    assert len({*free, ("127.0.0.1", 9_180), ("127.0.0.1", 9_181)}) == 4
+    text = '[node.a]\nmetrics = "127.0.0.1"\n[node.b]\nmetrics = "127.0.0.1:9180"\n'
+    with pytest.raises(TopologyError, match="metrics of a and the metrics of b have one address"):
+        parse(text, "mine.toml")
+    with pytest.raises(TopologyError, match="2 nodes take as many ports from there"):
+        load("pair").with_metrics("127.0.0.1", 65_535)
+
+
 def test_free_ports_are_others_for_tls() -> None:
     free = parse(WITH_TLS, "mine.toml").with_free_ports()
     addresses = [address for node in free.nodes.values() for address in node.addresses]

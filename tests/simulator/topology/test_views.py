@@ -75,6 +75,12 @@ def test_who_may_look_survives() -> None:
         pair.with_readers("sender", "", Path("/run/look"))
 
 
+def test_where_nodes_answer_for_metrics_survives() -> None:
+    asked = load("pair").with_metrics("::1", 9_180)
+    assert same(asked) == asked
+    assert [node.metrics for node in asked.nodes.values()] == [("::1", 9_180), ("::1", 9_181)]
+
+
 def test_certificates_survive_and_stay_where_they_are(tmp_path: Path) -> None:
     topology = over_tls(load("three-node"), tmp_path)
     assert same(topology) == topology

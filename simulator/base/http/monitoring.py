@@ -1,0 +1,97 @@
+"""What Prometheus and those who keep processes running ask for: /metrics, /live and /ready.
+
+Whoever is asked works meanwhile. So what is collected is kept for KEPT_S, however many ask and however often, and it is
+written a family of metrics at a time: others have their turn between two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+import trio
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
+
+from simulator.base.http.server import Answer, Fault, Limits, Request
+
+KEPT_S: Final = 1.0
+MONITORING_LIMITS: Final = Limits(connections=32, head_bytes=8_192, body_s=5.0, grace_s=0.5)
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+STATUS_OF: Final = {
+    Fault.MALFORMED: HTTPStatus.BAD_REQUEST,
+    Fault.HEAD_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    Fault.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
+    Fault.FULL: HTTPStatus.SERVICE_UNAVAILABLE,
+    Fault.FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+class Monitored(NamedTuple):
+    """Who is asked.
+
+    collect: its metrics as they are at the call; each is made as it is taken.
+    trouble: why it can not do its work now; empty if it can.
+    """
+
+    collect: Callable[[], Iterable[Metric]]
+    trouble: Callable[[], str]
+
+
+class Monitoring:
+    """Answers requests; `answer` is a handler of the server."""
+
+    def __init__(self, monitored: Monitored) -> None:
+        self._monitored = monitored
+        self._collecting = trio.Lock()
+        self._text = b""
+        self._until_s = -1.0
+
+    async def answer(self, request: Request) -> Answer:
+        """GET and HEAD of three paths."""
+        path = request.target.partition("?")[0]
+        if path not in ("/metrics", "/live", "/ready"):
+            return plain(HTTPStatus.NOT_FOUND, "there are /metrics, /live and /ready")
+        if request.method not in ("GET", "HEAD"):
+            answer = plain(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} can be read, with GET, and nothing else")
+            return answer._replace(headers=[*answer.headers, ("Allow", "GET, HEAD")])
+        if path == "/metrics":
+            return Answer(HTTPStatus.OK, [("Content-Type", METRICS)], await self._metrics())
+        trouble = self._monitored.trouble() if path == "/ready" else ""
+        if trouble:
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, trouble)
+        return plain(HTTPStatus.OK, path[1:])
+
+    async def _metrics(self) -> bytes:
+        async with self._collecting:
+            if trio.current_time() >= self._until_s:
+                self._until_s = trio.current_time() + KEPT_S
+                parts = []
+                for family in self._monitored.collect():
+                    parts.append(generate_latest(_Only(family)))
+                    await trio.lowlevel.checkpoint()
+                self._text = b"".join(parts)
+            return self._text
+
+
+class _Only(Collector):
+    """Stands for a registry of one family, which is all that is written at a time."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        """The family."""
+        yield self._family
+
+
+def plain(status: HTTPStatus, text: str) -> Answer:
+    """A line of text."""
+    return Answer(status, [("Content-Type", TEXT)], f"{text}\n".encode())
+
+
+def faulty(fault: Fault) -> Answer:
+    """What the server answers by itself."""
+    return plain(STATUS_OF[fault], fault.value)

@@ -1,0 +1,243 @@
+"""The metrics of a node, made of what `mqproto queues --json` tells: the same figures by Prometheus' conventions.
+
+Names of queues and hosts are what others have written: they are shortened, the library escapes them, and only some of
+them are told. What has one name after that is added up, as Prometheus refuses a scrape in which a series stands twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nlargest
+from operator import add
+from typing import Final, NamedTuple
+
+from prometheus_client import Metric, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from mqproto.base.foreign import shown
+from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.wire import MessageClass
+
+LOCAL_LISTED: Final = 500
+"""Of how many queues of its own a node tells one by one: those in which the most is. Of outgoing ones and of sessions
+`mqproto.manager.status` has the limits."""
+LABEL_LIMIT: Final = 200
+"""How long a label may be."""
+CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
+CONNECTED: Final = "connected"
+
+
+class Facts(NamedTuple):
+    """What is known beside the status.
+
+    called: what people call an outgoing queue.
+    """
+
+    node: str
+    manager: str
+    version: str
+    called: Callable[[str], str] = str
+
+
+class Figure(NamedTuple):
+    """One metric of each queue: its name behind `mqproto_`, what it is, and how it is found."""
+
+    name: str
+    help: str
+    find: Callable[..., float | None]
+    is_counter: bool = False
+    join: Callable[[float, float], float] = add
+    """What stands for two whose names are the same when they are shortened."""
+
+
+def age_s(utc_s: int, queue: LocalStatus) -> float | None:
+    """How old the oldest message of a queue is: 0 if there is none, None if it is to be read from the store."""
+    if not queue.waiting:
+        return 0
+    return None if queue.oldest_s is None else max(0, utc_s - queue.oldest_s)
+
+
+def of_local(utc_s: int) -> Sequence[Figure]:
+    """Those of a queue of the node."""
+
+    def find(name: str) -> Callable[[LocalStatus], float | None]:
+        return lambda queue: getattr(queue, name)
+
+    return (
+        Figure("queue_messages", "Messages in the queue.", find("waiting")),
+        Figure(
+            "queue_unsettled_messages", "Those that consumers have and did not settle.", find("unsettled")
+        ),
+        Figure("queue_held_messages", "Messages that wait for it behind a gap.", find("held")),
+        Figure("queue_bytes", "What its messages take.", find("size_bytes")),
+        Figure("queue_quota_bytes", "What they may take, if it has a quota.", find("quota_bytes")),
+        Figure("queue_consumers", "Applications that receive from it.", find("consumers")),
+        Figure(
+            "queue_oldest_message_age_seconds",
+            "Since its oldest message was sent, as its sender says; 0 if it is empty.",
+            lambda queue: age_s(utc_s, queue),
+            join=max,
+        ),
+        Figure("queue_messages_in_total", "Messages that came into it.", find("entered"), is_counter=True),
+        Figure("queue_messages_out_total", "Messages that left it.", find("left"), is_counter=True),
+    )
+
+
+def of_outgoing(utc_s: int) -> Sequence[Figure]:
+    """Those of a queue on its way out."""
+
+    def find(name: str) -> Callable[[OutgoingStatus], float | None]:
+        return lambda queue: getattr(queue, name)
+
+    return (
+        Figure("outgoing_messages", "Messages on their way to it.", find("waiting")),
+        Figure("outgoing_unsent_messages", "Those that are to be sent.", find("unsent")),
+        Figure(
+            "outgoing_in_flight_messages", "Those that the next hop has not acknowledged.", find("in_flight")
+        ),
+        Figure("outgoing_unread_messages", "Messages there that wait for their FinalAck.", find("unread")),
+        Figure(
+            "outgoing_connected",
+            "Whether there is a session with the next hop.",
+            lambda queue: float(queue.state == CONNECTED),
+            join=min,
+        ),
+        Figure(
+            "outgoing_failing_seconds",
+            "Since when there is none though something waits; 0 if all is well.",
+            lambda queue: 0 if queue.failing_since_s is None else max(0, utc_s - queue.failing_since_s),
+            join=max,
+        ),
+        Figure(
+            "outgoing_resend_attempts",
+            "How often in a row no OrderAck came in time.",
+            find("resend_attempt"),
+            join=max,
+        ),
+    )
+
+
+def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
+    """All metrics of a node."""
+    yield _gauge("node_info", "Which node this is.", [(facts[:3], 1)], Facts._fields[:3])
+    chosen = nlargest(LOCAL_LISTED, status.local, key=lambda queue: (queue.waiting, queue.held))
+    names = {queue.name for queue in chosen}
+    listed = [queue for queue in status.local if queue.name in names]
+    local = [(_short(queue.name),) for queue in listed]
+    yield from _each(of_local(status.utc_s), listed, local, ("queue",))
+    outgoing = [(_short(queue.name), _short(facts.called(queue.name))) for queue in status.outgoing]
+    yield from _each(of_outgoing(status.utc_s), status.outgoing, outgoing, ("queue", "to"))
+    yield _gauge(
+        "unlisted_queues",
+        "Queues that are not told one by one, as there are so many.",
+        [(("local",), len(status.local) - len(listed)), (("outgoing",), status.unlisted)],
+        ("kind",),
+    )
+    waiting = sum(queue.waiting for queue in status.local) - sum(queue.waiting for queue in listed)
+    yield _gauge(
+        "unlisted_messages",
+        "Messages in them.",
+        [(("local",), waiting), (("outgoing",), status.unlisted_waiting)],
+        ("kind",),
+    )
+    yield from _sessions(status)
+    yield from _counted(status)
+    yield from _store(status)
+    # By Prometheus' own names: process_cpu_seconds_total, process_resident_memory_bytes and so on.
+    yield from ProcessCollector(registry=None).collect()
+
+
+def _sessions(status: NodeStatus) -> Iterator[Metric]:
+    yield _gauge("sessions", "Sessions that are open.", [((), status.sessions_open)])
+    windows, unacknowledged = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for one in status.sessions:  # There may be two with one neighbour.
+        peer = _short(one.host), one.manager
+        windows[peer] += one.window
+        unacknowledged[peer] += one.unacknowledged
+    yield _gauge(
+        "session_window_messages",
+        "How many messages may be sent to a neighbour before it acknowledges some.",
+        windows.items(),
+        ("host", "manager"),
+    )
+    yield _gauge(
+        "session_unacknowledged_messages",
+        "How many of those were sent.",
+        unacknowledged.items(),
+        ("host", "manager"),
+    )
+
+
+def _counted(status: NodeStatus) -> Iterator[Metric]:
+    # All causes from the start: of a series that was not there before, Prometheus sees no increase.
+    refused = [((cause,), status.refusals.get(cause, 0)) for cause in CAUSES]
+    yield _counter("refused_messages", "Messages refused at their destination.", refused, ("cause",))
+    for name, text, count in (
+        ("forwarded", "Messages passed on for others.", status.forwarded),
+        ("expired", "Messages whose time was over.", status.expired),
+        ("duplicate", "Messages dropped because they came before.", status.duplicates),
+        ("resent", "Transactional messages sent again.", status.resent),
+        ("held", "Messages that came early and were held behind a gap.", status.held_ever),
+        ("overflowed", "Messages that came early and were dropped.", status.overflowed),
+    ):
+        yield _counter(f"{name}_messages", text, [((), count)])
+
+
+def _store(status: NodeStatus) -> Iterator[Metric]:
+    yield _gauge("store_bytes", "What the messages in the store take.", [((), status.stored_bytes)])
+    yield _gauge("store_quota_bytes", "What they may take.", [((), status.quota_bytes)])
+    yield _gauge("store_room_bytes", "What the quota and the disk leave.", [((), room_bytes(status))])
+    yield _gauge("store_full", "Whether the disk is full.", [((), float(status.disk_is_full))])
+    commits = HistogramMetricFamily(
+        "mqproto_store_commit_duration_seconds", "A commit, with its one flush of the disk."
+    )
+    within = [(str(bound_s), float(count)) for bound_s, count in status.commits_within]
+    commits.add_metric((), [*within, ("+Inf", status.flushes)], status.commits_s)
+    yield commits
+
+
+def room_bytes(status: NodeStatus) -> int:
+    """What the store may still take in: as much as its quota leaves, and the disk if that told."""
+    if status.disk_is_full:
+        return 0
+    left = max(0, status.quota_bytes - status.stored_bytes)
+    return left if status.free_bytes is None else min(left, status.free_bytes)
+
+
+def _short(text: str) -> str:
+    return shown(text, LABEL_LIMIT)
+
+
+def _each(
+    figures: Sequence[Figure],
+    queues: Sequence[LocalStatus | OutgoingStatus],
+    labels: Sequence[tuple[str, ...]],
+    names: Sequence[str],
+) -> Iterator[Metric]:
+    """The metrics of all queues, whose labels these are."""
+    for figure in figures:
+        values: dict[tuple[str, ...], float] = {}
+        for label, value in zip(labels, map(figure.find, queues), strict=True):
+            if value is not None:
+                values[label] = figure.join(values[label], value) if label in values else value
+        make = _counter if figure.is_counter else _gauge
+        yield make(figure.name.removesuffix("_total"), figure.help, values.items(), names)
+
+
+Samples = Iterable[tuple[Sequence[str], float]]
+
+
+def _gauge(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
+    family = GaugeMetricFamily(f"mqproto_{name}", text, labels=labels)
+    for label, value in samples:
+        family.add_metric(label, value)
+    return family
+
+
+def _counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
+    """The library puts `_total` behind the name."""
+    family = CounterMetricFamily(f"mqproto_{name}", text, labels=labels)
+    for label, value in samples:
+        family.add_metric(label, value)
+    return family

@@ -1,0 +1,92 @@
+"""/metrics, /live and /ready of whoever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import h11
+import pytest
+import trio
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from trio.testing import MockClock
+
+from simulator.base.http.monitoring import KEPT_S, Monitored, Monitoring
+from simulator.base.http.server import Answer, Request
+
+
+def request(target: str, method: str = "GET") -> Request:
+    async def nothing() -> bytes:
+        return b""
+
+    return Request(h11.Request(method=method, target=target, headers=[("Host", "here")]), nothing)
+
+
+class Asked:
+    """One who counts how often it is asked."""
+
+    def __init__(self, families: int = 1) -> None:
+        self.count = 0
+        self.trouble = ""
+        self._families = families
+        self.monitoring = Monitoring(Monitored(self._collect, lambda: self.trouble))
+
+    def _collect(self) -> Iterator[Metric]:
+        self.count += 1
+        for number in range(self._families):
+            yield GaugeMetricFamily(f"asked_{number}", "How often.", self.count)
+
+    async def get(self, target: str, method: str = "GET") -> Answer:
+        return await self.monitoring.answer(request(target, method))
+
+
+async def test_however_many_ask_it_is_looked_once_a_second(autojump_clock: MockClock) -> None:
+    asked, bodies = Asked(), set()
+    async with trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            bodies.add((await asked.get("/metrics?x=1")).body)
+
+        for _ in range(100):
+            nursery.start_soon(ask)
+    await trio.sleep(KEPT_S / 2)
+    bodies.add((await asked.get("/metrics")).body)
+    assert (asked.count, len(bodies)) == (1, 1)
+    await trio.sleep(KEPT_S / 2)
+    assert b"asked_0 2.0" in (await asked.get("/metrics")).body
+
+
+async def test_others_have_their_turn_between_two_families() -> None:
+    asked, turns = Asked(families=50), 0
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+
+            async def work() -> None:
+                nonlocal turns
+                while True:
+                    await trio.lowlevel.checkpoint()
+                    turns += 1
+
+            nursery.start_soon(work)
+            await asked.get("/metrics")
+            scope.cancel()
+    assert turns >= 40
+
+
+async def test_one_that_is_in_trouble_lives_and_is_not_ready() -> None:
+    asked = Asked()
+    assert (await asked.get("/ready")).status == 200
+    asked.trouble = "its disk is full"
+    answer = await asked.get("/ready")
+    assert (answer.status, answer.body) == (503, b"its disk is full\n")
+    assert (await asked.get("/live")).status == 200
+    assert asked.count == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "status"), [("/", "GET", 404), ("/metrics/x", "GET", 404), ("/live", "POST", 405)]
+)
+async def test_there_is_nothing_else_to_be_had(target: str, method: str, status: int) -> None:
+    asked = Asked()
+    assert (await asked.get(target, method)).status == status
+    assert asked.count == 0

@@ -1,0 +1,229 @@
+"""The metrics of a status: whatever names are in it, they can be read, and are not without end."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis.strategies as st
+from hypothesis import given
+from prometheus_client import Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from mqproto.manager.status import QUEUES_LISTED, SESSIONS_LISTED, LocalStatus, NodeStatus, OutgoingStatus
+from mqproto.neighbours.peerstatus import SessionStatus
+from simulator.node.metrics.families import LOCAL_LISTED, Facts, families, room_bytes
+from tests.conformance import ROOT
+from tests.programs import needs
+
+FOLDER: Final = ROOT / "simulator/node/metrics"
+FACTS: Final = Facts("a", "GUID", "1")
+ALERTS: Final = FOLDER / "alerts.yml"
+NAME: Final = re.compile(r"\bmqproto_[a-z_]+")
+WHOLE: Final = NodeStatus(
+    local=[LocalStatus("orders", True, 2, 1, 3, 100, 1_000, 4, entered=5, left=3, oldest_s=90)],
+    outgoing=[OutgoingStatus("x", True, 3, "h", "connected", "", 0, 7, None, resend_attempt=2)],
+    sessions=[SessionStatus("127.0.0.2", "GUID", 64, 3)],
+    refusals={"NACK_ACCESS_DENIED": 6},
+    utc_s=100,
+    flushes=3,
+    commits_s=0.5,
+    commits_within=[(0.1, 2), (1.0, 3)],
+    stored_bytes=400,
+    quota_bytes=1_000,
+    free_bytes=500,
+)
+
+
+class Registry(Collector):
+    def __init__(self, status: NodeStatus, facts: Facts) -> None:
+        self._said = status, facts
+
+    def collect(self) -> Any:
+        return families(*self._said)
+
+
+def told(status: NodeStatus, facts: Facts = FACTS) -> dict[tuple[str, tuple[str, ...]], float]:
+    """The values that Prometheus reads, by name and labels."""
+    found: dict[tuple[str, tuple[str, ...]], float] = {}
+    for family in parsed(generate_latest(Registry(status, facts))):
+        for sample in family.samples:
+            key = sample.name, tuple(sample.labels.values())
+            assert key not in found, f"Prometheus refuses a scrape with {key} in it twice"
+            found[key] = sample.value
+    return found
+
+
+def parsed(text: bytes) -> list[Metric]:
+    return [*text_string_to_metric_families(text.decode())]
+
+
+names = st.text(max_size=8) | st.sampled_from(['a"b\\c\nd', "\ud800", "x" * 300, "x" * 299 + "y", "\u202e"])
+
+
+@given(locals_=st.lists(names, unique=True), outgoing=st.lists(names), hosts=st.lists(names, max_size=4))
+def test_whatever_others_call_themselves_each_series_stands_once(
+    locals_: list[str], outgoing: list[str], hosts: list[str]
+) -> None:
+    values = told(
+        NodeStatus(
+            local=[LocalStatus(name, True, 1, 0, 0) for name in locals_],
+            outgoing=[OutgoingStatus(name, True, 1, "h", "connected", "", 0, 0, None) for name in outgoing],
+            sessions=[SessionStatus(host, "G", 64, 1) for host in hosts],
+        )
+    )
+    for name, given_names in (
+        ("mqproto_queue_messages", locals_),
+        ("mqproto_outgoing_messages", outgoing),
+        ("mqproto_session_unacknowledged_messages", hosts),
+    ):
+        assert sum(value for key, value in values.items() if key[0] == name) == len(given_names)
+    assert all(len(label) <= 200 for _, labels in values for label in labels)
+
+
+def test_names_that_are_plain_are_told_as_they_are() -> None:
+    values = told(
+        NodeStatus(local=[LocalStatus('a"b\\c', True, 1, 0, 0)]), Facts("n", "GUID", "1", "to {}".format)
+    )
+    assert values["mqproto_queue_messages", ('a"b\\c',)] == 1
+
+
+def test_there_are_no_more_series_however_many_queues_there_are() -> None:
+    def status(count: int) -> NodeStatus:
+        return NodeStatus(local=[LocalStatus(f"q{n}", True, n, 0, 0, oldest_s=0) for n in range(count)])
+
+    some, many = told(status(LOCAL_LISTED)), told(status(3 * LOCAL_LISTED))
+    assert len(some) == len(many)
+    assert many["mqproto_unlisted_queues", ("local",)] == 2 * LOCAL_LISTED
+    assert many["mqproto_unlisted_messages", ("local",)] == sum(range(2 * LOCAL_LISTED))
+    assert ("mqproto_queue_messages", (f"q{3 * LOCAL_LISTED - 1}",)) in many, "those with the most are told"
+    assert max(LOCAL_LISTED, QUEUES_LISTED) == 500
+    assert SESSIONS_LISTED == 100, "the README says so"
+
+
+def test_room_is_what_quota_and_disk_leave() -> None:
+    assert room_bytes(NodeStatus(quota_bytes=10, stored_bytes=4)) == 6
+    assert room_bytes(NodeStatus(quota_bytes=10, stored_bytes=4, free_bytes=5)) == 5
+    assert room_bytes(NodeStatus(quota_bytes=10, stored_bytes=14, free_bytes=5)) == 0
+    assert room_bytes(NodeStatus(quota_bytes=10, stored_bytes=4, disk_is_full=True)) == 0
+
+
+def test_the_age_of_what_is_not_in_memory_is_not_made_up() -> None:
+    def age(waiting: int, oldest_s: int | None) -> float | None:
+        queue = LocalStatus("q", True, waiting, 0, 0, oldest_s=oldest_s)
+        values = told(NodeStatus(utc_s=100, local=[queue]))
+        return values.get(("mqproto_queue_oldest_message_age_seconds", ("q",)))
+
+    assert (age(0, None), age(1, 90), age(1, None), age(1, 120)) == (0, 10, None, 0)
+
+
+def names_told() -> set[str]:
+    """The names of all metrics, as the tables call them."""
+    return {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name
+        for metric in families(WHOLE, FACTS)
+        if metric.name.startswith("mqproto_")
+    }
+
+
+def test_the_table_of_the_readme_has_all_metrics_in_their_order_and_no_other() -> None:
+    rows = re.findall(
+        r"^\| `(mqproto_[a-z_]+)` \| ([^|]*)\|", (FOLDER / "README.md").read_text("utf-8"), re.M
+    )
+    of_each = {
+        (f"{metric.name}_total" if metric.type == "counter" else metric.name): [
+            label for label in (metric.samples[0].labels if metric.samples else {}) if label != "le"
+        ]
+        for metric in families(WHOLE, FACTS)
+        if metric.name.startswith("mqproto_")
+    }
+    assert [name for name, _ in rows] == [*of_each]
+    assert {name: re.findall(r"`(\w+)`", labels) for name, labels in rows} == of_each
+
+
+def expressions() -> dict[str, str]:
+    """What rules and panels ask for."""
+    found = dict(re.findall(r"- alert: (\w+)\n +expr: (.+)\n", ALERTS.read_text("utf-8")))
+    assert len(found) == ALERTS.read_text("utf-8").count("alert:")
+    for panel in json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]:
+        for target in panel["targets"]:
+            text = target["expr"].replace("$__rate_interval", "1m").replace("$job", ".*")
+            found[f"{panel['title']} {target['refId']}"] = text.replace("$instance", ".*")
+    return found
+
+
+def test_rules_and_dashboard_ask_for_what_there_is() -> None:
+    known = names_told() | {f"{name}_bucket" for name in names_told()} | {"mqproto_node_info"}
+    for where, text in expressions().items():
+        assert set(NAME.findall(text)) <= known, where
+        assert set(NAME.findall(text)) or "up{" in text or "process_" in text, where
+
+
+@needs("promtool")
+def test_prometheus_takes_rules_panels_and_metrics(tmp_path: Path) -> None:
+    rules = tmp_path / "panels.yml"
+    records = [{"record": f"r{n}", "expr": text} for n, text in enumerate(expressions().values())]
+    rules.write_text(json.dumps({"groups": [{"name": "panels", "rules": records}]}))
+    text = generate_latest(Registry(WHOLE, FACTS))
+    for arguments, given_text in (
+        (["rules", str(ALERTS), str(rules)], b""),
+        (["metrics"], text),
+    ):
+        done = subprocess.run(
+            ["promtool", "check", *arguments], input=given_text, capture_output=True, check=False
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+@needs("promtool")
+def test_rules_say_what_is_wrong_and_are_quiet_otherwise(tmp_path: Path) -> None:
+    def series(text: str, values: str) -> dict[str, str]:
+        return {"series": text, "values": values}
+
+    def alert(name: str, at: str, **labels: str) -> dict[str, Any]:
+        severity = "critical" if name == "MqprotoStoreFull" else "warning"
+        said = [{"exp_labels": {"severity": severity, **labels}}] if labels else []
+        return {"eval_time": at, "alertname": name, "exp_alerts": said}
+
+    test: dict[str, Any] = {
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    series('mqproto_store_full{instance="a"}', "0x10 1x10"),
+                    series(
+                        'mqproto_refused_messages_total{instance="a", cause="NACK_BAD_DST_Q"}', "0x10 1x40"
+                    ),
+                    series('mqproto_refused_messages_total{instance="a", cause="NACK_PURGED"}', "0x50"),
+                    series('mqproto_queue_oldest_message_age_seconds{instance="a", queue="q"}', "1000x50"),
+                    series('mqproto_queue_consumers{instance="a", queue="q"}', "1x10 0x40"),
+                    series(
+                        'mqproto_queue_oldest_message_age_seconds{instance="a", queue="q;journal"}', "1000x50"
+                    ),
+                    series('mqproto_queue_consumers{instance="a", queue="q;journal"}', "0x50"),
+                ],
+                "alert_rule_test": [
+                    alert("MqprotoStoreFull", "5m"),
+                    alert("MqprotoStoreFull", "15m", instance="a"),
+                    alert("MqprotoMessagesRefused", "5m"),
+                    alert("MqprotoMessagesRefused", "15m", instance="a", cause="NACK_BAD_DST_Q"),
+                    alert("MqprotoMessagesRefused", "40m"),
+                    alert("MqprotoQueueNotRead", "9m"),
+                    alert("MqprotoQueueNotRead", "20m", instance="a", queue="q"),
+                ],
+            }
+        ],
+    }
+    # What a rule says to people is Prometheus' to fill in; which speaks, and of what, is compared.
+    plain = tmp_path / "alerts.yml"
+    plain.write_text(re.sub(r" +annotations:\n.*\n", "", ALERTS.read_text("utf-8")))
+    test["rule_files"] = [str(plain)]
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps(test))
+    done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
