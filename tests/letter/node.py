@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ class Node:
     address: str
     peer_address: str
     settings: Mapping[str, object]
+    weak_ciphers: Sequence[str] = ()
+    """Those that its queues take beside the others."""
 
     def write_topology(self) -> None:
         lines = []
@@ -51,6 +53,7 @@ class Node:
                     f"[node.{name}.queue.{queue}]",
                     f"id = {number}",
                     f"transactional = {transactional}",
+                    f"weak_ciphers = {json.dumps(list(self.weak_ciphers))}",
                 ]
         lines += ["[[link]]", 'between = ["ours", "letter"]', "[settings]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings.items()]

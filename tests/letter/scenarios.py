@@ -229,7 +229,7 @@ def keyed(*messages: dict[str, Any], deceived: bool = False, times: int = 1) -> 
         a.protection.keys = keys_of(first, A, second, B)
         b.protection.keys = keys_of(second, B, first, A)
         if deceived:
-            a.protection.keys.others = keys_of(first, A, nobody(), B).others
+            a.protection.keys.others = keys_of(first, A, nobody(second), B).others
         await sends(*messages, times=times)(wire, a, b)
 
     return run

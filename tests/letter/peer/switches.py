@@ -18,11 +18,19 @@ class Question(NamedTuple):
     reading: int
     section: str
     otherwise: str
+    of_keys: bool
+    """Whether it changes nothing but what is encrypted or signed."""
 
 
-def switch(reading: int, section: str, otherwise: str) -> Any:
+def switch(reading: int, section: str, otherwise: str, of_keys: bool = False) -> Any:
     """One field of `Switches`, off by default; sections are of [MS-MQQB] if they name no other document."""
-    return field(default=False, metadata={"reading": reading, "section": section, "otherwise": otherwise})
+    told = {"reading": reading, "section": section, "otherwise": otherwise, "of_keys": of_keys}
+    return field(default=False, metadata=told)
+
+
+def of_keys(reading: int, section: str, otherwise: str) -> Any:
+    """One that is about keys."""
+    return switch(reading, section, otherwise, of_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,46 +157,46 @@ class Switches:
     take_from_anybody: bool = switch(
         77, "3.1.5.8", "a neighbour may bring messages of any SourceQueueManager"
     )
-    simple_blob_256: bool = switch(
+    simple_blob_256: bool = of_keys(
         80, "2.4.2", "encryptedKey has 256 bytes, of which those behind a shorter block are zeros"
     )
-    rc2_ecb: bool = switch(82, "3.1.5.8.3", "RC2 encrypts each block by itself: CBC is said of AES alone")
-    rc2_40_of_128: bool = switch(
+    rc2_ecb: bool = of_keys(82, "3.1.5.8.3", "RC2 encrypts each block by itself: CBC is said of AES alone")
+    rc2_40_of_128: bool = of_keys(
         82, "3.1.7.1.5", "RC2 has 40 effective bits, also with a key of 128, as Windows 2000 had it"
     )
-    salted_40_bit_keys: bool = switch(
+    salted_40_bit_keys: bool = of_keys(
         83, "3.1.7.1.5", "11 bytes of zeros follow a key of 40 bits, as the CryptoAPI's default is"
     )
-    rc4_goes_on: bool = switch(84, "3.1.7.1.5", "RC4 goes on over all bodies of a session key")
-    key_in_block_reversed: bool = switch(
+    rc4_goes_on: bool = of_keys(84, "3.1.7.1.5", "RC4 goes on over all bodies of a session key")
+    key_in_block_reversed: bool = of_keys(
         85, "2.4.2", "the session key is little-endian as well before it is encrypted"
     )
-    bad_key_told: bool = switch(
+    bad_key_told: bool = of_keys(
         86, "3.1.5.8.3", "an encryptedKey that is encrypted in a wrong way is refused as that"
     )
-    signature_big_endian: bool = switch(
+    signature_big_endian: bool = of_keys(
         87, "3.1.7.1.4", "the first byte of a signature is the most significant one, as RFC 8017 has it"
     )
-    signature_without_oid: bool = switch(
+    signature_without_oid: bool = of_keys(
         87, "3.1.7.1.4", "the hash is encrypted without its name, as by CRYPT_NOHASHOID"
     )
-    md2_and_md4_taken: bool = switch(88, "[MS-MQMQ] 2.2.19.3", "signatures with MD2 and MD4 are taken")
-    label_without_nul: bool = switch(89, "[MS-MQMQ] 2.5", "Label is hashed without the null at its end")
-    names_with_padding: bool = switch(
+    md2_and_md4_taken: bool = of_keys(88, "[MS-MQMQ] 2.2.19.3", "signatures with MD2 and MD4 are taken")
+    label_without_nul: bool = of_keys(89, "[MS-MQMQ] 2.5", "Label is hashed without the null at its end")
+    names_with_padding: bool = of_keys(
         89, "[MS-MQMQ] 2.5", "names of queues are hashed with the padding behind them"
     )
-    list_without_padding: bool = switch(
+    list_without_padding: bool = of_keys(
         89, "[MS-MQMQ] 2.5.3", "FormatNameList is hashed without the padding between its elements"
     )
-    signs_ciphertext: bool = switch(
+    signs_ciphertext: bool = of_keys(
         90,
         "3.1.5.8.3",
         "a body is hashed as it is sent, so encrypted, and authenticated before it is decrypted",
     )
-    sig30_in_security_header: bool = switch(
+    sig30_in_security_header: bool = of_keys(
         91, "[MS-MQMQ] 2.2.20.6", "all signatures are those of MSMQ 3.0, as it and later versions have it"
     )
-    sid_is_verified: bool = switch(
+    sid_is_verified: bool = of_keys(
         93, "3.1.5.8.3", "a SID is believed of nobody without a certificate, also if nothing is signed"
     )
 
@@ -210,12 +218,9 @@ class Switches:
     other_case: bool = switch(0, "[MS-MQMQ] 2.1", "every other message spells its queue in another case")
     reserved_bits: bool = switch(0, "[MS-MQMQ] 2.2.19.1", "all reserved bits of all headers are set")
     junk: bool = switch(0, "notes 17, 19", "fields that may be left uninitialised hold arbitrary bytes")
-    provider_info_always: bool = switch(
+    provider_info_always: bool = of_keys(
         0, "3.1.7.1.5", "ProviderInfo names the provider, and DE is clear, whichever it is"
     )
 
 
-QUESTIONS = tuple(
-    Question(f.name, f.metadata["reading"], f.metadata["section"], f.metadata["otherwise"])
-    for f in fields(Switches)
-)
+QUESTIONS = tuple(Question(f.name, **f.metadata) for f in fields(Switches))

@@ -53,16 +53,15 @@ class Owner(NamedTuple):
 @cache
 def owner(number: int) -> Owner:
     """The first has the shortest keys of all, 512 bits; to sign, keys have at least 752 for SHA-512."""
-    signing = own_key(1_024 + 16 * number)
+    signing = own_key(1_024 + 32 * number)
     certificate = self_signed(signing, f"manager {number}", BORN_S, 36_500)
-    return Owner(own_key(512 + 16 * number), signing, certificate)
+    return Owner(own_key(512 + 32 * number), signing, certificate)
 
 
 @cache
-def nobody() -> Owner:
-    """Whose key is as long as the second one's, and another."""
-    second = owner(1)
-    return second._replace(exchange=new_key_pair(second.exchange.bits))
+def nobody(instead_of: Owner) -> Owner:
+    """Whose keys for key exchange are as long, and others."""
+    return instead_of._replace(exchange=new_key_pair(instead_of.exchange.bits))
 
 
 def keys_of(own: Owner, guid: UUID, other: Owner, their_guid: UUID) -> Keys:

@@ -24,7 +24,7 @@ from .keys import CIPHERS, keys_of, owner
 
 LETTER = Switches()
 LEVELS = {"base": 1, "enhanced": 3, "aes": 5}
-OF_KEYS = [question.name for question in QUESTIONS if question.reading >= 80] + ["provider_info_always"]
+OF_KEYS = [question.name for question in QUESTIONS if question.of_keys]
 SIGNATURES = [
     (SIGNED_10, SHA_1),
     (SIGNED_20, SHA_512),
