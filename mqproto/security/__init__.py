@@ -16,7 +16,7 @@ from mqproto.security.algorithms import (
     provider_by_word,
 )
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName, SendName
-from mqproto.security.certificates import Certificate, certificate_in, self_signed
+from mqproto.security.certificates import Certificate, certificate_in, request_for, self_signed
 from mqproto.security.ciphers import decrypt, encrypt
 from mqproto.security.exchange import open_session_key, open_session_keys, seal_session_key
 from mqproto.security.guard import KeyGuard, Keys
@@ -57,6 +57,7 @@ __all__ = [
     "opened",
     "provider_by_privacy_level",
     "provider_by_word",
+    "request_for",
     "seal_session_key",
     "sealed",
     "self_signed",

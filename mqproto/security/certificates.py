@@ -7,11 +7,13 @@ certificates of its users by their bytes (3.1.5.8.3).
 from __future__ import annotations
 
 import datetime
+import warnings
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import NameOID
 
 from mqproto.base.errors import UsageError
@@ -61,7 +63,10 @@ class Certificate:
         """
         try:
             load = x509.load_pem_x509_certificate if _PEM in data else x509.load_der_x509_certificate
-            return cls(load(data))
+            with warnings.catch_warnings():
+                # What a later version of the library will not take any more is nothing for a node's log.
+                warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+                return cls(load(data))
         except UsageError:
             raise
         except Exception:  # Whatever the library finds wrong with the bytes of a stranger.
@@ -111,6 +116,23 @@ def self_signed(own: KeyPair, name: str, since_s: int, days: int) -> Certificate
         .add_extension(x509.KeyUsage(**usage), critical=True)
         .sign(own.rsa, hashes.SHA256())
     )
+
+
+def request_for(own: KeyPair, name: str) -> bytes:
+    """What an authority is asked for a certificate of the key with: PKCS #10, in PEM.
+
+    Args:
+        name: whose it is to be; 1 to 64 characters.
+
+    Raises:
+        UsageError: X.509 cannot have such a name.
+    """
+    try:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    except ValueError:
+        raise UsageError(f"a certificate for {name!r}: name it in 1 to 64 characters") from None
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(own.rsa, hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
 
 
 def certificate_in(der: bytes) -> Certificate:

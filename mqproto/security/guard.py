@@ -10,9 +10,10 @@ authenticated. Nothing of that is told before both have come out well.
 from __future__ import annotations
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
@@ -37,6 +38,9 @@ from mqproto.turn.effects import Note
 from mqproto.turn.guard import WEAK_CIPHERS, Signer, is_encrypted, is_signed, with_proof
 from mqproto.wire import Guid, UserMessage, guid_text, sid_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
+
+SIGNATURES: Final = 8_192
+"""How many are remembered, of which each takes some 300 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class KeyGuard:
         self._send = AgeingCache[SendName, CachedSymmetricKey](send_size, keys_ms)
         self._send_base = AgeingCache[SendName, CachedSymmetricKey](send_size, keys_ms)
         self._users = AgeingCache[tuple[bytes, bytes], None](settings.user_cert_cache_size, users_ms)
+        self._signatures = OrderedDict[bytes, tuple[Guid, int]]()
+        """By signature, the first message that had it; of the last that came."""
         self._caches: dict[Timer, AgeingCache[Any, Any]] = {
             Timer.RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP: self._receive,
             Timer.SEND_SYMMETRIC_KEY_CACHE_CLEANUP: self._send,
@@ -114,6 +120,7 @@ class KeyGuard:
             return with_proof(plain, 0)
         kind, certificate = verified(plain)
         self._see_sender(plain, certificate, now)
+        self._see_whether_new(plain)
         return with_proof(plain, kind)
 
     def _see_cipher(self, message: UserMessage, weak: Collection[str]) -> str:
@@ -152,6 +159,24 @@ class KeyGuard:
             raise bad_signature(f"the certificate is none that is known here of {_sender(message)}")
         self._users.add(name, None, now.uptime_ms)
         self._start(Timer.USER_CERT_CACHE_CLEANUP)
+
+    def _see_whether_new(self, message: UserMessage) -> None:
+        """No signature covers the MessageID or the time, so whoever has caught a message can send it again as another.
+
+        Nobody can tell that from a sender who says the same twice. It is said, and taken.
+        """
+        user, listed = message.user, message.multi_queue_format
+        assert message.security is not None, "only what has a SecurityHeader is signed"
+        signature = message.security.signature or (listed.signature.signature if listed is not None else b"")
+        name = user.source_queue_manager, user.message_id
+        before = self._signatures.get(signature, name)
+        if before != name:
+            first = f"{guid_text(before[0])}\\{before[1]}"
+            self._note("signature-seen-before", message, first=first)
+        self._signatures[signature] = before
+        self._signatures.move_to_end(signature)
+        if len(self._signatures) > SIGNATURES:
+            self._signatures.popitem(last=False)
 
     def check(self, message: UserMessage, manager: Guid) -> None:
         if is_encrypted(message):

@@ -151,6 +151,14 @@ class KeyPair:
         return cls(found)
 
     @classmethod
+    def from_primes(cls, p: int, q: int) -> KeyPair:
+        """The key pair of two primes. Of short ones pyca makes none, and works with them."""
+        private = pow(EXPONENT, -1, (p - 1) * (q - 1))
+        public = rsa.RSAPublicNumbers(EXPONENT, p * q)
+        parts = (rsa.rsa_crt_dmp1(private, p), rsa.rsa_crt_dmq1(private, q), rsa.rsa_crt_iqmp(p, q))
+        return cls(rsa.RSAPrivateNumbers(p, q, private, *parts, public).private_key())
+
+    @classmethod
     def _from_blob(cls, data: bytes) -> KeyPair:
         try:
             blob = private_key_blob.decode(data)
@@ -231,10 +239,10 @@ def new_key_pair(bits: int) -> KeyPair:
         raise UsageError(f"a key of {bits} bits: ask for {MINIMUM_BITS} to {MAXIMUM_BITS:,}, a multiple of 8")
     if bits >= PYCA_MINIMUM_BITS:
         return KeyPair(rsa.generate_private_key(EXPONENT, bits))
-    return KeyPair(_short_key(bits))
+    return _short_key(bits)
 
 
-def _short_key(bits: int) -> rsa.RSAPrivateKey:
+def _short_key(bits: int) -> KeyPair:
     """Of the length that the base provider asks for, and that anybody breaks who wants to.
 
     pyca works with such keys, and makes none; nor does pycryptodome, but it makes the primes.
@@ -243,17 +251,5 @@ def _short_key(bits: int) -> rsa.RSAPrivateKey:
 
     while True:
         p, q = (int(generate_probable_prime(exact_bits=bits // 2)) for _ in range(2))
-        totient = (p - 1) * (q - 1)
-        if p != q and (p * q).bit_length() == bits and totient % EXPONENT:
-            break
-    private = pow(EXPONENT, -1, totient)
-    public = rsa.RSAPublicNumbers(EXPONENT, p * q)
-    return rsa.RSAPrivateNumbers(
-        p,
-        q,
-        private,
-        rsa.rsa_crt_dmp1(private, p),
-        rsa.rsa_crt_dmq1(private, q),
-        rsa.rsa_crt_iqmp(p, q),
-        public,
-    ).private_key()
+        if p != q and (p * q).bit_length() == bits and (p - 1) * (q - 1) % EXPONENT:
+            return KeyPair.from_primes(p, q)

@@ -46,6 +46,7 @@ from simulator.command.options import (
 from simulator.edges.audit.command import audit
 from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
+from simulator.edges.gateway import command as tokens
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 
@@ -264,6 +265,23 @@ def node(
     ] = None,
     directory: DirectoryOption = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    readers: Annotated[
+        str,
+        typer.Option(
+            metavar="GROUP",
+            help="Let this group of the system look at it by a socket of its own, and change nothing.",
+            show_default=False,
+        ),
+    ] = "",
+    readers_folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--readers-folder",
+            metavar="FOLDER",
+            help="Where that socket is, and what readers type as --directory; by default among the temporary files.",
+            show_default=False,
+        ),
+    ] = None,
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
@@ -305,9 +323,10 @@ def node(
         name = name or only_node(place)
     else:
         raise UsageError("name a topology and one of its nodes, or a node alone with --name")
+    name = place.topology.node_named(name).name
     with profiled(profile):
         serve(
-            place.topology,
+            place.topology.with_readers(name, readers, readers_folder),
             name,
             place.directory,
             allow_remote=allow_remote,
@@ -340,6 +359,7 @@ app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.add_typer(failed.app, name="failed")
 app.add_typer(keys.app, name="keys")
+app.add_typer(tokens.app, name="tokens")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)

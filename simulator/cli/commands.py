@@ -182,6 +182,7 @@ def send(
     """Send a message, or one for each line; prints the identifiers."""
     from simulator.command import talk
 
+    privacy_level, algorithm = talk.privacy(cipher, encrypts=encrypt)
     options = talk.SendOptions(
         label=label,
         transactional=transactional,
@@ -202,7 +203,8 @@ def send(
         extension=talk.extension(extension, extension_file),
         sender_id=talk.sender_id(sender_id),
         signer=talk.signer(certificate, signs=sign),
-        **talk.privacy(cipher, encrypts=encrypt),
+        privacy_level=privacy_level,
+        encryption_algorithm=algorithm,
     )
     place = place_of(topology, directory)
     if imported is not None:

@@ -54,7 +54,7 @@ DAYS: Final = 3_650
 USUAL: Final = ("aes", "enhanced")
 """The providers that keys are made for if none is named: 512 bits of the base provider's protect nothing."""
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-FORMS: Final = ("blob", "pem", "certificate")
+FORMS: Final = ("blob", "pem", "certificate", "request")
 
 app = typer.Typer(help="The keys of a node: with what others encrypt for it, and with what it signs.")
 NodeArgument = Annotated[
@@ -177,7 +177,9 @@ def export(
     form: Annotated[
         str,
         typer.Option(
-            "--as", metavar="FORM", help="blob, pem or certificate; of signing the last by default."
+            "--as",
+            metavar="FORM",
+            help="blob, pem, certificate, or request, for an authority; by default blob, of what signs certificate.",
         ),
     ] = "",
     out: Annotated[
@@ -388,12 +390,17 @@ def _public_bytes(kept: Kept, form: str) -> bytes:
     if form == "pem":
         return kept.pair.public.pem()
     if kept.certificate is None:
-        raise UsageError("only the key for signatures has a certificate: --use signing, or --as pem")
+        raise UsageError("only a key for signatures has a certificate: --use signing, or --as pem")
+    if form == "request":
+        from mqproto.security import request_for
+
+        owner = kept.certificate.subject.removeprefix("CN=")
+        return request_for(kept.pair, owner)
     return kept.certificate.pem()
 
 
 def _private_bytes(kept: Kept, form: str) -> bytes:
-    if form == "certificate":
-        raise UsageError("a certificate has no private key in it: --as pem, or --as blob")
+    if form in ("certificate", "request"):
+        raise UsageError(f"a {form} has no private key in it: --as pem, or --as blob")
     algorithm = RSA_SIGN if is_for_signatures(kept.use) else RSA_KEY_EXCHANGE
     return kept.pair.blob(algorithm) if form == "blob" else kept.pair.pem()

@@ -26,6 +26,7 @@ from simulator.command.options import (
 
 if TYPE_CHECKING:
     from simulator.client import Client
+    from simulator.client.client import ChangedOptions
     from simulator.node.control import QueueWish
     from simulator.topology import Node, QueueDeclaration, Topology
     from simulator.topology.places import Place
@@ -51,6 +52,32 @@ JournalQuotaOption = Annotated[
     int | None,
     typer.Option(
         "--journal-quota-kb", min=0, help="What its journal may take; 0 for no limit.", show_default=False
+    ),
+]
+PrivacyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHICH",
+        help="body for encrypted messages alone, none for no such; optional takes both.",
+        show_default=False,
+    ),
+]
+WeakCiphersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weak-cipher",
+        metavar="NAME",
+        help="rc2, rc4, base-rc2 or base-rc4, to be taken as well; repeatable, and `-` for none.",
+        show_default=False,
+    ),
+]
+SendersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sender",
+        metavar="SID|SHA256",
+        help="Who may send to it, by SID or certificate; repeatable, and `-` for everybody.",
+        show_default=False,
     ),
 ]
 
@@ -94,6 +121,12 @@ def create(
     strangers: Annotated[
         bool, typer.Option("--strangers", help="Those who are in no topology may send to it.")
     ] = False,
+    authenticated: Annotated[
+        bool, typer.Option("--authenticated", help="It takes signed messages alone.")
+    ] = False,
+    privacy: PrivacyOption = None,
+    weak_ciphers: WeakCiphersOption = None,
+    senders: SendersOption = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
@@ -120,6 +153,10 @@ def create(
                 journal=journal,
                 journal_quota_kb=journal_quota_kb,
                 strangers=strangers,
+                authenticated=authenticated,
+                privacy=privacy,
+                weak_ciphers=_listed(weak_ciphers),
+                senders=_listed(senders),
             ),
         )
     )
@@ -148,6 +185,17 @@ def change(
             show_default=False,
         ),
     ] = None,
+    authenticated: Annotated[
+        bool | None,
+        typer.Option(
+            "--authenticated/--no-authenticated",
+            help="Whether it takes signed messages alone.",
+            show_default=False,
+        ),
+    ] = None,
+    privacy: PrivacyOption = None,
+    weak_ciphers: WeakCiphersOption = None,
+    senders: SendersOption = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     node: NodeOption = None,
     directory: DirectoryOption = None,
@@ -160,8 +208,20 @@ def change(
     """
     from simulator.client.live import host_of
 
-    if quota_kb is journal is journal_quota_kb is strangers is None:
-        raise UsageError("say what is to change: --quota-kb, --journal, --journal-quota-kb or --strangers")
+    wish: ChangedOptions = {
+        "quota_kb": quota_kb,
+        "journal": journal,
+        "journal_quota_kb": journal_quota_kb,
+        "strangers": strangers,
+        "authenticated": authenticated,
+        "privacy": privacy,
+        "weak_ciphers": _listed(weak_ciphers),
+        "senders": _listed(senders),
+    }
+    if all(value is None for value in wish.values()):
+        raise UsageError(
+            "say what is to change: --quota-kb, --journal, --strangers, --authenticated, ...: see --help"
+        )
     place = place_of(topology, directory)
     name = run_task(partial(host_of, place, node, queue))
     changed = run_task(
@@ -169,13 +229,7 @@ def change(
             _of_node,
             place,
             name,
-            lambda client: client.change(
-                queue,
-                quota_kb=quota_kb,
-                journal=journal,
-                journal_quota_kb=journal_quota_kb,
-                strangers=strangers,
-            ),
+            lambda client: client.change(queue, **wish),
         )
     )
     _say(place.topology.nodes[name], changed, "is changed", as_json=as_json)
@@ -248,6 +302,11 @@ def _maker(place: Place, node: str | None, queue: str) -> str:
             raise UsageError(f"{queue} is a queue of {computer}: leave --node {node} out")
         return place.topology.node_named(computer).name
     return place.topology.node_named(node).name if node is not None else only_node(place)
+
+
+def _listed(typed: list[str] | None) -> list[str] | None:
+    """What was typed several times; `-` for an empty list, and None if it was not typed."""
+    return [] if typed == ["-"] else typed or None
 
 
 def _guid(text: str) -> bytes | None:

@@ -68,6 +68,10 @@ class DraftOptions(TypedDict, total=False):
     acknowledgments: int
     trace_queue: str
     sender_id: str
+    privacy_level: int
+    encryption_algorithm: int
+    signer: str
+    hash_algorithm: int
 
 
 class ChangedOptions(TypedDict, total=False):
@@ -77,6 +81,10 @@ class ChangedOptions(TypedDict, total=False):
     journal: bool | None
     journal_quota_kb: int | None
     strangers: bool | None
+    authenticated: bool | None
+    privacy: str | None
+    weak_ciphers: list[str] | None
+    senders: list[str] | None
 
 
 class MadeOptions(ChangedOptions, total=False):
@@ -124,8 +132,10 @@ async def connect(
     if not name and len(topology.nodes) > 1:
         raise UsageError(f"{topology.name} has several nodes; name one: {', '.join(topology.nodes)}")
     node = topology.node_named(name or next(iter(topology.nodes)))
-    path = places.socket_path(directory or places.default_directory(topology), node.name)
-    command = places.start_command(topology, node.name, directory)
+    place = directory or places.default_directory(topology)
+    path = places.client_socket(place, node.name)
+    stores = None if places.is_for_readers(place, node.name) else directory
+    command = places.start_command(topology, node.name, stores)
     async with connect_to(
         path,
         command,

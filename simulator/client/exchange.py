@@ -282,7 +282,8 @@ class Exchange:
                         await trio.sleep(BUSY_PAUSE_S)
                     except PermissionError:
                         raise UsageError(
-                            f"the socket of node {self.node} is another user's: be the user that it runs as"
+                            f"the socket of node {self.node} is another user's: be the user that it runs as, or "
+                            "one of its readers"
                         ) from None
                     except OSError:
                         break

@@ -21,6 +21,7 @@ from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 from simulator.command.explain import Explainer, is_kept
 from simulator.command.oversee import explanations, explanations_as_json, knows
+from simulator.node.clients.deeds import EVENT
 from simulator.node.control import Explanation
 from simulator.node.received import MessageId
 from simulator.topology import Topology
@@ -33,6 +34,8 @@ MESSAGES_LIMIT: Final = 1_000
 """Messages with one producer's key."""
 LOOKED_AFTER: Final = 16
 """Of how many messages the nodes are asked where they are."""
+ORDERS: Final = frozenset({"purge", "delete", "return", "pause", "resume"})
+"""What operators do to all that is in a queue: the story of a message names who did."""
 LINE_LIMIT_BYTES: Final = 64 * 2**10
 """A longer line is none of ours."""
 COMMON: Final = frozenset({"timestamp", "node", "event", "level", "message"})
@@ -158,15 +161,19 @@ class _Steps:
         self._numbers: set[tuple[str, str, int]] = set()
         self._steps: list[Step] = []
         self._ranges: list[Step] = []
+        self._orders: list[Step] = []
         self.left_out = 0
-        self.sought = [_quoted(name) for name in (subject, *messages)] + [b'"last_number"']
+        self.sought = [_quoted(name) for name in (subject, *messages)] + [b'"last_number"', _OPERATED]
 
     def take(self, step: Step | None) -> bool:
         """A line that may belong to the story; whether it is a line of a log at all."""
         if step is None:
             return False
         facts = step.facts
-        if "last_number" in facts and not step.message:
+        if step.event == EVENT:
+            if facts.get("operation") in ORDERS:
+                self._keep(self._orders, step)
+        elif "last_number" in facts and not step.message:
             self._keep(self._ranges, step)
         elif step.message in self._messages or facts.get("key") == self._subject:
             self._keep(self._steps, step)
@@ -182,7 +189,15 @@ class _Steps:
 
     def in_order(self) -> list[Step]:
         """The steps by time; those of one moment as they were found."""
-        return sorted([*self._steps, *filter(self._is_ours, self._ranges)], key=lambda step: step.time)
+        steps = sorted([*self._steps, *filter(self._is_ours, self._ranges)], key=lambda step: step.time)
+        places = {(step.who, step.facts.get("queue")) for step in steps}
+        orders = [
+            order
+            for order in self._orders
+            if (order.who, order.facts.get("queue")) in places
+            and steps[0].time <= order.time <= steps[-1].time
+        ]
+        return sorted([*orders, *steps], key=lambda step: step.time)
 
     def _is_ours(self, step: Step) -> bool:
         first, last = step.facts.get("number"), step.facts["last_number"]
@@ -197,6 +212,9 @@ def _source(message: str, topology: Topology) -> str:
     identifier = MessageId.parse(message)
     node = topology.node_by_guid(identifier.manager) if identifier else None
     return node.name if node is not None else ""
+
+
+_OPERATED: Final = json.dumps({"event": EVENT}).strip("{}").encode()
 
 
 def _quoted(text: str) -> bytes:
@@ -313,6 +331,10 @@ def _details(step: Step, topology: Topology) -> Iterator[str]:
         word = "from" if step.event == Waypoint.ARRIVED else "to"
         word = "by" if step.event == Waypoint.SESSION_ACKNOWLEDGED else word
         yield f"{word} {known_as(topology, str(facts.get('manager', facts['peer'])))}"
+    if step.event == EVENT:
+        count = facts.get("messages")
+        yield f"{facts['operation']}" + f" of {count:,} message{'s' * (count != 1)}" * isinstance(count, int)
+        yield f"by {facts.get('user') or facts.get('uid')} (process {facts.get('pid', 'not known')})"
     for name, words in WORDS.items():
         if name in facts:
             unknown = name == "delivery_count" and facts[name] == UNKNOWN_COUNT

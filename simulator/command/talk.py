@@ -152,19 +152,20 @@ def correlation_id(typed: str) -> bytes:
     )
 
 
-def privacy(cipher: str, *, encrypts: bool) -> dict[str, int]:
-    """How a body is to be encrypted: by a cipher that was named, or by the receiver's strongest; or not at all.
+def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[int, int]:
+    """Draft.privacy_level and Draft.encryption_algorithm, of a cipher that was named, or for the strongest; or zeros.
+
+    name: what refusals call the place where it was named.
 
     Raises:
         UsageError: there is no such cipher.
     """
     if not cipher:
-        return {"privacy_level": STRONG} if encrypts else {}
+        return (STRONG if encrypts else 0), 0
     found = CIPHERS.get(cipher.casefold())
     if found is None:
-        raise UsageError(f"--cipher {cipher}: {nearest(cipher, CIPHERS)}")
-    level, algorithm = found
-    return {"privacy_level": level, "encryption_algorithm": algorithm}
+        raise UsageError(f"{name}{cipher}: {nearest(cipher, CIPHERS)}")
+    return found
 
 
 def signer(user: str, *, signs: bool) -> str:

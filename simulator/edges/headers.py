@@ -16,9 +16,11 @@ from urllib.parse import quote, unquote
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
+from mqproto.turn.guard import CIPHERS
 from mqproto.wire import INFINITE
 from simulator.client.client import DraftOptions
-from simulator.command.talk import ACKNOWLEDGMENTS
+from simulator.command.talk import ACKNOWLEDGMENTS, privacy, signer
+from simulator.security.keyfiles import SIGNING
 from simulator.topology.errors import nearest
 
 LABEL: Final = "MQ-Label"
@@ -33,6 +35,10 @@ RESPONSE_QUEUE: Final = "MQ-Response-Queue"
 ADMIN_QUEUE: Final = "MQ-Admin-Queue"
 ACKNOWLEDGE: Final = "MQ-Acknowledge"
 SENDER_ID: Final = "MQ-Sender-Id"
+ENCRYPT: Final = "MQ-Encrypt"
+SIGN: Final = "MQ-Sign"
+YES: Final = "yes"
+SIGNERS: Final = r"(?:[A-Za-z0-9][A-Za-z0-9_-]{0,63})?"
 NONE: Final = "none"
 HEADERS: Final = {
     LABEL: "the label, in UTF-8, percent-encoded",
@@ -46,7 +52,9 @@ HEADERS: Final = {
     RESPONSE_QUEUE: "the queue that an answer is to go to, in UTF-8, percent-encoded",
     ADMIN_QUEUE: "the queue that acknowledgments go to, in UTF-8, percent-encoded",
     ACKNOWLEDGE: f"which of them: {', '.join(ACKNOWLEDGMENTS)}; or {NONE}; by default all",
-    SENDER_ID: "the SID that the message names as its sender's, S-1-5-21-...; nothing proves it",
+    SENDER_ID: "the SID that the message names as its sender's, S-1-5-21-...; only a signature proves it",
+    ENCRYPT: f"that nobody is to read the body on its way: {YES}, or a cipher: {', '.join(CIPHERS)}",
+    SIGN: f"who signs it: {YES} for the node, or a user who has a key there",
 }
 """What may be said of a message beside its content type."""
 EXTENSION_BYTES: Final = "MQ-Extension-Bytes"
@@ -69,6 +77,7 @@ def options_in(header: Callable[[str], str]) -> MessageOptions:
     Raises:
         UsageError: one has a value that it cannot have.
     """
+    level, algorithm = privacy(_said(header(ENCRYPT)), encrypts=bool(header(ENCRYPT)), name=f"{ENCRYPT}: ")
     options = MessageOptions(
         label=_text(LABEL, header(LABEL)),
         time_to_reach_queue_s=_number(REACH, header(REACH), INFINITE, INFINITE),
@@ -78,7 +87,12 @@ def options_in(header: Callable[[str], str]) -> MessageOptions:
         response_queue=_text(RESPONSE_QUEUE, header(RESPONSE_QUEUE)),
         admin_queue=_text(ADMIN_QUEUE, header(ADMIN_QUEUE)),
         sender_id=header(SENDER_ID),
+        privacy_level=level,
+        encryption_algorithm=algorithm,
+        signer=signer(_said(header(SIGN)), signs=bool(header(SIGN))),
     )
+    if not re.fullmatch(SIGNERS, options["signer"]):
+        raise UsageError(f"{SIGN} is {quoted(options['signer'])}: must be {YES}, or the name of a user")
     if text := header(CORRELATION):
         if not re.fullmatch(r"[0-9A-Fa-f]{40}", text):
             raise UsageError(f"{CORRELATION} is {quoted(text)}: must be 40 hexadecimal digits")
@@ -117,6 +131,8 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
         RESPONSE_QUEUE: _spelt(options.get("response_queue", "")),
         ADMIN_QUEUE: _spelt(options.get("admin_queue", "")),
         SENDER_ID: options.get("sender_id", ""),
+        ENCRYPT: _cipher_of(options),
+        SIGN: {SIGNING: YES}.get(name := options.get("signer", ""), name),
         ACKNOWLEDGE: ", ".join(asked_for or [NONE] * bool(options.get("admin_queue"))),
     }
     if len(extension) > EXTENSION_ROOM_BYTES:
@@ -124,6 +140,18 @@ def headers_of(options: MessageOptions) -> dict[str, str]:
     else:
         said[EXTENSION] = base64.b64encode(extension).decode("ascii")
     return {name: text for name, text in said.items() if text}
+
+
+def _said(text: str) -> str:
+    """What stands in a header that may also say yes; empty if it does."""
+    return "" if text.casefold() == YES else text
+
+
+def _cipher_of(options: MessageOptions) -> str:
+    level, algorithm = options.get("privacy_level", 0), options.get("encryption_algorithm", 0)
+    return next(
+        (word for word, cipher in CIPHERS.items() if cipher == (level, algorithm)), YES if level else ""
+    )
 
 
 def _spelt(text: str) -> str:

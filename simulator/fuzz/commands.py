@@ -53,7 +53,7 @@ def parser(
         str,
         typer.Option(
             help="module:function that takes the bytes of one packet; our own codec by default. "
-            "xml, activex, binary, headers: our readers of bodies; decode: of what is pasted."
+            "xml, activex, binary, headers: our readers of bodies; security: what keys open; decode: of what is pasted."
         ),
     ] = "mqproto.wire",
     program: Annotated[

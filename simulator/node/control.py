@@ -321,6 +321,7 @@ class QueueWish(msgspec.Struct, array_like=True):
     queue: a path name, or the queue's own name.
     transactional, public: only of one that is made; public is its GUID.
     quota_kb, journal_quota_kb: 0 for no limit.
+    authenticated, privacy, weak_ciphers, senders: of its Protection.
     """
 
     queue: str
@@ -330,6 +331,10 @@ class QueueWish(msgspec.Struct, array_like=True):
     journal: bool | None = None
     journal_quota_kb: Annotated[int, msgspec.Meta(ge=0, lt=2**32)] | None = None
     strangers: bool | None = None
+    authenticated: bool | None = None
+    privacy: str | None = None
+    weak_ciphers: list[str] | None = None
+    senders: list[str] | None = None
 
 
 class Declared(msgspec.Struct, array_like=True):

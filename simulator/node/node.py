@@ -21,7 +21,7 @@ from typing import Final
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from mqproto.base.errors import MqprotoError
+from mqproto.base.errors import MqprotoError, UsageError
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.routing import MSMQ_PORT
@@ -45,6 +45,7 @@ from simulator.base.logfile import open_log
 from simulator.base.repeats import Repeats
 from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
+from simulator.node.clients.readers import listening_for_readers
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.control import QueueWish
@@ -130,7 +131,7 @@ class Node:
             Handshakes(certificates, self.note) if certificates is not None else None,
         )
         self._service = Service(
-            self.core, directory, store, state, self._turns, clock, buffer, self._room, guard
+            self.core, directory, store, state, self._turns, clock, buffer, self._room, log, guard
         )
         is_declared = directory.routes.is_declared
         self._pings = Pings(
@@ -156,6 +157,7 @@ class Node:
         clients: socket.socket,
         pings: socket.socket | None = None,
         for_tls: socket.socket | None = None,
+        for_readers: socket.socket | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -165,6 +167,7 @@ class Node:
             neighbours, clients: sockets that listen.
             pings: the ping port, if the node answers Pings and has it.
             for_tls: listens for neighbours that speak TLS, if the node has certificates.
+            for_readers: listens for clients that may only look, if there are any.
 
         Raises:
             ExceptionGroup: of a StoreError, if the disk fails. Nothing of the batch that it failed in was said to
@@ -172,7 +175,7 @@ class Node:
         """
         async with trio.open_nursery() as nursery:
             await nursery.start(self._transports.run, neighbours, for_tls)
-            await nursery.start(self._service.run, clients)
+            await nursery.start(self._service.run, clients, for_readers)
             await nursery.start(self._pings.run, pings)
             task_status.started()
             await self.pump()
@@ -302,6 +305,10 @@ async def run_node(
     node = topology.node_named(name)
     certificates = certificates_of(topology, node)
     directory = directory or places.default_directory(topology)
+    if places.is_for_readers(directory, node.name):
+        raise UsageError(
+            f"{directory} is for those who may only look: leave --directory out, or name the stores'"
+        )
     clock = clock or Clock()
     lines = node_log(log or sys.stderr, node.name)
     with ExitStack() as held:
@@ -319,6 +326,11 @@ async def run_node(
         if pings is not None:
             held.enter_context(closing(pings))
         clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
+        for_readers, folder = None, node.readers_folder or places.readers_folder(node.readers)
+        if node.readers:
+            is_alone = [*topology.nodes] == [topology.name]
+            file = directory / f"{node.name}.toml" if is_alone else None
+            for_readers = held.enter_context(listening_for_readers(node.readers, folder, node.name, file))
         recording = None
         if capture is not None:
             recording = held.enter_context(closing(Recording(capture, node.name, lines)))
@@ -352,6 +364,7 @@ async def run_node(
             manager=guid_text(node.guid),
             store=str(path),
             capture="off" if capture is None else str(capture),
+            readers=f"{node.readers}: {folder}" if node.readers else "off",
         )
         if unanswered:
             lines.warning(
@@ -375,7 +388,7 @@ async def run_node(
         try:
             with _plain_errors():
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(running.run, neighbours, clients, pings, for_tls)
+                    await nursery.start(running.run, neighbours, clients, pings, for_tls, for_readers)
                     task_status.started(running)
         except StoreError as error:
             lines.error("failed", reason=str(error))

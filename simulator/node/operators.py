@@ -17,6 +17,7 @@ from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
 from mqproto.neighbours.blocks import network_of, overlap
 from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import MSMQ_PORT
 from mqproto.routing.peers import address_of
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
@@ -183,10 +184,12 @@ class Operators:
 
     # Orders
 
-    def hold(self, text: str, *, on_hold: bool) -> None:
-        """Pause outgoing queues, or resume them."""
-        for name in self._outgoing(text):
+    def hold(self, text: str, *, on_hold: bool) -> list[str]:
+        """Pause outgoing queues, or resume them; which these are."""
+        names = self._outgoing(text)
+        for name in names:
             self._core.hold(name, on_hold=on_hold)
+        return names
 
     def block(self, wish: Block) -> Blocked:
         """Answer nobody from an address or a network, or answer them again; see `control.Block`.
@@ -253,13 +256,13 @@ class Operators:
             raise UsageError(f"this node could not use the keys: {NO_LIBRARIES}")
         self._guard.read_anew()
 
-    def purge(self, text: str) -> int:
-        """Delete all that is in a queue of this node, or in outgoing ones; how many messages go."""
+    def purge(self, text: str) -> dict[str, int]:
+        """Delete all that is in a queue of this node, or in outgoing ones; how many messages of each go."""
         try:
             names = [self._directory.local_queue(text)]
         except (UsageError, FormatNameError):
             names = self._outgoing(text)
-        return sum(self._core.purge(name) for name in names)
+        return {name: self._core.purge(name) for name in names}
 
     def declared(self) -> Declared:
         """The queues that there are, as they are now."""
@@ -282,6 +285,7 @@ class Operators:
             journal=bool(wish.journal),
             journal_quota_kb=wish.journal_quota_kb or None,
             strangers=bool(wish.strangers),
+            protection=_protection(OPEN, wish),
         )
         self._core.make(as_the_core_has_it(wanted))
         return self._as_it_is(name)
@@ -319,6 +323,7 @@ class Operators:
         }
         if values.get("journal") is False:
             values["journal_quota_kb"] = wish.journal_quota_kb or None
+        values["protection"] = _protection(known.protection, wish)
         self._core.change(as_the_core_has_it(replace(known, **values)))
         return self._as_it_is(name)
 
@@ -385,6 +390,23 @@ class Operators:
             node = self._directory.node.name
             raise UsageError(f"{node} has no outgoing queue to {text}; there are: {shown}{more}")
         return found
+
+
+def _protection(known: Protection, wish: QueueWish) -> Protection:
+    """What a queue is to ask of messages; what nobody wishes stays.
+
+    Raises:
+        UsageError: one of the words is none.
+    """
+    values: dict[str, Any] = {
+        name: value for name in ("authenticated", "privacy") if (value := getattr(wish, name)) is not None
+    }
+    values |= {
+        name: tuple(value)
+        for name in ("weak_ciphers", "senders")
+        if (value := getattr(wish, name)) is not None
+    }
+    return replace(known, **values)
 
 
 def _without_copies(messages: Iterable[MessageStatus]) -> list[MessageStatus]:

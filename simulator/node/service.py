@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count, groupby
@@ -17,6 +18,7 @@ from operator import itemgetter
 from typing import Final
 
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, MqprotoError, QuotaExceeded, UsageError
 from mqproto.manager.queuemanager import QueueManager
@@ -25,11 +27,15 @@ from mqproto.messages.drafts import Draft, copies
 from mqproto.turn.effects import Delivery, Received, StoredState
 from simulator.base.storeerrors import StoreError
 from simulator.node import control
+from simulator.node.clients.credentials import credentials_of
+from simulator.node.clients.deeds import TELL_S, Deeds
+from simulator.node.clients.orders import carry_out
+from simulator.node.clients.performers import IDENTITY_BYTES, Performers
+from simulator.node.clients.readers import LOOKS, called, refusal
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
 from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.node.operators import Operators
-from simulator.node.performers import IDENTITY_BYTES, Performers
 from simulator.node.room import Room, found_for
 from simulator.node.transport import accept
 from simulator.node.turns import Turns
@@ -39,6 +45,10 @@ from simulator.topology.directory import Directory
 
 CLIENT_LIMIT: Final = 256
 """Connections at once; more wait in the kernel's backlog."""
+READER_LIMIT: Final = 32
+"""The same of those who may only look: they never take the place of one who may more."""
+READERS_ASK: Final = 4
+"""Why something waits is looked up for so many of them at a time, as it reads the disk."""
 UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 """How much of its answers a client may leave unread before it is not listened to until it has read them."""
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
@@ -56,6 +66,7 @@ class Consumer:
 
     number: the transaction's name as well, so it is another one in each life of the node.
     fence: the epoch of its receiver; 0 for none.
+    count: how many messages it was given.
     """
 
     number: int
@@ -64,6 +75,7 @@ class Consumer:
     queue: str
     given: bool = False
     fence: int = 0
+    count: int = 0
 
 
 class Service:
@@ -76,6 +88,7 @@ class Service:
         state: what the store has of those who invoke numbered operations.
         buffer: to read into.
         room: what the disk has.
+        log: has who changed what.
     """
 
     def __init__(
@@ -88,6 +101,7 @@ class Service:
         clock: Clock,
         buffer: memoryview,
         room: Room,
+        log: FilteringBoundLogger,
         guard: NodeGuard | None = None,
     ) -> None:
         self.core = core
@@ -100,6 +114,7 @@ class Service:
         self.performers = Performers(core, state, clock.now())
         self.life = secrets.randbits(31) + 1
         self._buffer = buffer
+        self._log = log
         self._numbers = count(self.life << 32)
         self._by_invoker: dict[bytes, Client] = {}
         self._fences: dict[str, int] = {}
@@ -107,7 +122,9 @@ class Service:
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[Client, bytes]] = []
         self._clients: set[Client] = set()
-        self._places = trio.Semaphore(CLIENT_LIMIT)
+        self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
+        """By whether they may only look."""
+        self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
         self._deadlines: list[tuple[float, int]] = []
@@ -115,21 +132,44 @@ class Service:
         self._timer = trio.CancelScope()
 
     async def run(
-        self, listener: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        listener: socket.socket,
+        for_readers: socket.socket | None = None,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve clients; after `stop`, until the last has its answers."""
-        async with trio.open_nursery() as clock:
-            clock.start_soon(self._expire)
+        """Serve clients; after `stop`, until the last has its answers.
+
+        Args:
+            for_readers: the socket of those who may only look.
+        """
+        async with trio.open_nursery() as self._clock:
+            self._clock.start_soon(self._expire)
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
                 with self._accepting:
-                    while True:
-                        await self._places.acquire()
-                        accepted, _ = await accept(listener)
-                        client = Client(self, Connection(accepted, self._nursery, self._buffer))
-                        self._clients.add(client)
-                        self._nursery.start_soon(self._serve, client)
-            clock.cancel_scope.cancel()
+                    async with trio.open_nursery() as doors:
+                        doors.start_soon(self._admit, listener, False)
+                        if for_readers is not None:
+                            doors.start_soon(self._admit, for_readers, True)
+            self._clock.cancel_scope.cancel()
+
+    async def _admit(self, listener: socket.socket, only_looks: bool) -> None:
+        while True:
+            await self._places[only_looks].acquire()
+            accepted, _ = await accept(listener)
+            deeds = Deeds(self._log, credentials_of(accepted), self._tell_later)
+            connection = Connection(accepted, self._nursery, self._buffer)
+            client = Client(self, connection, deeds, only_looks=only_looks)
+            self._clients.add(client)
+            self._nursery.start_soon(self._serve, client)
+
+    def _tell_later(self, deeds: Deeds) -> None:
+        self._clock.start_soon(self._tell, deeds)
+
+    async def _tell(self, deeds: Deeds) -> None:
+        await trio.sleep(TELL_S)
+        deeds.tell()
 
     def introduce(self, client: Client, introduction: control.Introduction) -> control.Hello:
         """A client says who it is. Of one invoker the newest connection counts, so that no request of an older one
@@ -140,7 +180,7 @@ class Service:
         self._leave(client)
         node = self.directory.node
         hello = control.Hello(control.VERSION, node.name, node.guid, self.life, control.PROFILE)
-        if invoker:
+        if invoker and not client.only_looks:  # A reader invokes nothing, so nothing of it is remembered.
             if (earlier := self._by_invoker.pop(invoker, None)) is not None:
                 earlier.end()
             client.introduction = introduction
@@ -175,10 +215,11 @@ class Service:
             client.abandon()
             await client.connection.finish()
         finally:
+            client.deeds.tell()
             client.connection.close()
             self._leave(client)
             self._clients.discard(client)
-            self._places.release()
+            self._places[client.only_looks].release()
 
     def answer(self, client: Client, frame: bytes) -> None:
         """Send this once the next batch is committed."""
@@ -195,6 +236,7 @@ class Service:
         for delivery in deliveries:
             consumer = self.consumers[delivery.consumer]
             consumer.given = True
+            consumer.count = len(delivery.messages)
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
     def nothing_more(self) -> None:
@@ -206,18 +248,30 @@ class Service:
     # Operators
 
     def explain(self, client: Client, request: int, subject: str, limit: int) -> None:
-        """An operator asks why something waits; the answer may take a while."""
+        """An operator asks why something waits; the answer may take a while.
+
+        Raises:
+            UsageError: there are too many such questions on this connection.
+        """
+        if client.questions >= control.OUTSTANDING_LIMIT:
+            raise UsageError(
+                f"{control.OUTSTANDING_LIMIT} questions are open on this connection: wait for an answer"
+            )
+        client.questions += 1
         self._nursery.start_soon(self._explain, client, request, subject, limit)
 
     async def _explain(self, client: Client, request: int, subject: str, limit: int) -> None:
         try:
-            explanation = await self.operators.explain(subject, limit)
+            async with self._reading if client.only_looks else nullcontext():
+                explanation = await self.operators.explain(subject, limit)
         except (UsageError, FormatNameError) as error:
             self.answer(client, control.failed(request, error))
         except MqprotoError as error:  # The store cannot be read, say: a question does not end a node.
             self.answer(client, control.failed(request, UsageError(f"no answer: {error}")))
         else:
             self.answer(client, control.frame(Operation.DONE, request, explanation))
+        finally:
+            client.questions -= 1
 
     def scrub(self, client: Client, request: int) -> None:
         """An operator wants nothing on disk of what has left; it takes a while."""
@@ -261,7 +315,7 @@ class Service:
             chosen = self.core.consume_these(number, queue, keys, self.clock.now())
             self.answer(client, _messages(request, number, chosen))
         is_given = wish.chosen is not None
-        consumer = Consumer(number, client, request, queue, is_given, wish.fence)
+        consumer = Consumer(number, client, request, queue, is_given, wish.fence, len(wish.chosen or ()))
         self.consumers[number] = consumer
         client.consumers[request] = consumer
         if consumer.given:
@@ -322,6 +376,9 @@ class Service:
 
     def settle(self, consumer: Consumer, settlement: Settlement) -> None:
         """Its transaction ends."""
+        if settlement is not Settlement.ROLL_BACK:
+            done = "reject" if settlement is Settlement.REJECT else "receive"
+            consumer.client.deeds.moved(done, consumer.queue, consumer.count)
         if settlement is Settlement.REJECT:
             self.core.reject(consumer.number, consumer.queue)
         else:
@@ -335,10 +392,21 @@ class Service:
 
 
 class Client:
-    """One connection of an application."""
+    """One connection of an application.
 
-    def __init__(self, service: Service, connection: Connection) -> None:
+    Args:
+        deeds: what it changes is written down there.
+        only_looks: whether it came through the door for those who may change nothing.
+    """
+
+    def __init__(
+        self, service: Service, connection: Connection, deeds: Deeds, *, only_looks: bool = False
+    ) -> None:
         self.connection = connection
+        self.deeds = deeds
+        self.only_looks = only_looks
+        self.questions = 0
+        """How many of its questions have no answer yet."""
         self.consumers: dict[int, Consumer] = {}
         """By the number of the request that made them."""
         self.listening = trio.CancelScope()
@@ -365,6 +433,10 @@ class Client:
                     if self._is_over:
                         return
                     self._take(request)
+                    if self.only_looks:
+                        # A reader has one answer at a time in this process, however fast it asks.
+                        await turns.fed()
+                        await self.connection.flushed()
                 await turns.fed(size_bytes=size_bytes)
                 if self.connection.unsent_bytes > UNREAD_LIMIT_BYTES:
                     await self.connection.flushed()
@@ -388,6 +460,9 @@ class Client:
     def _take(self, request: Frame) -> None:
         wish = control.parameters(request)
         try:
+            if self.only_looks and request.operation not in LOOKS:
+                self.deeds.was_refused(called(request.operation))
+                raise refusal(request.operation, self._service.directory.node.name)
             if request.identifier is None:
                 result = self._act(request, wish)
                 answer = None if result is None else control.done(result)
@@ -456,26 +531,22 @@ class Client:
                 service.explain(self, request.request, subject, limit)
                 return None
             case control.Nothing() if request.operation == Operation.SCRUB:
+                self.deeds.did("scrub")
                 service.scrub(self, request.request)
                 return None
             case control.Nothing() if request.operation == Operation.KEYS:
                 service.operators.read_keys()
+                self.deeds.did("keys")
                 return control.Nothing()
-            case control.Hold(queue, on_hold):
-                service.operators.hold(queue, on_hold=on_hold)
-                return control.Nothing()
-            case control.Block():
-                return service.operators.block(wish)
-            case control.Peer():
-                return service.operators.peer(wish)
-            case control.OneQueue(queue):
-                purge = request.operation == Operation.PURGE
-                return control.Count((service.operators.purge if purge else service.operators.delete)(queue))
-            case control.SendBack(queue, messages):
-                return control.Count(service.operators.send_back(queue, messages))
-            case control.QueueWish():
-                make = request.operation == Operation.MAKE
-                return (service.operators.make if make else service.operators.change)(wish)
+            case (
+                control.Hold()
+                | control.Block()
+                | control.Peer()
+                | control.OneQueue()
+                | control.SendBack()
+                | control.QueueWish()
+            ):
+                return carry_out(request.operation, wish, service.operators, service.directory, self.deeds)
             case control.Introduction():
                 return service.introduce(self, wish)
             case _:
@@ -504,6 +575,8 @@ class Client:
                 raise
             ordinals = service.core.enqueue(found, now, together=together)
         service.turns.count(messages=len(found))
+        for (text, drafts), queues in zip(parts, destinations, strict=True):
+            self.deeds.moved("send", text, len(drafts) * len(queues))
         return control.Sent.of(ordinals, tag)
 
 

@@ -35,6 +35,8 @@ site = "north"                                  # or several: ["north", "south"]
 routing_server = true                           # out_routing_servers, in_routing_servers = ["c"] may be given
 
 [node.b]
+readers = "ops"                                 # a group of the system that may look and change nothing
+readers_folder = "/run/mqproto-ops"             # where its socket is, by default among the temporary files
 from = ["10.0.0.0/8"]                           # from where its sessions come, or "any"; by default its own host
 
 [strangers]                                     # those who are not in the topology
@@ -154,6 +156,8 @@ class _Node(msgspec.Struct, rename={"origins": "from"}):
     settings: Table = {}
     tls: Table | None = None
     keys: str | None = None
+    readers: str = ""
+    readers_folder: str | None = None
     site: str | list[str] = []
     routing_server: bool = False
     out_routing_servers: list[str] = []
@@ -326,6 +330,8 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
         tls=_tls(entry.tls, f"{where}.tls", folder) if entry.tls is not None else None,
         keys=None if entry.keys is None else (folder / entry.keys).absolute(),
+        readers=entry.readers,
+        readers_folder=(folder / entry.readers_folder).absolute() if entry.readers_folder else None,
         sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
         routing_server=entry.routing_server,
         out_routing_servers=tuple(entry.out_routing_servers),

@@ -279,6 +279,21 @@ class Topology:
         object.__setattr__(found, "nodes", nodes)
         return found
 
+    def with_readers(self, name: str, group: str, folder: Path | None) -> Topology:
+        """The same, and a group of the system may look at a node and change nothing.
+
+        folder: where it has its socket; None for the usual place.
+
+        Raises:
+            TopologyError: a folder is given, and no group.
+        """
+        node = self.nodes[name]
+        folder = folder.absolute() if folder is not None else node.readers_folder
+        nodes = {**self.nodes, name: replace(node, readers=group or node.readers, readers_folder=folder)}
+        found = copy(self)
+        object.__setattr__(found, "nodes", nodes)
+        return found
+
     def with_free_ports(self) -> Topology:
         """The same on 127.0.0.1, each node and proxy at ports of their own, pings at the same port of UDP.
 

@@ -88,6 +88,8 @@ class Node:
     ping: where it answers Pings, and has to; by default it does at UDP port 3527 of `host` if it can have that.
     tls: its certificate, and where it listens for TLS, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
+    readers: the group of the system that may look at it and change nothing; empty for none.
+    readers_folder: where they have their socket; None for the usual place.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.
     """
@@ -102,6 +104,8 @@ class Node:
     settings: Settings = field(default_factory=Settings)
     tls: Tls | None = None
     keys: Path | None = None
+    readers: str = ""
+    readers_folder: Path | None = None
     sites: tuple[str, ...] = ()
     routing_server: bool = False
     out_routing_servers: tuple[str, ...] = ()
@@ -118,6 +122,8 @@ class Node:
                 check_origin(origin)
             except UsageError as error:
                 raise TopologyError(f"node {self.name}: from: {error}") from None
+        if self.readers_folder is not None and not self.readers:
+            raise TopologyError(f"node.{self.name}: readers_folder is for a group; add readers = 'GROUP'")
         if self.tls is not None and self.tls.port in (DEFAULT_PORT, self.port):
             raise TopologyError(
                 f"node.{self.name}.tls.address: at port {self.tls.port} MSMQ is spoken without TLS; choose another port"

@@ -115,6 +115,31 @@ def socket_path(directory: Path, name: str) -> Path:
     return runtime_directory() / f"{place}.sock"
 
 
+def client_socket(directory: Path, name: str) -> Path:
+    """The socket that a client of a node uses: in a folder for readers the one that is there, else the node's own."""
+    return (
+        reading_socket(directory, name) if is_for_readers(directory, name) else socket_path(directory, name)
+    )
+
+
+def is_for_readers(directory: Path, name: str) -> bool:
+    """Whether a node has, or had, its socket for readers in a folder."""
+    try:
+        return reading_socket(directory, name).is_socket()
+    except OSError:
+        return False
+
+
+def reading_socket(folder: Path, name: str) -> Path:
+    """The socket of a node in a folder for readers."""
+    return folder / f"{name}.read"
+
+
+def readers_folder(group: str) -> Path:
+    """Where readers of this user's nodes have their sockets, if nobody says otherwise."""
+    return Path(tempfile.gettempdir()) / f"mqproto-{os.getuid()}-{group}"
+
+
 def runtime_directory() -> Path:
     """This user's folder for sockets: $XDG_RUNTIME_DIR/mqproto, or mqproto-UID among the temporary files."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -127,8 +152,7 @@ def prepared(socket: Path) -> Path:
     Raises:
         UsageError: the path is too long, or somebody else could reach into the folder.
     """
-    if len(os.fsencode(socket)) > SOCKET_PATH_LIMIT_BYTES:
-        raise UsageError(f"{socket} is too long for a socket: set XDG_RUNTIME_DIR to a shorter folder")
+    check_length(socket, "set XDG_RUNTIME_DIR to a shorter folder")
     folder = socket.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # In a folder where anybody may create entries, somebody else may have been there first.
@@ -136,6 +160,16 @@ def prepared(socket: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise UsageError(f"{folder} must be a folder that only you can enter: remove it, or chmod 700 it")
     return socket
+
+
+def check_length(socket: Path, advice: str) -> None:
+    """See that a socket can have this path.
+
+    Raises:
+        UsageError: it is too long; the text ends with the advice.
+    """
+    if len(os.fsencode(socket)) > SOCKET_PATH_LIMIT_BYTES:
+        raise UsageError(f"{socket} is too long for a socket: {advice}")
 
 
 def make(directory: Path) -> None:

@@ -73,6 +73,8 @@ def _node(node: Node) -> Iterator[str]:
         **{"from": node.origins or None},
         ping=_address(*node.ping) if node.ping else None,
         keys=str(node.keys) if node.keys is not None else None,
+        readers=node.readers or None,
+        readers_folder=str(node.readers_folder) if node.readers_folder else None,
         site=node.sites or None,
         routing_server=node.routing_server or None,
         out_routing_servers=node.out_routing_servers or None,

@@ -444,6 +444,18 @@ def test_a_certificate_that_is_not_valid_today_is_taken_and_said() -> None:
     assert note.facts["subject"] == "CN=alice"
 
 
+def test_a_signed_message_that_comes_again_as_another_is_taken_and_said() -> None:
+    net = guarded()
+    message = sent_by_a(sender_id=ALICE, **by("alice"))
+    for number in (1, 2, 1, 3):
+        message.user.message_id = number
+        arrive(net, "c", message, peer="b")
+    assert bodies(net, "c", "notes") == [SECRET] * 3, "one came twice under its own name"
+    seen = [note.facts for note in net.nodes["c"].notes if note.name == "signature-seen-before"]
+    assert [facts["message_id"] for facts in seen] == [2, 3]
+    assert {str(facts["first"]).rpartition("\\")[2] for facts in seen} == {"1"}
+
+
 def test_who_has_no_key_cannot_sign() -> None:
     net = guarded()
     with pytest.raises(UsageError, match="no key here that signs as bob; there is alice, mallory"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import signal
@@ -30,6 +31,26 @@ from simulator.edges.gateway.run import serve
 trio.run(serve, pickle.load(sys.stdin.buffer))
 """
 GATEWAYS: Final = Forks("simulator.edges.gateway.run")
+
+
+def written_tokens(folder: Path, **tokens: str) -> Path:
+    """A file of tokens. Each holder's token is his name 32 times; what is given is the rest of his table."""
+    path = folder / "tokens.toml"
+    path.touch(0o600)
+    path.write_text(
+        "\n".join(f'[{name}]\nsha256 = "{hashed(name * 32)}"\n{rest}' for name, rest in tokens.items())
+    )
+    return path
+
+
+def hashed(token: str) -> str:
+    """A token as a file has it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows it."""
+    return {"Authorization": f"Bearer {token}"}
 
 
 def options_for(topology: Topology, directory: Path, **others: Any) -> Options:

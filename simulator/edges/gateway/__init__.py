@@ -1,7 +1,7 @@
 """Messages come in by HTTP: what is accepted is on disk, and nothing is accepted twice.
 
 Read gateway.py first, which has the rules. front.py says what requests mean and what is answered, refusals.py what a
-producer is told that is not 200, openapi.py the same for programs; admission.py who may hand in and how much. outlet.py
-is the end of the connection to the node; callbacks.py has producers told how messages ended; run.py puts all of it
-together.
+producer is told that is not 200, openapi.py the same for programs; tokens.py who may do what, admission.py how much.
+command.py is `mqproto tokens`. outlet.py is the end of the connection to the node; callbacks.py has producers told how
+messages ended; run.py puts all of it together.
 """

@@ -1,29 +1,19 @@
-"""Who may hand in, how often, and how much at a time: the gateway's TLS, bearer tokens, rates and room for bodies."""
+"""How producers come in, how often, and how much at a time: the gateway's TLS, rates and room for bodies."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import re
 import ssl
-import tomllib
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Final
 
-import msgspec
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.edges.secretfile import read_secret
 from simulator.node.tls.certificates import show
 
 ALPN: Final = ("http/1.1",)
-TOKEN_MINIMUM: Final = 16
-"""Characters. What is shorter can be guessed."""
-PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
-"""The name of one whose ids are his alone. None has what stands between it and an id."""
 
 
 def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
@@ -51,87 +41,6 @@ def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> 
             why = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror
             raise UsageError(f"{clients}: {why}; name a PEM file of authorities") from None
     return context
-
-
-class Opened(NamedTuple):
-    """What a request may reach.
-
-    producer: whose ids it uses; empty for those of all who need no token.
-    queues: None for all.
-    """
-
-    producer: str = ""
-    queues: Collection[str] | None = None
-
-    def whole(self, key: str) -> str:
-        """A producer's id as it is known behind the gateway, where no two producers have the same."""
-        return f"{self.producer}/{key}" if self.producer and key else key
-
-
-class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who has a token, in the file of tokens, and the queues that it opens."""
-
-    token: Annotated[str, msgspec.Meta(min_length=TOKEN_MINIMUM)]
-    queues: list[str]
-    producer: str | None = None
-
-
-class Tokens:
-    """Bearer tokens and what they open.
-
-        [shop]
-        token = "3f9c..."
-        queues = ["orders", "notes"]
-
-        [shop-until-june]
-        token = "77b0..."
-        queues = ["orders", "notes"]
-        producer = "shop"
-
-    A queue that no token opens is closed. Ids of messages are those of one producer: of the table's name, unless it
-    names another; with an empty name, of all who need no token.
-
-    Raises:
-        UsageError: a producer has a name that he cannot have.
-    """
-
-    def __init__(self, holders: dict[str, Holder], whole: Callable[[str], str]) -> None:
-        """`whole` gives each queue its one name."""
-        self._holders: list[tuple[bytes, Opened]] = []
-        for name, holder in holders.items():
-            producer = name if holder.producer is None else holder.producer
-            if not PRODUCER.fullmatch(producer):
-                raise UsageError(
-                    f'[{name}]: its ids need a name of up to 64 letters, digits, ., _ and -: type producer = "NAME"'
-                )
-            opened = Opened(producer, frozenset(map(whole, holder.queues)))
-            self._holders.append((_digest(holder.token), opened))
-
-    @classmethod
-    def read(cls, path: Path, whole: Callable[[str], str]) -> Tokens:
-        """Those of a file.
-
-        Raises:
-            UsageError: it cannot be read, others can read it, or it is no such file.
-        """
-        text = read_secret(path, "the tokens")
-        try:
-            return cls(msgspec.convert(tomllib.loads(text), dict[str, Holder]), whole)
-        except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
-            raise UsageError(f"{path}: {error}") from None
-
-    def opened_by(self, token: str) -> Opened | None:
-        """What a token opens; None if it is nobody's. It takes as long whatever the token is."""
-        given = _digest(token)
-        found: Opened | None = None
-        for digest, opened in self._holders:
-            if hmac.compare_digest(digest, given):
-                found = opened
-        return found
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8")).digest()
 
 
 class Rate:

@@ -29,12 +29,13 @@ from mqproto.messages.drafts import NAME_ROOM, Draft
 from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
-from simulator.edges.gateway.admission import Opened, Rate, Room, Tokens
+from simulator.edges.gateway.admission import Rate, Room
 from simulator.edges.gateway.callbacks import CALLBACK, Offer
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.gateway.gateway import Gateway, Handed, Queue
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.refusals import MEANINGS, PROBLEM_JSON, Code, Refusal
+from simulator.edges.gateway.tokens import Opened, Opener, Role
 from simulator.edges.headers import BODY_TYPE, EXTENSION, HEADERS, PRIORITY, MessageOptions, options_in
 from simulator.edges.httpserver import Answer, Fault, Request
 from simulator.topology.errors import nearest
@@ -84,7 +85,7 @@ class Policy:
     key_field: str = ""
     key_length: int = KEY_LENGTH
     require_key: bool = False
-    tokens: Tokens | None = None
+    tokens: Opener | None = None
     rate: Rate | None = None
     forwarding: Forwarding = field(default_factory=Forwarding)
     callbacks: Offer = field(default_factory=Offer)
@@ -161,7 +162,7 @@ class Front:
                     return await self._message(request, name, facts)
                 case ["queues", name, "messages", key] if key:
                     _only("GET", request)
-                    opened = self._opened(request)
+                    opened = self._opened(request, Role.READ, facts)
                     queue = await self._opened_queue(name, opened)
                     with _refused_as(Code.INVALID):
                         key = self._policy.key_of(key)
@@ -184,7 +185,7 @@ class Front:
             return refused(refusal)
 
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
-        opened = self._opened(request)
+        opened = self._opened(request, Role.SEND, facts)
         queue = await self._opened_queue(name, opened)
         facts["queue"] = queue.name
         length = request.content_length
@@ -255,6 +256,7 @@ class Front:
                 envelope.headers,
                 earlier=given if given != key else "",
                 callback=callback,
+                holder=opened.holder,
             )
             accepted = await self._gateway.accept(handed, held.pop_all())
         return _json(200, accepted._asdict())
@@ -262,7 +264,7 @@ class Front:
     def _forwarded(self, request: Request) -> dict[str, str]:
         return self._policy.forwarding.taken(request.header_names, request.header)
 
-    def _opened(self, request: Request) -> Opened:
+    def _opened(self, request: Request, needed: Role, facts: dict[str, str]) -> Opened:
         """What the request may reach. Strangers do not learn which queues there are."""
         if self._policy.tokens is not None:
             scheme, _, token = _one(request, "Authorization").partition(" ")
@@ -270,6 +272,12 @@ class Front:
             if opened is None:
                 raise Refusal(
                     Code.UNAUTHORISED, "send a token that is known here: Authorization: Bearer TOKEN"
+                )
+            facts["holder"] = opened.holder
+            if not opened.role.may(needed):
+                raise Refusal(
+                    Code.FORBIDDEN,
+                    f"this needs a token with the role {needed} or {Role.ALL}; yours has the role {opened.role}",
                 )
             return opened
         if request.header("Origin"):

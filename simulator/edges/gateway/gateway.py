@@ -92,12 +92,13 @@ def queues_of(topology: Topology) -> list[Queue]:
 class Handed:
     """A message as a producer handed it in.
 
-    key: the producer's id, his name before it if he has one (`admission.Opened`); empty for none, and then no duplicate
+    key: the producer's id, his name before it if he has one (`tokens.Opened`); empty for none, and then no duplicate
         of it is known.
     admin_queue: the producer's own, which hears how the message ends in place of the gateway; empty for none.
     headers: those that travel with it in its envelope.
     earlier: what its key was before ids had names of producers before them; empty if it is the same.
     callback: a URL that is told how it ends; empty for none.
+    holder: the name of the token that it came with, for the log; empty for none.
     """
 
     queue: Queue
@@ -108,6 +109,7 @@ class Handed:
     headers: Mapping[str, str] = field(default_factory=dict)
     earlier: str = ""
     callback: str = ""
+    holder: str = ""
 
     def fingerprint(self) -> str:
         """The same for the same content, and no other's. Of headers that travel, Content-Encoding alone says what the
@@ -521,8 +523,9 @@ class Gateway:
                 await self._on_end(message)
 
     def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
-        admin = {"admin_queue": handed.admin_queue} if handed.admin_queue else {}
-        self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key, **admin)
+        facts = {"admin_queue": handed.admin_queue, "holder": handed.holder}
+        said = {name: value for name, value in facts.items() if value}
+        self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key, **said)
 
 
 def _reused(handed: Handed) -> Refusal:

@@ -45,6 +45,11 @@ class Names:
             queue = self._queues[name] = queue_named(topology, self._node, name)
         return queue
 
+    @property
+    def known(self) -> Topology:
+        """The topology as it was when the nodes were asked last."""
+        return self._place.topology
+
     async def topology(self) -> Topology:
         """The topology as it is."""
         if trio.current_time() - self._asked_s < FRESH_S:

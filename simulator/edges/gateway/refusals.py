@@ -60,7 +60,9 @@ MEANINGS: Final = {
     Code.KEY_MISSING: Meaning(400, None, "this gateway wants an id with each message"),
     Code.INVALID: Meaning(400, None, "no message can be like this"),
     Code.UNAUTHORISED: Meaning(401, None, "a bearer token is needed, or this one is nobody's"),
-    Code.FORBIDDEN: Meaning(403, None, "the token does not open this queue, or a page in a browser has none"),
+    Code.FORBIDDEN: Meaning(
+        403, None, "the token does not open this queue, or has another role, or a page in a browser has none"
+    ),
     Code.UNKNOWN_QUEUE: Meaning(404, None, "there is no such queue"),
     Code.UNKNOWN_MESSAGE: Meaning(404, None, "no message with this id was accepted"),
     Code.NOT_FOUND: Meaning(404, None, "there is nothing at this path"),

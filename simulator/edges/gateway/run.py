@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from simulator.base.collector import seldom_collected
@@ -22,7 +23,7 @@ from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
-from simulator.edges.gateway.admission import Rate, Tokens, tls_of
+from simulator.edges.gateway.admission import Rate, tls_of
 from simulator.edges.gateway.callbacks import Callbacks, Offer
 from simulator.edges.gateway.confirmations import Confirmations
 from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy, faulty
@@ -31,13 +32,14 @@ from simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
+from simulator.edges.gateway.tokens import TokenFile
 from simulator.edges.history.history import open_history
 from simulator.edges.httpclient import HttpClient
 from simulator.edges.httpserver import DOORWAY, Limits, Server
 from simulator.edges.trigger.callee import url_of_http
 from simulator.edges.trigger.hooks import AllowedHosts, Hooks
 from simulator.edges.trigger.signing import secrets_in
-from simulator.topology import Topology, places
+from simulator.topology import places
 from simulator.topology.places import Place
 
 DAY_S: Final = 24 * 3_600.0
@@ -108,7 +110,8 @@ async def run_gateway(
     files = called(node, options.name)
     lines = node_log(log or sys.stderr, f"{node} {options.name}")
     names = Names(options.place, node)
-    policy = _policy(options, await names.topology(), node)
+    await names.topology()
+    policy = _policy(options, names, node, lines)
     secrets = secrets_in(options.callback_secrets) if options.callback_secrets else ()
     tls = tls_of(options.tls_certificate, options.tls_key, options.tls_clients)
     limits = limits or Limits(connections=options.connections)
@@ -160,6 +163,11 @@ async def run_gateway(
         server = Server(front.answer, faulty, limits, lines, tls)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
+        if tls is None and not ipaddress.ip_address(options.host).is_loopback:
+            advice = (
+                "whoever is on the way reads them: --tls-certificate and --tls-key, or a proxy that has HTTPS"
+            )
+            lines.warning("tokens-in-clear", advice=advice)
         task_status.started((server, port))
         await server.run(listeners)
         with trio.move_on_after(limits.grace_s):
@@ -201,7 +209,7 @@ async def serve(options: Options) -> None:
             around.cancel_scope.cancel()
 
 
-def _policy(options: Options, topology: Topology, node: str) -> Policy:
+def _policy(options: Options, names: Names, node: str, log: FilteringBoundLogger) -> Policy:
     if not re.fullmatch(r"[A-Za-z0-9-]{1,80}", options.key_header):
         raise UsageError(f"--key-header {options.key_header!r}: a header has letters, digits and -")
 
@@ -209,14 +217,14 @@ def _policy(options: Options, topology: Topology, node: str) -> Policy:
         url_of_http(options.callback)
 
     def whole(name: str) -> str:
-        return queue_named(topology, node, name).name
+        return queue_named(names.known, node, name).name
 
     return Policy(
         key_header=options.key_header,
         key_field=options.key_field,
         key_length=options.key_length,
         require_key=options.require_key,
-        tokens=Tokens.read(options.tokens, whole) if options.tokens else None,
+        tokens=TokenFile(options.tokens, whole, log) if options.tokens else None,
         rate=Rate(options.rate) if options.rate else None,
         forwarding=Forwarding(options.forward_headers),
         callbacks=Offer(AllowedHosts.of(options.callback_hosts), options.callback),
@@ -254,6 +262,11 @@ async def _listeners(options: Options) -> list[trio.SocketListener]:
         raise UsageError(f"{options.host} is no IP address: type --listen 127.0.0.1:8080") from None
     if not is_loopback and not options.allow_remote:
         raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
+    if not is_loopback and options.tokens is None and options.tls_clients is None:
+        raise UsageError(
+            f"{where} can be reached from outside, where anybody could hand in messages: type --tokens FILE, which "
+            "mqproto tokens make writes, or --tls-clients CA"
+        )
     try:
         return await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
     except OSError as error:

@@ -41,7 +41,7 @@ from mqproto.base.errors import UsageError
 from mqproto.bodies import Body, read_body
 from mqproto.edge.exactlyonce import Attempt
 from simulator.client import ReceivedMessage
-from simulator.command.talk import message_as_json
+from simulator.command.talk import message_as_json, privacy
 from simulator.edges.forwarding import ENCODING
 from simulator.edges.headers import MessageOptions, headers_of
 from simulator.edges.httpclient import (
@@ -104,7 +104,10 @@ class Call:
     body_type, application_tag, priority, acknowledgments: as of a `Draft`.
     extension: empty if all that stands there is the producer's content type and id.
     response_queue, admin_queue: format names; empty for none.
-    sender_id: the SID that it names as its sender's; empty for none. Nothing proves it.
+    sender_id: the SID that it names as its sender's; empty for none. A signature proves it, and nothing else does.
+    cipher: what its body was encrypted with on its way; empty if it came in clear.
+    signature, signed_by: the kind and hash of the signature that was verified, and the SHA-256 of the certificate that
+        has verified it; empty if there was none.
     epoch: goes up whenever another trigger takes over the queue, so that a call of one before is known; 0 for none.
     packet: all of it, as `simulator.client.ReceivedMessage` reads it.
     """
@@ -125,6 +128,9 @@ class Call:
     admin_queue: str = ""
     acknowledgments: int = 0
     sender_id: str = ""
+    cipher: str = ""
+    signature: str = ""
+    signed_by: str = ""
     epoch: int = 0
     packet: bytes = field(default=b"", repr=False)
 
@@ -144,6 +150,9 @@ class Call:
             said["MQ-Epoch"] = str(self.epoch)
         if self.content_type:
             said["Content-Type"] = self.content_type
+        if self.signature:
+            said["MQ-Signature"], said["MQ-Signed-By"] = self.signature, self.signed_by
+        level, algorithm = privacy(self.cipher, encrypts=bool(self.cipher))
         options = MessageOptions(
             label=self.label,
             correlation_id=self.correlation_id,
@@ -155,6 +164,8 @@ class Call:
             admin_queue=self.admin_queue,
             acknowledgments=self.acknowledgments,
             sender_id=self.sender_id,
+            privacy_level=level,
+            encryption_algorithm=algorithm,
         )
         return said | headers_of(options)
 

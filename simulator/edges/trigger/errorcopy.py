@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, SECURITY_BYTES, Draft
+from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES, SEALING_BYTES, SECURITY_BYTES, Draft
 from mqproto.wire import MessageIdentifier, message_identifier
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import ENVELOPE_LIMIT_BYTES, VERSION, Envelope, FailureNote
+from simulator.command.talk import privacy
 
 ROOM_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
@@ -58,10 +59,13 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         fits = max(0, len(note.reason) - (len(extension) - ENVELOPE_LIMIT_BYTES))
         extension = msgspec.json.encode(msgspec.structs.replace(both, reason=note.reason[:fits]))
     record = message.record
-    security = SECURITY_BYTES if message.sender_id else 0
+    security = (
+        SECURITY_BYTES + SEALING_BYTES if message.cipher else SECURITY_BYTES if message.sender_id else 0
+    )
     if len(message.body) + len(extension) + security > ROOM_BYTES:
         extension = msgspec.json.encode(msgspec.structs.replace(both, reason=""))
     identifier = MessageIdentifier(message.id.manager, message.id.ordinal)
+    level, algorithm = privacy(message.cipher, encrypts=bool(message.cipher))
     return Draft(
         body=message.body,
         label=message.label,
@@ -72,6 +76,8 @@ def copy_for(message: ReceivedMessage, note: FailureNote) -> Draft:
         correlation_id=message_identifier.encode(identifier),
         response_queue=message.response_queue,
         sender_id=message.sender_id,
+        privacy_level=level,
+        encryption_algorithm=algorithm,
     )
 
 
@@ -89,6 +95,7 @@ def original_of(copy: ReceivedMessage) -> Draft:
     envelope = Envelope.of(copy.extension)
     named = msgspec.structs.replace(envelope, producer_key=envelope.producer_key or note.message)
     properties = copy.record.properties
+    level, algorithm = privacy(copy.cipher, encrypts=bool(copy.cipher))
     return Draft(
         body=copy.body,
         label=copy.label,
@@ -99,6 +106,8 @@ def original_of(copy: ReceivedMessage) -> Draft:
         correlation_id=note.correlation or bytes(20),
         response_queue=copy.response_queue,
         sender_id=copy.sender_id,
+        privacy_level=level,
+        encryption_algorithm=algorithm,
         journal_negative=True,
         admin_queue=note.admin_queue,
         acknowledgments=note.acknowledgments if note.admin_queue else 0,

@@ -14,6 +14,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
+from mqproto.queues.protection import fingerprint
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.edges.history.history import FencedError, HistoryError
@@ -264,6 +265,9 @@ def call_for(message: ReceivedMessage, epoch: int = 0) -> Call:
         admin_queue=message.admin_queue,
         acknowledgments=message.acknowledgments,
         sender_id=message.sender_id,
+        cipher=message.cipher,
+        signature=message.signature,
+        signed_by=fingerprint(message.certificate) if message.certificate else "",
         epoch=epoch,
         packet=message.packet,
     )

@@ -70,7 +70,10 @@ def gateway(
     ] = False,
     tokens: Annotated[
         Path | None,
-        typer.Option(help="A TOML file of bearer tokens, the queues that each opens, and whose ids it uses."),
+        typer.Option(
+            help="Ask each request for a bearer token: a file that mqproto tokens writes, with their hashes and what "
+            "each opens."
+        ),
     ] = None,
     forward_header: ForwardOption = None,
     callback: Annotated[

@@ -1,4 +1,4 @@
-"""Our own readers of what is no packet, as targets of `mqproto fuzz parser`: xml, activex, binary, headers, decode.
+"""Our own readers as targets of `mqproto fuzz parser`: xml, activex, binary, headers, security, decode.
 
 Each has valid inputs, words of its format, and a judge: the reader says what the bytes are, or in one line why not, and
 what it says holds. Time and memory are for the fuzzer to watch.
@@ -38,9 +38,10 @@ from mqproto.bodies import (
 )
 from mqproto.bodies.automation import BY_NAME, BY_NUMBER, VT_EMPTY
 from mqproto.bodies.objects import BINARY_FORMATTER
-from simulator.fuzz.parser import pasting
+from simulator.fuzz.parser import guarded, pasting
 from simulator.fuzz.parser.judges import BURST, Broken
-from simulator.fuzz.parser.material import Writings
+from simulator.fuzz.parser.material import Material, Packets, Writings
+from simulator.fuzz.parser.seeds import generated
 
 _NUMBERS: Final = re.compile(r"'.*'|[0-9][0-9,]*", re.DOTALL)
 """Of a reason what differs from body to body."""
@@ -83,13 +84,17 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
     words: Sequence[bytes]
     draw: Callable[[random.Random], bytes]
+    has_packets: bool = False
+    """Whether it is given packets, which are changed by their layouts."""
 
     @property
     def judge(self) -> Reading:
         return Reading(self.question, self.ask)
 
     @property
-    def material(self) -> Writings:
+    def material(self) -> Material:
+        if self.has_packets:
+            return Packets(self.seeds())
         return Writings(self.seeds(), self.words, self.draw)
 
 
@@ -332,6 +337,7 @@ TARGETS: Final = {
          b"]", b",", b"null", b'"rbs2-', b"\\ud800", b"\\u0000", b"1e999", b"NaN"],
         _drawn_headers,
     ),
+    "security": Target(guarded.QUESTION, guarded.ask, guarded.seeds, [], generated, has_packets=True),
     "decode": Target(pasting.QUESTION, pasting.ask, pasting.seeds, pasting.WORDS, pasting.drawn),
 }  # fmt: skip
 """By the name that `--target` takes."""

@@ -131,6 +131,32 @@ def test_a_certificate_comes_with_its_key_from_elsewhere(stores: Path, tmp_path:
     )
 
 
+@needs("openssl")
+def test_an_authority_signs_what_it_is_asked_for(stores: Path, tmp_path: Path) -> None:
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    openssl(
+        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt"),
+        *("-subj", "/CN=an authority"),
+    )
+    assert keys(stores, "make", "sender", "--user", "alice", "--bits", "1024").status == 0
+    asked = keys(stores, "export", "sender", "--use", "user-alice", "--as", "request").out
+    (tmp_path / "alice.csr").write_text(asked)
+    signs = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "30")
+    openssl("x509", "-req", "-in", "alice.csr", "-out", "alice.crt", *signs)
+    key = stores / "sender.keys" / "user-alice.pem"
+    arguments = ("import", "sender", key, "--use", "user-alice", "--certificate", tmp_path / "alice.crt")
+    done = keys(stores, *arguments, "--replace")
+    assert (done.status, done.err) == (0, "")
+    assert "user-alice, 1,024 bits" in done.out
+    exported = keys(stores, "export", "sender", "--use", "user-alice").out
+    assert (
+        Certificate.from_bytes(exported.encode()).der
+        == Certificate.from_bytes((tmp_path / "alice.crt").read_bytes()).der
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -142,7 +168,7 @@ def test_a_certificate_comes_with_its_key_from_elsewhere(stores: Path, tmp_path:
         (["make", "destination", "--bits", "100"], "a key of 100 bits: ask for 512 to 16,384"),
         (["export", "sender", "--use", "des"], "--use des: name base, enhanced, aes, signing"),
         (["export", "sender", "--as", "der"], "--as der: name blob, pem, certificate"),
-        (["export", "sender", "--as", "certificate"], "only the key for signatures has a certificate"),
+        (["export", "sender", "--as", "certificate"], "only a key for signatures has a certificate"),
         (["export", "sender", "--private"], "a private key is written to no screen"),
         (["import", "sender", "/dev/null"], "sender has a key for aes: --replace sets it aside"),
         (["import", "sender", "./none", "--replace"], "none: No such file or directory: name a file"),

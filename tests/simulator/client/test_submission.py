@@ -24,7 +24,7 @@ from simulator.client import Client, connect, connect_to
 from simulator.client.submission import SentPart, _digest, receive_all, send_all, send_runs
 from simulator.command import talk
 from simulator.node import control
-from simulator.node.performers import FORGOTTEN, Performers
+from simulator.node.clients.performers import FORGOTTEN, Performers
 from simulator.storage import Store
 from simulator.topology import Topology, load, places
 from simulator.topology.places import socket_path

@@ -192,6 +192,28 @@ def test_a_trigger_and_a_gateway_have_paths_of_their_own(tmp_path: Path) -> None
     assert not story_of(FIRST, [a_log(tmp_path, [*edges, *calls])], THREE).missing()
 
 
+def test_whoever_deleted_what_was_in_a_queue_is_named_in_the_story(tmp_path: Path) -> None:
+    def order(at_s: float, operation: str, queue: str, **who: Any) -> bytes:
+        facts = {"operation": operation, "queue": queue, "messages": 3, "pid": 17, "uid": 1000, **who}
+        return line("operated", "", at_s, node="destination", **facts)
+
+    log = a_log(
+        tmp_path,
+        [
+            order(1, "purge", "orders", user="too early"),
+            line("queued", at_s=2, node="destination", queue="orders"),
+            order(3, "purge", "notes", user="elsewhere"),
+            order(4, "send", "orders", user="a sender"),
+            order(5, "purge", "orders", user="ann"),
+            line("purged", at_s=6, node="destination", queue="orders"),
+            order(7, "purge", "orders", user="too late"),
+        ],
+    )
+    assert events(FIRST, log) == ["queued", "operated", "purged"]
+    words = "\n".join(told(story_of(FIRST, [log], THREE), THREE))
+    assert "destination  operated: orders, purge of 3 messages, by ann (process 17)\n" in words
+
+
 def test_a_step_is_told_in_words(tmp_path: Path) -> None:
     destination = THREE.nodes["destination"]
     format_name = str(destination.format_name(destination.queue("orders")))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
 from mqproto.formatname import PrivateName
+from mqproto.turn.guard import CIPHERS
 from simulator.client import connect
 from simulator.client.client import DraftOptions
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
@@ -22,6 +23,7 @@ from simulator.edges.headers import (
     options_in,
 )
 from simulator.edges.trigger.judgment import call_for
+from simulator.security.keyfiles import SIGNING
 from simulator.topology import load
 from tests.captures.wireshark.dissecting import drawn
 from tests.simulator.gateways import gateway
@@ -32,9 +34,13 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 
 @st.composite
-def said(draw: st.DrawFn) -> MessageOptions:
-    """What may be said of a message; without an administration queue no acknowledgments are asked for."""
+def said(draw: st.DrawFn, *, with_keys: bool = True) -> MessageOptions:
+    """What may be said of a message; without an administration queue no acknowledgments are asked for.
+
+    with_keys: whether some are to be encrypted and signed.
+    """
     admin_queue = draw(TEXTS)
+    level, algorithm = draw(st.sampled_from([(0, 0), (5, 0), *CIPHERS.values()])) if with_keys else (0, 0)
     return MessageOptions(
         label=draw(TEXTS),
         priority=draw(st.integers(0, 7)),
@@ -46,6 +52,9 @@ def said(draw: st.DrawFn) -> MessageOptions:
         admin_queue=admin_queue,
         acknowledgments=draw(st.integers(0, 15)) if admin_queue else 0,
         sender_id=draw(st.sampled_from(["", "S-1-5-18", "S-1-5-21-1004336348-1177238915-682003330-512"])),
+        privacy_level=level,
+        encryption_algorithm=algorithm,
+        signer=draw(st.sampled_from(["", SIGNING, "alice"])) if with_keys else "",
     )
 
 
@@ -89,6 +98,8 @@ def test_an_extension_that_servers_would_refuse_in_a_header_is_named_by_its_size
         ({"MQ-Correlation-Id": "0a"}, "must be 40 hexadecimal digits"),
         ({"MQ-Acknowledge": "arrival"}, "say where they are to go with MQ-Admin-Queue"),
         ({"MQ-Acknowledge": "arival", "MQ-Admin-Queue": "q"}, "did you mean 'arrival'"),
+        ({"MQ-Encrypt": "aes"}, "MQ-Encrypt: "),
+        ({"MQ-Sign": "a b"}, "MQ-Sign is 'a b': must be yes, or the name of a user"),
         ({"MQ-Acknowledge": "none, arrival", "MQ-Admin-Queue": "q"}, "MQ-Acknowledge"),
     ],
 )
@@ -122,7 +133,7 @@ async def test_what_comes_by_http_goes_by_http_as_it_came(tmp_path: Path) -> Non
             body,
         )
         for options, response, admin, body in drawn(
-            st.tuples(said(), QUEUES, QUEUES, st.binary(max_size=50)), 40
+            st.tuples(said(with_keys=False), QUEUES, QUEUES, st.binary(max_size=50)), 40
         )
     ]
     sent = {}

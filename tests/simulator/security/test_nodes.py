@@ -149,6 +149,36 @@ async def test_a_queue_manager_in_no_topology_has_its_keys_from_an_operator(
         assert "no public key" in done.err or "is in the topology" in done.err
 
 
+async def test_an_operator_says_what_a_queue_asks_and_it_stays_so(pair: Topology, tmp_path: Path) -> None:
+    async with running(pair, "shop", tmp_path):
+        made = await typed(
+            tmp_path, "queue", "create", r"shop\private", "--authenticated", "--privacy", "body"
+        )
+        assert ", signed messages alone, encrypted messages alone, " in made.out
+        alice = ("--sender", "S-1-5-21-1-2-3-1000", "--sender", "S-1-5-18")
+        changed = await typed(tmp_path, "queue", "set", r"shop\private", "--weak-cipher", "rc4", *alice)
+        assert "encrypted messages alone, takes rc4, 2 may send, " in changed.out
+        for wrong, says in (
+            ("--privacy=all", "must be none, optional, body"),
+            ("--weak-cipher=des", "des is none: name rc2, rc4"),
+            ("--sender=alice", "alice"),
+        ):
+            refused = await typed(tmp_path, "queue", "set", r"shop\private", wrong)
+            assert says in refused.complaint
+    async with running(pair, "shop", tmp_path):
+        listed = json.loads((await typed(tmp_path, "queue", "list", "--json")).out)
+        [asked] = [queue["protection"] for queue in listed if queue["name"] == "private"]
+        assert asked == {
+            "authenticated": True,
+            "privacy": "body",
+            "weak_ciphers": ["rc4"],
+            "senders": ["S-1-5-21-1-2-3-1000", "S-1-5-18"],
+        }
+        wish = ("--no-authenticated", "--privacy", "optional", "--weak-cipher", "-", "--sender", "-")
+        changed = await typed(tmp_path, "queue", "set", r"shop\private", *wish)
+        assert "alone" not in changed.out
+
+
 async def test_without_the_libraries_a_node_says_so_and_goes_on(
     pair: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.topology import QueueDeclaration, Topology, load, parse, shipped
+from simulator.topology import QueueDeclaration, Topology, TopologyError, load, parse, shipped
 from simulator.topology.model import Strangers
 from simulator.topology.views import as_toml, seen_by
 from tests.simulator.certificates import over_tls
@@ -61,6 +61,18 @@ def test_who_may_connect_and_what_strangers_may_do_survives() -> None:
     strangers = Strangers(hear=("10.0.0.0/8",), call=("10.0.0.7",))
     topology = replace(pair, nodes={**pair.nodes, "sender": sender}, strangers=strangers)
     assert same(topology) == topology
+
+
+def test_who_may_look_survives() -> None:
+    pair = load("pair")
+    asked = pair.with_readers("sender", "ops", Path("/run/look")).with_readers("destination", "ops", None)
+    assert same(asked) == asked
+    assert asked.nodes["sender"].readers_folder == Path("/run/look")
+    assert (
+        asked.with_readers("sender", "", None) == asked
+    )  # What a file says holds, unless somebody says otherwise.
+    with pytest.raises(TopologyError, match="readers_folder is for a group; add readers = 'GROUP'"):
+        pair.with_readers("sender", "", Path("/run/look"))
 
 
 def test_certificates_survive_and_stay_where_they_are(tmp_path: Path) -> None:

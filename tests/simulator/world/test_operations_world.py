@@ -6,6 +6,7 @@ and journals. The wires, the clock and the node's disk are simulated, and what g
 
 from __future__ import annotations
 
+import io
 import random
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -23,13 +24,15 @@ from mqproto.edge.operations import Invoker
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.drafts import Draft
 from mqproto.wire import UserMessage, decode_packet
+from simulator.base.log import node_log
 from simulator.base.storeerrors import StoreError
 from simulator.client.journal import Journal, opened
 from simulator.node import control
+from simulator.node.clients.deeds import Deeds
+from simulator.node.clients.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
 from simulator.node.control import FrameBuffer, Operation
-from simulator.node.performers import KEPT_S, LASTING_KEPT_S, LOOK_S, Performers
 from simulator.node.room import Room
 from simulator.node.service import Client, Service
 from simulator.node.turns import Turns
@@ -68,6 +71,13 @@ class Counted(Performers):
         return outcome
 
 
+class Silence(io.StringIO):
+    """A log that nobody reads."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 class Line:
     """A connection, as both ends see it: what was sent comes in order, or the line breaks and it never comes."""
 
@@ -77,7 +87,8 @@ class Line:
         self.to_node = deque[bytes]()
         self.to_client = deque[bytes]()
         self.broken = False
-        self.end = Client(node.service, cast("Connection", self))
+        deeds = Deeds(node_log(Silence(), "node"), None, lambda _: None)
+        self.end = Client(node.service, cast("Connection", self), deeds)
         self.hello = node.service.introduce(self.end, introduction)
 
     def send(self, data: bytes) -> None:
@@ -113,6 +124,7 @@ class Node:
             self.clock,
             memoryview(bytearray()),
             Room(0, lambda: 0),
+            node_log(Silence(), "node"),
         )
         self.service.performers = Counted(core, state, self.clock.now())
         self.service.life = self.dice.getrandbits(31) + 1

@@ -1,9 +1,6 @@
-"""Tokens that open queues, rates that hold, and room that is given in turn."""
+"""Rates that hold, and room that is given in turn."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import pytest
 import trio
@@ -11,101 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mqproto.base.errors import UsageError
-from simulator.edges.gateway.admission import PRODUCER, Opened, Rate, Room, Tokens
-
-# Tokens
-
-SHOP, BANK = "s" * 32, "b" * 32
-PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
-FILE = f"""
-[shop]
-token = "{SHOP}"
-queues = ["orders", "NOTES"]
-
-[bank]
-token = "{BANK}"
-queues = []
-"""
-
-
-def written(folder: Path, text: str = FILE, mode: int = 0o600) -> Path:
-    path = folder / "tokens.toml"
-    path.write_text(text)
-    path.chmod(mode)
-    return path
-
-
-def test_a_token_opens_its_queues_by_their_one_name(tmp_path: Path) -> None:
-    tokens = Tokens.read(written(tmp_path), str.lower)
-    assert tokens.opened_by(SHOP) == Opened("shop", {"orders", "notes"})
-    assert tokens.opened_by(BANK) == Opened("bank", set())
-
-
-@pytest.mark.parametrize(
-    ("line", "whole"), [("", "shop/17"), ('producer = "a"', "a/17"), ('producer = ""', "17")]
-)
-def test_ids_are_those_of_the_table_unless_it_names_another_producer(
-    tmp_path: Path, line: str, whole: str
-) -> None:
-    opened = Tokens.read(written(tmp_path, f'[shop]\ntoken = "{SHOP}"\nqueues = []\n{line}'), str).opened_by(
-        SHOP
-    )
-    assert opened is not None
-    assert (opened.whole("17"), opened.whole("")) == (whole, "")
-
-
-@given(
-    st.lists(st.tuples(st.from_regex(PRODUCER, fullmatch=True), st.text(PRINTABLE, min_size=1)), max_size=9)
-)
-def test_no_two_producers_have_an_id_in_common(ids: list[tuple[str, str]]) -> None:
-    named = {(producer, key) for producer, key in ids if producer}
-    assert len({Opened(producer).whole(key) for producer, key in named}) == len(named)
-
-
-@pytest.mark.parametrize("name", ["my shop", "a/b", "x" * 65, "größe"])
-def test_a_producer_has_a_name_that_ids_can_begin_with(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, f'["{name}"]\ntoken = "{SHOP}"\nqueues = []\n')
-    with pytest.raises(
-        UsageError, match=r'its ids need a name of up to 64 .*: type producer = "NAME"'
-    ) as refused:
-        Tokens.read(path, str)
-    assert str(refused.value).startswith(f"{path}: [{name}]: ")
-
-
-@pytest.mark.parametrize("token", ["", "s" * 31, "s" * 33, "shop", "\xff" * 32])
-def test_another_token_is_nobodys(tmp_path: Path, token: str) -> None:
-    assert Tokens.read(written(tmp_path), str).opened_by(token) is None
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
-def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(UsageError, match=r"others can read the tokens \(mode 6..\); chmod 600 it"):
-        Tokens.read(written(tmp_path, mode=mode), str)
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("[shop", "Expected ']'"),
-        ('[shop]\ntoken = "short"\nqueues = []', "length >= 16"),
-        (f'[shop]\ntoken = "{SHOP}"', "missing required field `queues`"),
-        (f'[shop]\ntoken = "{SHOP}"\nqueues = []\nqueue = ""', "unknown field `queue`"),
-        ("\udcff", "this is no text in UTF-8"),
-    ],
-)
-def test_a_file_that_is_something_else_is_said_to_be(tmp_path: Path, text: str, error: str) -> None:
-    path = written(tmp_path)
-    path.write_bytes(os.fsencode(text))
-    with pytest.raises(UsageError, match=error) as refused:
-        Tokens.read(path, str)
-    assert SHOP not in str(refused.value)
-
-
-def test_a_file_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file or directory; name a file with the tokens"):
-        Tokens.read(tmp_path / "nothing", str)
-
+from simulator.edges.gateway.admission import Rate, Room
 
 # Rates
 

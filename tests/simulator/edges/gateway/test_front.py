@@ -27,7 +27,7 @@ from simulator.edges.httpserver import Fault
 from simulator.edges.trigger.judgment import call_for
 from simulator.topology import Topology, load, places
 from tests.simulator.edges.history.test_tables import make_earlier
-from tests.simulator.gateways import gateway
+from tests.simulator.gateways import bearer, gateway, written_tokens
 from tests.simulator.running import Log, running
 
 KINDS: list[tuple[str, str, Any]] = [
@@ -382,13 +382,7 @@ async def test_a_body_without_the_id_is_just_sent_unless_an_id_is_asked_for(
 async def test_a_token_opens_its_queues_and_no_others(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    tokens = tmp_path / "tokens.toml"
-    tokens.write_text(f'[shop]\ntoken = "{"s" * 32}"\nqueues = ["orders"]\n')
-    tokens.chmod(0o600)
-
-    def bearer(token: str) -> dict[str, str]:
-        return {"Authorization": f"Bearer {token}"}
-
+    tokens = written_tokens(tmp_path, s='queues = ["orders"]')
     async with gateway(topology, tmp_path, tokens=tokens) as producer:
         assert (await producer.post(ORDERS, headers=bearer("s" * 32))).status_code == 200
         assert (
@@ -415,28 +409,23 @@ async def test_a_token_opens_its_queues_and_no_others(
 # Whose the id is
 
 
-def written_tokens(folder: Path, **producers: str | None) -> Path:
-    """A file of tokens, the name of each holder 32 times; None for a producer of the same name."""
-    tokens = folder / "tokens.toml"
-    tokens.touch(0o600)
-    lines = [
-        f'[{name}]\ntoken = "{name * 32}"\nqueues = ["orders"]\n'
-        + (f'producer = "{producer}"\n' if producer is not None else "")
-        for name, producer in producers.items()
-    ]
-    tokens.write_text("".join(lines))
-    return tokens
+def tokens_of(folder: Path, **producers: str | None) -> Path:
+    """A file of tokens for orders; None for a producer of the holder's name."""
+    named = {
+        name: "" if producer is None else f'producer = "{producer}"' for name, producer in producers.items()
+    }
+    return written_tokens(folder, **{name: f'queues = ["orders"]\n{line}\n' for name, line in named.items()})
 
 
 def of(name: str, key: str = "") -> dict[str, str]:
-    return {"Authorization": f"Bearer {name * 32}", **({"Idempotency-Key": key} if key else {})}
+    return {**bearer(name * 32), **({"Idempotency-Key": key} if key else {})}
 
 
 async def test_each_producer_has_ids_of_his_own_as_far_as_the_consumer(
     node: Client, topology: Topology, tmp_path: Path, log: Log
 ) -> None:
     """Seed 2: every message entering the system must have a unique id. Two that do not know each other choose alike."""
-    tokens = written_tokens(tmp_path, s=None, b=None, n="s", o="")
+    tokens = tokens_of(tmp_path, s=None, b=None, n="s", o="")
     told: dict[str, str] = {}
     async with gateway(topology, tmp_path, log, tokens=tokens) as producer:
         for name, duplicate in (("s", False), ("b", False), ("o", False), ("n", True), ("b", True)):
@@ -466,7 +455,7 @@ async def test_each_producer_has_ids_of_his_own_as_far_as_the_consumer(
 async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content(
     node: Client, topology: Topology, tmp_path: Path
 ) -> None:
-    tokens, history = written_tokens(tmp_path, s=None, b=None), places.history_url(tmp_path)
+    tokens, history = tokens_of(tmp_path, s=None, b=None), places.history_url(tmp_path)
     async with gateway(topology, tmp_path) as producer:
         first = (await producer.post(ORDERS, content=b"x", headers={"Idempotency-Key": "17"})).json()["id"]
     make_earlier(history)
@@ -493,7 +482,7 @@ async def test_an_id_of_before_producers_had_names_is_known_again_by_its_content
 async def test_an_id_may_be_as_long_as_the_gateway_says(
     node: Client, topology: Topology, tmp_path: Path, length: int
 ) -> None:
-    tokens = written_tokens(tmp_path, s="p" * 64)
+    tokens = tokens_of(tmp_path, s="p" * 64)
     async with gateway(topology, tmp_path, tokens=tokens, key_length=length) as producer:
         for duplicate in (False, True):
             answer = await producer.post(ORDERS, content=b"x", headers=of("s", "k" * length))

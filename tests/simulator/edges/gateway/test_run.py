@@ -287,6 +287,7 @@ async def test_two_gateways_of_one_node_have_names_of_their_own(topology: Topolo
     ("options", "error"),
     [
         ({"host": "0.0.0.0"}, "0.0.0.0:0 can be reached from outside: ask for that with --allow-remote"),
+        ({"host": "0.0.0.0", "allow_remote": True}, "type --tokens FILE, which mqproto tokens make writes"),
         ({"host": "localhost"}, "localhost is no IP address: type --listen 127.0.0.1:8080"),
         ({"node": "destinatoin"}, "did you mean 'destination'"),
         ({"name": "../other"}, "--name '../other': files are called so"),

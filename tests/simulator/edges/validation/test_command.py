@@ -27,7 +27,7 @@ def curl(command: Command, port: int) -> str:
 
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    [[start], requests, [question]] = console_blocks("How do I hand in messages over HTTP?")
+    [[start], requests, [question], _] = console_blocks("How do I hand in messages over HTTP?")
     assert start.text == "mqproto gateway three-node sender"
     command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
     with node(file, tmp_path):

@@ -49,7 +49,7 @@ def test_every_seed_and_what_is_drawn_is_valid(target: str) -> None:
     assert not (target == "decode" and kinds - {"True", "False"}), kinds
     unpublished = {"refused: body type xf has no published form"} if target == "activex" else set()
     assert {kind for kind in kinds if kind.startswith("refused")} == unpublished
-    assert len(kinds) >= {"binary": 1, "headers": 3, "decode": 2}.get(target, 6)
+    assert len(kinds) >= {"binary": 1, "headers": 3, "security": 3, "decode": 2}.get(target, 6)
     assert "none" not in kinds
 
 
@@ -110,3 +110,14 @@ def test_a_stream_of_which_not_all_is_shown_is_found(
 ) -> None:
     monkeypatch.setattr(pasting, "inspect_stream", planted)
     assert list(run("decode", 5).findings.first) == [group]
+
+
+def test_a_guard_that_believes_what_nobody_has_signed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = TARGETS["security"]
+    [signed, *_] = [data for data in target.seeds() if b"a secret body" in data]
+    forged = signed.replace(b"a secret body", b"a forged body")
+    assert target.ask(signed) == (False, True, 3)
+    assert target.ask(forged) != (False, True, 3)
+    monkeypatch.setattr("mqproto.security.signing.verify", lambda *_: None)
+    with pytest.raises(Broken, match="nobody has signed this"):
+        target.ask(forged)

@@ -1,0 +1,208 @@
+"""`mqproto tokens make`, `show` and `revoke`: the bearer tokens of a gateway, of which a file has the hashes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mqproto.base.errors import UsageError
+from simulator.base.logfile import private
+from simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
+
+if TYPE_CHECKING:
+    from simulator.edges.gateway.tokens import Holder
+
+BEGINS: Final = "mqproto_"
+"""So that those who look for secrets in code and logs find a token."""
+TOKEN_BYTES: Final = 32
+HEADING: Final = "# Tokens of a gateway, by their hashes: `mqproto tokens` makes, shows and revokes them.\n"
+NAME: Final = r"[A-Za-z0-9_-]{1,64}"
+
+app = typer.Typer(
+    help="The bearer tokens of a gateway: who has one, and what it opens. Their file has hashes alone.",
+    no_args_is_help=True,
+)
+NameArgument = Annotated[str, typer.Argument(help="Whose it is: up to 64 letters, digits, _ and -.")]
+
+
+@app.command()
+def make(
+    name: NameArgument,
+    file: Annotated[Path, typer.Option("--into", metavar="FILE", help="The gateway's --tokens.")],
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="QUEUE", help="A queue that it opens; repeatable.", show_default=False
+        ),
+    ] = None,
+    role: Annotated[
+        str,
+        typer.Option(
+            help="send: hand in messages; read: ask what has become of them; all: both.", show_default=False
+        ),
+    ] = "",
+    producer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose ids it uses, if not those of its own name; '' for the ids of all, by their whole names.",
+            show_default=False,
+        ),
+    ] = None,
+) -> int:
+    """Make a token and print it, once; FILE, which is made if it is not there, has its hash.
+
+    \b
+    $ mqproto tokens make shop --role send --queue orders --into tokens.toml
+    mqproto_9wNf1uUX2lqk3v0pI7s1Zq0nT5y8m4cEJgQbR6dLxHA
+    """
+    from simulator.edges.gateway.tokens import Holder, Role
+
+    if not re.fullmatch(NAME, name):
+        raise UsageError(f"{name!r}: a token's name has up to 64 letters, digits, _ and -")
+    if role not in list(Role):
+        raise UsageError(f"--role {role or 'is needed'}: type one of {', '.join(Role)}")
+    if not queues:
+        raise UsageError("--queue is needed: a token opens the queues that it names, and no others")
+    token = BEGINS + secrets.token_urlsafe(TOKEN_BYTES)
+    holder = Holder(
+        sha256=hashlib.sha256(token.encode()).hexdigest(),
+        queues=queues,
+        role=Role(role),
+        producer=producer,
+        made=datetime.now(UTC).replace(microsecond=0),
+    )
+    holder.producer_of(name)
+    with _changing(file, is_new=True) as text:
+        holders = _holders(text[0], file)
+        if name in holders:
+            raise UsageError(
+                f"{file} has a token {name}: take another name (--producer {name} has the same ids), or revoke it first"
+            )
+        text[0] = (text[0].rstrip("\n") + "\n\n" if text[0] else HEADING + "\n") + _table(name, holder)
+        if _holders(text[0], file) != {**holders, name: holder}:
+            raise UsageError(
+                f"{file}: nothing can be added behind what is there; mend it, or name another file"
+            )
+    print(token)
+    complain(f"{file} has the hash of this token; nobody can show it again")
+    return DONE
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The gateway's --tokens.")],
+    as_json: JsonOption = False,
+) -> int:
+    """Who has a token, and what it opens. Status 1 if nobody has."""
+    from simulator.edges.gateway.tokens import holders_in
+
+    holders = holders_in(file)
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": name,
+                    "role": holder.role,
+                    "queues": holder.queues,
+                    "producer": holder.producer_of(name),
+                    "made": holder.made and holder.made.isoformat(),
+                }
+                for name, holder in holders.items()
+            ]
+        )
+    for name, holder in () if as_json else holders.items():
+        made = f", made {holder.made:%Y-%m-%d}" if holder.made else ""
+        whose = holder.producer_of(name)
+        ids = "" if whose == name else f", with the ids of {whose or 'all'}"
+        print(f"{name}: {holder.role}, {', '.join(holder.queues) or 'no queue'}{ids}{made}")
+    if not holders:
+        complain(f"{file} has no token: mqproto tokens make NAME --into {file}")
+    return DONE if holders else FINDING
+
+
+@app.command()
+def revoke(
+    name: NameArgument,
+    file: Annotated[Path, typer.Option("--from", metavar="FILE", help="The gateway's --tokens.")],
+) -> int:
+    """Take a token out of FILE. A gateway that runs takes it no more from its next request on."""
+    with _changing(file, is_new=False) as text:
+        holders = _holders(text[0], file)
+        if name not in holders:
+            raise UsageError(f"{file} has no token {name}; there are: {', '.join(holders) or 'none'}")
+        text[0] = _without(text[0], name)
+        if _holders(text[0], file) != {other: known for other, known in holders.items() if other != name}:
+            raise UsageError(
+                f"{file} is not written as mqproto tokens writes it: take the table [{name}] out of it"
+            )
+    print(f"{name} is revoked")
+    return DONE
+
+
+def _holders(text: str, file: Path) -> dict[str, Holder]:
+    from simulator.edges.gateway.tokens import holders_of
+
+    return holders_of(text, str(file))
+
+
+def _table(name: str, holder: Holder) -> str:
+    lines = [f"[{name}]", f'sha256 = "{holder.sha256}"', f'role = "{holder.role}"']
+    lines.append(f"queues = [{', '.join(map(_quoted, holder.queues))}]")
+    if holder.producer is not None:
+        lines.append(f"producer = {_quoted(holder.producer)}")
+    if holder.made is not None:
+        lines.append(f"made = {holder.made:%Y-%m-%dT%H:%M:%SZ}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _without(text: str, name: str) -> str:
+    """A file without a table; what stands between that and the next one, such as a comment, stays."""
+    return re.sub(
+        rf"^\[{re.escape(name)}\][^\n]*\n(?:[a-z0-9]+ *=[^\n]*\n?)*\n?", "", text, count=1, flags=re.MULTILINE
+    )
+
+
+@contextmanager
+def _changing(file: Path, *, is_new: bool) -> Iterator[list[str]]:
+    """The text of a file, to be changed: on disk as a whole or not at all, and by one process at a time.
+
+    Raises:
+        UsageError: it cannot be read or written, or others can read it.
+    """
+    from simulator.edges.secretfile import read_secret
+
+    part = file.with_name(f".{file.name}-{os.getpid()}")
+    try:
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            text = ["" if is_new and not file.exists() else read_secret(file, "the tokens")]
+            yield text
+            with open(part, "x", encoding="utf-8", opener=private) as draft:
+                draft.write(text[0])
+                draft.flush()
+                os.fsync(draft.fileno())
+            part.replace(file)
+            os.fsync(folder)
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+            os.close(folder)
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; name another file") from None

@@ -1,0 +1,112 @@
+"""Who changed what: a line of the node's log for each operation that changes something.
+
+    {"event": "operated", "operation": "purge", "queue": "orders", "messages": 17,
+     "pid": 4242, "uid": 1000, "gid": 1000, "user": "ann", ...}
+
+The line of what an operator does is written before the batch that carries it out is committed: nothing happens of
+which nobody is named. A process that dies in between leaves a line about something that did not happen.
+
+Those who send and receive do it thousands of times a second. So the first time of each operation and queue on a
+connection has its line at once, and those that follow are counted. One line a minute says how many they were, and one
+at the end of the connection; a node that is killed takes with it what it has counted since.
+
+Who only looks is not written down. What a client that may only look was refused is, in the same way: `not-allowed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from simulator.node.clients.credentials import Credentials
+
+EVENT: Final = "operated"
+REFUSED: Final = "not-allowed"
+TELL_S: Final = 60.0
+KINDS: Final = 64
+"""How many operations and queues of one connection are counted at a time; one more has the oldest told."""
+NAME_CHARACTERS: Final = 200
+"""What of a queue's name stands in a line."""
+
+
+class _Count:
+    """What was done since it was told."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.messages = 0
+
+
+class Deeds:
+    """What one connection has done.
+
+    Args:
+        who: the client; None if nobody knows.
+        is_counting: is called when something is counted that nobody has been told: have `tell` called in `TELL_S`.
+    """
+
+    def __init__(
+        self, log: FilteringBoundLogger, who: Credentials | None, is_counting: Callable[[Deeds], None]
+    ) -> None:
+        self._log = log
+        self._who = {"uid": "not known"} if who is None else who.facts()
+        self._is_counting = is_counting
+        self._counts: dict[tuple[str, str, str], _Count] = {}
+        self._waits = False
+        """Whether `tell` will be called."""
+
+    def did(self, operation: str, queue: str = "", **facts: Any) -> None:
+        """An operator's order: it has its line."""
+        named = {"queue": _short(queue)} if queue else {}
+        self._log.info(EVENT, operation=operation, **named, **facts, **self._who)
+
+    def moved(self, operation: str, queue: str, messages: int) -> None:
+        """Messages were sent or taken."""
+        self._counted(EVENT, operation, queue, messages)
+
+    def was_refused(self, operation: str) -> None:
+        """It asked for something that it may not."""
+        self._counted(REFUSED, operation, "", 0)
+
+    def _counted(self, event: str, operation: str, queue: str, messages: int) -> None:
+        key = event, operation, _short(queue)
+        count = self._counts.get(key)
+        if count is None:
+            if len(self._counts) >= KINDS:
+                oldest = next(iter(self._counts))
+                self._tell(oldest, self._counts.pop(oldest))
+            self._counts[key] = count = _Count()
+            first = _Count()
+            first.requests, first.messages = 1, messages
+            self._tell(key, first)
+            return
+        count.requests += 1
+        count.messages += messages
+        if not self._waits:
+            self._waits = True
+            self._is_counting(self)
+
+    def tell(self) -> None:
+        """Write down what was counted."""
+        self._waits = False
+        for key, count in self._counts.items():
+            self._tell(key, count)
+            self._counts[key] = _Count()
+
+    def _tell(self, key: tuple[str, str, str], count: _Count) -> None:
+        if not count.requests:
+            return
+        event, operation, queue = key
+        facts: dict[str, Any] = {"operation": operation}
+        if event == EVENT:
+            facts |= {"queue": queue, "messages": count.messages}
+        if count.requests > 1:
+            facts["requests"] = count.requests
+        write = self._log.warning if event == REFUSED else self._log.info
+        write(event, **facts, **self._who)
+
+
+def _short(queue: str) -> str:
+    return queue if len(queue) <= NAME_CHARACTERS else queue[: NAME_CHARACTERS - 3] + "..."

@@ -1,0 +1,53 @@
+"""What an operator orders, carried out and written down in one place: nothing of it happens without a line."""
+
+from __future__ import annotations
+
+from simulator.node import control
+from simulator.node.clients.deeds import Deeds
+from simulator.node.control import Operation
+from simulator.node.operators import Operators
+from simulator.topology.directory import Directory
+
+Order = control.Hold | control.Block | control.Peer | control.OneQueue | control.SendBack | control.QueueWish
+
+
+def carry_out(
+    operation: int, order: Order, operators: Operators, directory: Directory, deeds: Deeds
+) -> object:
+    """Do it, and say who did.
+
+    Raises:
+        UsageError, FormatNameError: it cannot be; nothing was done.
+    """
+    match order:
+        case control.Hold(text, on_hold):
+            for name in operators.hold(text, on_hold=on_hold):
+                deeds.did("pause" if on_hold else "resume", name)
+            return control.Nothing()
+        case control.Block(_, is_blocked):
+            blocked = operators.block(order)
+            verb = "block" if is_blocked else "unblock"
+            deeds.did(verb, network=blocked.network, sessions=blocked.sessions)
+            return blocked
+        case control.Peer(name, host):
+            status = operators.peer(order)
+            verb = "add" if host else "move" if order.has_moved else "remove"
+            deeds.did(f"peer-{verb}", peer=name, **({"host": host} if host else {}))
+            return status
+        case control.QueueWish():
+            is_new = operation == Operation.MAKE
+            declared = (operators.make if is_new else operators.change)(order)
+            deeds.did("create" if is_new else "set", declared.name)
+            return declared
+        case control.OneQueue(text) if operation == Operation.PURGE:
+            counts = operators.purge(text)
+            for name, count in counts.items():
+                deeds.did("purge", name, messages=count)
+            return control.Count(sum(counts.values()))
+    queue = directory.local_queue(order.queue)
+    if isinstance(order, control.SendBack):
+        verb, count = "return", operators.send_back(order.queue, order.messages)
+    else:
+        verb, count = "delete", operators.delete(order.queue)
+    deeds.did(verb, queue, messages=count)
+    return control.Count(count)

@@ -1,0 +1,140 @@
+"""A socket for those who may look at a node and change nothing: a group of the system.
+
+The node's own socket lies in a folder that only its user can enter, and stays there. Readers have a socket and a
+folder of their own: what may be asked for over it is judged by the door that it came through, and by nothing that a
+client says.
+
+    FOLDER              0750, the node's user and the group
+    FOLDER/NAME.read    0660, the socket: clients find it in a folder that is given as --directory
+    FOLDER/NAME.toml    0640, of a node alone: a copy of its file, from which commands know it
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from simulator.node.control import Operation
+from simulator.topology import places
+
+BACKLOG: Final = 16
+LOOKS: Final = frozenset(
+    {
+        Operation.HELLO,
+        Operation.QUEUES,
+        Operation.PEEK,
+        Operation.ABANDON,
+        Operation.EXPLAIN,
+        Operation.PEERS,
+        Operation.DECLARED,
+    }
+)
+"""What changes nothing. What is not named here is refused, an operation of a later version too."""
+
+
+def called(operation: int) -> str:
+    """What people call an operation: `send back`."""
+    return Operation(operation).name.lower().replace("_", " ")
+
+
+def refusal(operation: int, node: str) -> UsageError:
+    """What a reader is told who asks for more."""
+    return UsageError(
+        f"readers of {node} may look and change nothing, and {called(operation)} does: be {_user()}, the user that it "
+        "runs as, and leave the --directory of readers out"
+    )
+
+
+@contextmanager
+def listening_for_readers(
+    group: str, folder: Path, node: str, alone: Path | None = None
+) -> Iterator[socket.socket]:
+    """A listening socket that a group reaches, in a folder that the group can enter and nobody else.
+
+    Args:
+        alone: the file of a node alone, which commands read; None for a node of a topology.
+
+    The socket stays when the node has ended, so that the folder is known for what it is.
+
+    Raises:
+        UsageError: there is no such group, this user may not give it anything, or the folder cannot be had.
+    """
+    path = places.reading_socket(folder, node)
+    places.check_length(path, "name a shorter --readers-folder")
+    number = _number_of(group)
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            _prepare(folder, number, path)
+            if alone is not None and alone.is_file():
+                _copy(alone, folder / alone.name, number)
+            path.unlink(missing_ok=True)
+            listener.setblocking(False)
+            listener.bind(str(path))
+            _give(path, number, 0o660)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            raise UsageError(
+                f"--readers {group}: {folder} cannot be given to this group ({error.strerror}): make {_user()} a "
+                f"member of it, or name a folder of {_user()}'s with --readers-folder"
+            ) from None
+        yield listener
+
+
+def _prepare(folder: Path, group: int, path: Path) -> None:
+    """Have a folder for readers.
+
+    Raises:
+        UsageError: there is another thing in its place.
+        OSError: it cannot be had.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Where anybody may create entries, somebody else may have been there first.
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise UsageError(f"{folder} must be a folder of {_user()}'s: name another with --readers-folder")
+    if any(folder.glob("*.sqlite")):
+        raise UsageError(f"{folder} has stores in it: name a folder for readers alone with --readers-folder")
+    others = [other for other in folder.glob(places.reading_socket(Path(), "*").name) if other != path]
+    if others and found.st_gid != group:
+        raise UsageError(f"{folder} is for another group, as {others[0].name} is there: name another folder")
+    _give(folder, group, 0o750)
+
+
+def _copy(file: Path, copy: Path, group: int) -> None:
+    """The same file for readers, as a whole or not at all."""
+    part = copy.with_name(f".{copy.name}-{os.getpid()}")
+    shutil.copyfile(file, part)
+    _give(part, group, 0o640)
+    part.replace(copy)
+
+
+def _give(path: Path, group: int, mode: int) -> None:
+    """Let a group in. Before it is theirs it is nobody's but our own."""
+    path.chmod(mode & 0o700)
+    os.chown(path, -1, group)
+    path.chmod(mode)
+
+
+def _number_of(group: str) -> int:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise UsageError(
+            f"--readers {group}: the system has no such group; `getent group` lists them"
+        ) from None
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
