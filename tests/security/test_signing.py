@@ -114,7 +114,9 @@ def test_a_list_of_destinations_has_the_signature_beside_it() -> None:
 @given(user_messages(), st.sampled_from(SignatureKind))
 def test_any_message_that_can_be_sent_can_be_signed(message: UserMessage, kind: SignatureKind) -> None:
     sent = over(signed(replace(message, security=None), own_key(), CERTIFICATE, kind=kind))
-    assert verified(sent)[0] == (kind if message.multi_queue_format is None else MSMQ_30)
+    told, wanted = verified(sent)[0], kind if message.multi_queue_format is None else MSMQ_30
+    # Without a destination, an extension and a list, those of 2.0 and 3.0 are over the same bytes.
+    assert told == wanted or hashed(sent, told) == hashed(sent, wanted)
 
 
 @pytest.mark.parametrize(
