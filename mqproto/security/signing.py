@@ -74,7 +74,12 @@ def signed(
         return message
     signature = sign(hash_algorithm, own, hashed(message, SignatureKind.MSMQ_30))
     beside = replace(listed.signature, signature=signature)
-    return replace(message, multi_queue_format=replace(listed, signature=beside))
+    # By [MS-MQMQ] 2.2.19.1 headers begin on 4-byte boundaries, and behind the signature there may be a SessionHeader.
+    return replace(
+        message,
+        multi_queue_format=replace(listed, signature=beside),
+        trailing=bytes(-len(signature) % 4),
+    )
 
 
 def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:

@@ -111,6 +111,17 @@ def test_a_list_of_destinations_has_the_signature_beside_it() -> None:
         verified(sent)
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
+@pytest.mark.parametrize("bits", [1_024, 1_032, 1_040])
+def test_behind_a_signature_beside_a_list_the_packet_ends_on_a_boundary(bits: int) -> None:
+    certificate = self_signed(own_key(bits), "shop", 1_700_000_000, 3_650)
+    message = replace(a_full_message(), security=None, session=a_session_header())
+    message.base.session_header = True
+    packet = encode_packet(signed(message, own_key(bits), certificate))
+    assert len(packet) % 4 == 0
+    assert verified(decode_message(packet)) == (MSMQ_30, certificate)
+
+
 @given(user_messages(), st.sampled_from(SignatureKind))
 def test_any_message_that_can_be_sent_can_be_signed(message: UserMessage, kind: SignatureKind) -> None:
     sent = over(signed(replace(message, security=None), own_key(), CERTIFICATE, kind=kind))

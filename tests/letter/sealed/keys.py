@@ -52,10 +52,10 @@ class Owner(NamedTuple):
 
 @cache
 def owner(number: int) -> Owner:
-    """The first has the shortest keys of all, 512 bits; to sign, keys have at least 752 for SHA-512."""
-    signing = own_key(1_024 + 32 * number)
+    """The first has the shortest keys of all, 512 bits; those of the second end on no 4-byte boundary."""
+    signing = own_key(1_024 + 16 * number)
     certificate = self_signed(signing, f"manager {number}", BORN_S, 36_500)
-    return Owner(own_key(512 + 32 * number), signing, certificate)
+    return Owner(own_key(512 + 16 * number), signing, certificate)
 
 
 @cache
