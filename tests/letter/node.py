@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -39,8 +39,8 @@ class Node:
     address: str
     peer_address: str
     settings: Mapping[str, object]
-    weak_ciphers: Sequence[str] = ()
-    """Those that its queues take beside the others."""
+    asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What its queues ask of messages, by name: keys of a topology."""
 
     def write_topology(self) -> None:
         lines = []
@@ -53,7 +53,7 @@ class Node:
                     f"[node.{name}.queue.{queue}]",
                     f"id = {number}",
                     f"transactional = {transactional}",
-                    f"weak_ciphers = {json.dumps(list(self.weak_ciphers))}",
+                    *(f"{key} = {json.dumps(value)}" for key, value in self.asks.get(queue, {}).items()),
                 ]
         lines += ["[[link]]", 'between = ["ours", "letter"]', "[settings]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings.items()]

@@ -21,7 +21,7 @@ from simulator.security.keyfiles import SIGNING, Kept, KeyFiles
 from simulator.topology import load
 from simulator.topology.places import keys_path, public_path
 from tests.letter.audit import audit
-from tests.letter.cell import PATIENCE_S, TIMERS, TO_LETTER, TO_OURS
+from tests.letter.cell import TIMERS, TO_LETTER, TO_OURS
 from tests.letter.matrix import ADDRESSES
 from tests.letter.node import LETTER, OURS, QUEUES, SETTINGS, Node
 from tests.letter.peer.cryptoapi import KEY_EXCHANGE, SIGNATURES, pack_public_key
@@ -60,6 +60,8 @@ TAKES: Final = {"orders": "few", "notes": "acks"}
 """Each queue, and the other one that a list of destinations has beside it."""
 ACKS: Final = f"PRIVATE={LETTER}\\{QUEUES['acks']:08x}"
 ANSWERS: Final = r"DIRECT=OS:letter\private$\answer"
+TOO_LONG_S: Final = 60
+"""After that a test has failed, however busy the machine is."""
 WHOLE, ALTERED, NOT_SAID = "whole", "altered", "NACK that nobody sends"
 CLASSES: Final = {number: name for name, number in vars(Class).items() if name.startswith("NACK")}
 
@@ -96,6 +98,16 @@ BY_PEERS: Final = {
 }
 """What ours does not send."""
 
+WEAK: Final = [cipher for cipher in CIPHERS if not cipher.startswith("aes")]
+ASKS: Final[dict[str, dict[str, object]]] = {
+    "orders": {"weak_ciphers": WEAK},
+    "notes": {"weak_ciphers": WEAK},
+    "acks": {"weak_ciphers": WEAK},
+    "few": {"weak_ciphers": WEAK},
+    "nowhere": {"authenticated": True, "privacy": "body", "senders": ["S-1-5-18"]},
+}
+"""What our queues ask of messages."""
+
 Outcomes = dict[tuple[str, str, str], str]
 """By way, wish and queue."""
 
@@ -112,8 +124,7 @@ class Exchange:
     def __post_init__(self) -> None:
         ours, theirs = next(ADDRESSES)
         settings = {**SETTINGS, "send_insecure_nacks": self.insecure_nacks}
-        weak = [cipher for cipher in CIPHERS if not cipher.startswith("aes")]
-        self.node = Node(self.folder, ours, theirs, settings, weak_ciphers=weak)
+        self.node = Node(self.folder, ours, theirs, settings, ASKS)
         queues = [Queue(name, number, name in ("orders", "few")) for name, number in QUEUES.items()]
         addresses = {OURS: ours}
         self.peer = Peer(LETTER, theirs, Sockets(), queues, addresses, timers=TIMERS)
@@ -304,7 +315,7 @@ class Exchange:
         """Label and class of so many messages of a queue of ours."""
         taken: list[tuple[str, str]] = []
         while len(taken) < count:
-            messages = await client.receive(queue, limit=500, timeout_s=PATIENCE_S)
+            messages = await client.receive(queue, limit=500, timeout_s=TOO_LONG_S)
             assert messages, f"{queue} has {len(taken)} of {count}: {taken}"
             taken += [(message.label, message.message_class) for message in messages]
         assert await client.receive(queue, timeout_s=0) == []

@@ -52,8 +52,8 @@ class Owner(NamedTuple):
 
 @cache
 def owner(number: int) -> Owner:
-    """The first has the shortest keys of all, 512 bits; those of the second end on no 4-byte boundary."""
-    signing = own_key(1_024 + 16 * number)
+    """The first has the shortest of all keys for key exchange. No signature of theirs ends on a 4-byte boundary."""
+    signing = own_key(1_032 + 8 * number)
     certificate = self_signed(signing, f"manager {number}", BORN_S, 36_500)
     return Owner(own_key(512 + 16 * number), signing, certificate)
 

@@ -13,12 +13,13 @@ import pytest
 import trio
 
 from tests.letter.cell import TO_LETTER, TO_OURS
-from tests.letter.node import LETTER, OURS
+from tests.letter.node import LETTER, OURS, QUEUES
+from tests.letter.peer.packets import SHA_512, SIGNED_20
 from tests.letter.peer.protection import Keys
 from tests.letter.peer.switches import Switches
 
-from .exchange import BY_PEERS, NOT_SAID, OWNER, PEER, WISHES, Exchange, Outcomes
-from .keys import keys_of, nobody
+from .exchange import BY_PEERS, CLASSES, NOT_SAID, OWNER, PEER, TOO_LONG_S, WISHES, Exchange, Outcomes
+from .keys import CIPHERS, keys_of, nobody
 from .test_protection import OF_KEYS
 
 SAME: Final = ""
@@ -72,8 +73,15 @@ CASES: Final[dict[str, Mapping[str, str]]] = {
 }
 """For each switch, and for peers with other keys, what becomes of messages: both ways and in both queues, unless it
 says more. The outcome is a pattern, or the same as without. What is altered is never said to be signed."""
+SIGN: Final = (SIGNED_20, SHA_512)
+REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
+    SIGNATURE: {"seal": CIPHERS["aes-256"]},
+    ENCRYPTION: {"sign": SIGN},
+    "NACK_UNSUPPORTED_CRYPTO_PROVIDER": {"seal": CIPHERS["rc4"], "sign": SIGN},
+    "NACK_ACCESS_DENIED": {"seal": CIPHERS["aes-256"], "sign": SIGN},
+}
+"""What a queue refuses that takes no weak ciphers, and what is signed and encrypted from one sender alone."""
 INSECURE: Final = {"signed": SIGNATURE, "aes-256": ENCRYPTION}
-TOO_LONG_S: Final = 60
 
 
 def keys(case: str) -> Keys:
@@ -164,6 +172,14 @@ def test_our_node_notes_each_weak_cipher_and_breaks_nothing(run: Run) -> None:
     assert {"weak-cipher-sent", "weak-cipher-received", "message-refused"} <= run.events
 
 
+async def refusal(it: Exchange, **wish: tuple[int, int]) -> str:
+    """The class of the FinalAck of what the peer sends to the queue that asks for much."""
+    finals = it.peer.departures.finals
+    message = it.peer.send(f"PRIVATE={OURS}\\{QUEUES['nowhere']:08x}", b"body", transactional=True, **wish)
+    await it.peer.until(lambda: message.message_id in finals)
+    return CLASSES[finals[message.message_id]]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.7.15")
 async def test_without_insecure_nacks_a_final_ack_alone_says_so(tmp_path: Path) -> None:
     it = Exchange(tmp_path, insecure_nacks=False)
@@ -171,6 +187,9 @@ async def test_without_insecure_nacks_a_final_ack_alone_says_so(tmp_path: Path) 
         it.turn(Switches(signature_big_endian=True, simple_blob_256=True))
         with trio.fail_after(TOO_LONG_S):
             found = await it.exchange(INSECURE)
+            it.turn()
+            refused = [await refusal(it, **wish) for wish in REFUSED.values()]
+    assert refused == list(REFUSED)
     for name, said in INSECURE.items():
         assert (found[TO_OURS, name, "orders"], found[TO_OURS, name, "notes"]) == (said, NOT_SAID)
         assert (found[TO_LETTER, name, "orders"], found[TO_LETTER, name, "notes"]) == (said, said)
