@@ -93,7 +93,7 @@ wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brin
 plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two
 	@$(VENV)/bin/python -m simulator.world.plants $(ARGS)
 
-truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 22 ways, against what is so; an hour
+truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 30 ways, against what is so; an hour
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/truth tests/captures/pipeline/test_truth.py $(ARGS)
 
 rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times, and executors of its cluster; some minutes

@@ -23,6 +23,7 @@ from captures.net.taps import Half, Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.points import PointCounter
+from captures.translation import Translations
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import Packet, Ping, decode_beginning, decode_packet, decode_ping
 
@@ -47,7 +48,7 @@ class SeenPacket:
         file_offset: of the record of the frame that began it, in the unpacked file.
         time_ns: since 1970, UTC; when its last byte could be read. `began_ns` is that of its first.
         connection: counted from 0, as Wireshark's tcp.stream; -1 for a Ping.
-        interface: where it was seen; of a TAP that has an interface for each direction, the first of the two.
+        interface: where it was seen; of a TAP, which has one for each direction, or of a bond, the first of them.
         position: of its first byte in its stream, counted from the first byte that the capture has; missing bytes
             count.
         data: the whole packet, its SessionHeader included; of one that has a hole what comes before that. Of bytes that
@@ -292,7 +293,8 @@ class PacketReader:
     the head of a packet. Of a packet with a gap in its middle the beginning is read; a gap that swallows a head costs
     what comes until a segment begins with one again, or has one inside that others follow to its end.
 
-    Two interfaces that have a direction each of their connections, as a TAP gives them, are read as one.
+    Interfaces that have a part each, as those of a TAP or a bond, are read as one. A connection that is another one,
+    seen behind address translation, is read as that.
 
     A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
 
@@ -300,6 +302,7 @@ class PacketReader:
         totals, points: what was read, all together and by where it was caught; whole once everything has been.
         ends: how much sides of connections have sent in all, and how much of that can have come, where the capture
             tells: of the last END_LIMIT that have ended. Nearly all end with the capture.
+        translations: which connections are others.
     """
 
     def __init__(self, frames: Iterable[Frame]) -> None:
@@ -307,6 +310,7 @@ class PacketReader:
         self.points = PointCounter()
         self.ends: OrderedDict[StreamEnd, Sum] = OrderedDict()
         self._frames = frames
+        self.translations = Translations()
         self._ip = IpReader()
         self._reassembler = Reassembler()
         self._halves: dict[int, Half] = {}
@@ -362,7 +366,8 @@ class PacketReader:
         content = content_of(frame, self._ip)
         if isinstance(content, Segment):
             totals.segment_frames += 1
-            return self._packets_in(self._reassembler.feed(frame, content))
+            segment = self.translations.translated(content, frame.number, frame.time_ns)
+            return self._packets_in(self._reassembler.feed(frame, segment))
         if isinstance(content, SeenPacket):
             totals.ping_frames += 1
             return (content,)

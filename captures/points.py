@@ -41,6 +41,7 @@ class Point:
 
     cut_frames: of which the capture left out a part. snaplen: as much as it kept of the largest of them; 0 if it is
         not known.
+    back_ns: how far the time of a frame is before that of one that stands before it, at most.
     connections: of which it has a byte, or lacks one. lossy: of these, those with bytes missing.
     headless: those whose beginning it does not have, in a direction of which it has bytes, or lacks some.
     one_sided: those with bytes of one direction only. halves: those of them whose other direction another point has.
@@ -58,6 +59,7 @@ class Point:
     cut_frames: int = 0
     snaplen: int = 0
     untimed_frames: int = 0
+    back_ns: int = 0
     connections: int = 0
     lossy: int = 0
     headless: int = 0
@@ -145,6 +147,7 @@ class PointCounter:
     def __init__(self) -> None:
         self.points = Points()
         self._numbered: dict[int, Point] = {}
+        self._newest_ns: dict[int, int] = {}
         self._connection = -1
         self._streams: list[StreamCount] = []
 
@@ -159,6 +162,13 @@ class PointCounter:
             point.snaplen = max(point.snaplen, len(frame.data))
         if not frame.time_ns:
             point.untimed_frames += 1
+            return
+        number = frame.interface.number
+        back_ns = self._newest_ns.get(number, 0) - frame.time_ns
+        if back_ns < 0:
+            self._newest_ns[number] = frame.time_ns
+        elif back_ns > point.back_ns:
+            point.back_ns = back_ns
 
     def put_right(self, number: int, ahead_ns: int) -> None:
         """The times of an interface are put right, as its clock is so far ahead."""

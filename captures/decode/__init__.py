@@ -9,10 +9,10 @@ from captures.decode.names import Names
 from captures.decode.row import PacketRow, row_of
 from captures.decode.selection import Selection
 from captures.decode.sight import Acknowledged, Kind, Sight
-from captures.decode.summary import Summary
 from captures.decode.views.follow import Follower, History
 from captures.decode.views.ladder import Ladder
 from captures.decode.views.line import LineWriter
+from captures.decode.views.summary import Summary
 from captures.decode.views.svg import svg
 
 __all__ = [

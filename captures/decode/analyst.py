@@ -27,6 +27,7 @@ from captures.decode.sessions.half import Sent, last_loss
 from captures.decode.sight import Acknowledged, Kind, Learnt, Sight, guids_of, sight_of, tls_record
 from captures.decode.ways import WayBook
 from captures.packets import SeenPacket, StreamEnd, Sum
+from captures.translation import Translation, said_of
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import (
     ConnectionParameters,
@@ -84,14 +85,21 @@ class Analyst:
         return sight
 
     def finish(
-        self, *, lossless: bool = True, ends: Mapping[StreamEnd, Sum] | None = None
+        self,
+        *,
+        lossless: bool = True,
+        ends: Mapping[StreamEnd, Sum] | None = None,
+        translations: Iterable[Translation] = (),
     ) -> Iterator[Finding]:
         """What turns out to be wrong only at the end of the capture.
 
         Args:
             lossless: whether the capture has no gap at all; else what it lacks may explain them, and they are notes.
             ends: how much sides of connections have sent in all, as PacketReader has it.
+            translations: which connections were read as others, as its `translations` have found.
         """
+        for text in said_of(translations):
+            yield Finding(Severity.NOTE, "address-translation", 0, text)
         for end, of in (ends or {}).items():
             self._ways.end(*end, of.sent_bytes, of.came_bytes)
         ways = self._ways.ways(self._origins, lossless=lossless)

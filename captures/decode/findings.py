@@ -53,6 +53,7 @@ CODES: Final = {
     "malformed": "bytes that form no packet",
     "encrypted": "a connection that carries TLS, so that nobody can say what it carries",
     "odd-field": "a field that breaks what is asked of senders, and that receivers let pass",
+    "bad-signature": "a signature that does not hold, by keys that were at hand",
     "out-of-turn": "a packet that its session is not ready for, or no longer",
     "wrong-answer": "an answer in the handshake that does not fit its request",
     "wrong-parameters": "timeouts that the acceptor of a session did not take over as they were proposed",
@@ -79,6 +80,7 @@ CODES: Final = {
     "final-ack-unknown": "a FinalAck for a message that the capture does not have",
     "final-ack-mismatch": "a FinalAck whose number belongs to another message than its identifier",
     "missing-bytes": "bytes that the capture lacks",
+    "address-translation": "a connection that is another one, seen once more behind address translation",
     "damaged-capture": "a file that is no capture, of another system, or damaged; what came before the damage was read",
 }
 """Every code, with what it stands for."""

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
+from captures.decode.security.keyring import Evidence
+from captures.decode.security.words import protection_of
 from captures.decode.sequences import shown
 from captures.decode.sight import Acknowledged, Kind, Sight, guids_of
 from mqproto.bodies import BYTES, read_body
@@ -89,9 +91,15 @@ class PacketRow:
             says which.
         journal_negative, journal_positive: JN and JP. message_class: its number; class_name: if it has one.
         correlation: hex. label. body_type, application_tag, body_bytes, extension_bytes, acknowledgments: the flags.
-        body_text: as `body_text` has it; null if it is encrypted.
-        authenticated: whether it has a signature in its SecurityHeader; nobody here verifies one.
-        sender_id: the SID that it names as its sender's, whether or not it is signed.
+        body_text: as `body_text` has it; null if it is encrypted, and no key at hand has opened it.
+        security_header: whether it has one; that alone proves nothing.  [MS-MQMQ] 2.2.20.6
+        sender_kind: what it names as its sender, `SID` or `queue manager`, whether or not it is signed.
+        sender_id: that SID, or the GUID of that queue manager.
+        signed: by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number.
+        encrypted: with which cipher, if its body is: AES-256, RC2-40; of another one the number.
+        verified, signer, signature, decryption: what keys say of it, as `captures.decode.security.keyring.Evidence` has
+            it; null where nobody asked them.
+        plain_bytes: of its body in clear, if it was encrypted and a key at hand has opened it.
         sequence: TxSequenceID, time stamp and ordinal. sequence_number, previous_number, first_in_transaction,
             last_in_transaction, asks_final_ack.
     An OrderAck or FinalAck:  [MS-MQQB] 2.2.4.1, 2.2.5.1
@@ -168,8 +176,16 @@ class PacketRow:
     extension_bytes: int | None = None
     body_text: str | None = None
     acknowledgments: int | None = None
-    authenticated: bool | None = None
+    security_header: bool | None = None
+    sender_kind: str | None = None
     sender_id: str | None = None
+    signed: str | None = None
+    encrypted: str | None = None
+    verified: bool | None = None
+    signer: str | None = None
+    signature: str | None = None
+    decryption: str | None = None
+    plain_bytes: int | None = None
     sequence: str | None = None
     sequence_number: int | None = None
     previous_number: int | None = None
@@ -192,11 +208,12 @@ class PacketRow:
 KEYS: Final = tuple(field.name for field in fields(PacketRow))
 
 
-def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
+def row_of(sight: Sight, queue_name: str | None = None, evidence: Evidence | None = None) -> PacketRow:
     """The row of a packet.
 
     Args:
         queue_name: of a UserMessage, what `Names.destination` calls its queue.
+        evidence: what keys say of it, if somebody asked them.
     """
     seen = sight.seen
     packet = seen.packet
@@ -250,6 +267,8 @@ def row_of(sight: Sight, queue_name: str | None = None) -> PacketRow:
     if sight.message is not None:
         _add_message(row, sight, sight.message)
         row.queue_name = queue_name
+        if evidence is not None:
+            _add_evidence(row, evidence)
     return row
 
 
@@ -305,6 +324,13 @@ def _add_message(row: PacketRow, sight: Sight, message: UserMessage) -> None:
     row.ended_packets, row.ended_count = _ends(sight.ended)
 
 
+def _add_evidence(row: PacketRow, evidence: Evidence) -> None:
+    row.verified, row.signer, row.signature, row.decryption, plain = evidence
+    if plain is not None:
+        assert row.body_type is not None
+        row.plain_bytes, row.body_text = len(plain), body_text(plain, row.body_type)
+
+
 def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
     user, properties, transaction = message.user, message.properties, message.transaction
     _tell_user(row, user)
@@ -315,9 +341,8 @@ def _tell(row: PacketRow | SimpleNamespace, message: UserMessage) -> None:
     row.label = None if properties.label is None else encodable(properties.label)
     row.body_type, row.application_tag = properties.body_type, properties.application_tag
     row.body_bytes, row.extension_bytes = len(properties.message_body), len(properties.extension_data)
-    row.acknowledgments, security = properties.flags, message.security
-    row.authenticated = security is not None and bool(security.signature)
-    row.sender_id = (security.sid or None) if security is not None else None
+    row.acknowledgments = properties.flags
+    row.security_header, row.sender_kind, row.sender_id, row.signed, row.encrypted = protection_of(message)
     if transaction is not None:
         row.sequence = shown(transaction.tx_sequence_id)
         row.sequence_number = transaction.tx_sequence_number

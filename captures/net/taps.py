@@ -1,8 +1,11 @@
-"""A full-duplex TAP: each direction of a line has an interface of its own, and both are read as one.
+"""Interfaces that have a part each of what they saw, and are read as one. The first segments of a capture tell.
 
-That is so where no connection has both directions at one interface, and some has one direction at one of them and the
-other at another. The first segments of a capture tell. What was caught whole at two places is told apart by the first
-connection that an interface shows both directions of.
+A full-duplex TAP has an interface for each direction of a line. That is so where no connection has both directions at
+one interface, and some has one direction at one of them and the other at another.
+
+The interfaces of a bond, or a team, take turns, by segment or by connection and direction. That is so where what one of
+them has goes on at the other, and is acknowledged there, again and again and both ways, while next to nothing was
+seen at both. What was caught whole at two places was.
 
 Their clocks may be apart; then the times of one are put right by that of the other, so that one clock tells all times.
 How far they are apart is known within a round trip, from what was acknowledged.
@@ -10,22 +13,29 @@ How far they are apart is known within a round trip, from what was acknowledged.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from captures.files.frame import Frame, Interface
-from captures.net.answers import Answers, segment_in
+from captures.net.answers import Answers, Place, segment_in
 from captures.net.ip import IpReader
-from captures.net.tcp import Endpoint
+from captures.net.tcp import ACK, FIN, SYN, Endpoint, Segment
 
 FRAME_LIMIT: Final = 4_096
 """So many frames are looked at; if none of them tells, the capture has no TAP."""
 SEEN_COUNT: Final = 64
 """So many segments have to follow the first that looks like a TAP, and none may say otherwise."""
+ALONE_COUNT: Final = 256
+"""So many frames of one interface come before another is looked for no more."""
+TURNS_COUNT: Final = 8
+"""So often what one interface of a bond has goes on at the other, in either way."""
+BOTH_SHARE: Final = 8
+"""Fewer than one of so many may have been seen at both: what was sent again may have gone by the other."""
 
 
 class Half(NamedTuple):
-    """What an interface of a TAP is taken for: the interface of its other half.
+    """What an interface of a TAP or a bond is taken for: the interface of its other half.
 
     ahead_ns: how far its clock is ahead of that.
     """
@@ -44,7 +54,7 @@ class Taps:
 
     Attributes:
         looked_at: the frames that were taken to find out.
-        halves: by the number of an interface of a TAP what it is taken for. Empty if there is none.
+        halves: by the number of an interface of a TAP, or of a bond, what it is taken for. Empty if there is none.
     """
 
     def __init__(self) -> None:
@@ -73,19 +83,91 @@ class Taps:
     def _look(self, frames: Iterator[Frame]) -> None:
         ip = IpReader()
         places: dict[tuple[Endpoint, Endpoint], Interface] = {}
-        rest = SEEN_COUNT
+        turns = _Turns()
+        rest, is_tap = SEEN_COUNT, True
         for frame in frames:
             self.looked_at.append(frame)
+            turns.meet(frame.interface)
             segment = segment_in(frame, ip)
             if segment is not None:
+                turns.take(segment, frame.interface.number)
                 ends = (segment.source, segment.destination)
                 here, there = places.setdefault(ends, frame.interface), places.get(ends[::-1])
-                if there is not None:
+                if there is not None and is_tap:
                     if frame.interface == there or frame.interface != here:
-                        self.halves = {}
-                        return
-                    first, second = sorted((here, there), key=lambda one: one.number)
-                    self.halves[second.number] = Half(first)
+                        self.halves, is_tap = {}, False
+                    else:
+                        first, second = sorted((here, there), key=lambda one: one.number)
+                        self.halves[second.number] = Half(first)
             rest -= bool(self.halves)
-            if not rest or len(self.looked_at) >= FRAME_LIMIT:
+            if not rest:
                 return
+            if not is_tap and (turns.is_told or turns.is_alone(len(self.looked_at))):
+                break
+            if len(self.looked_at) >= FRAME_LIMIT:
+                break
+        if not is_tap:
+            self.halves = turns.halves()
+
+
+class _Turns:
+    """Whether interfaces take turns."""
+
+    def __init__(self) -> None:
+        self._interfaces: dict[int, Interface] = {}
+        self._seen: dict[Place, int] = {}
+        self._ended: dict[Place, int] = {}
+        self._turns: Counter[tuple[int, int]] = Counter()
+        self._both: Counter[tuple[int, int]] = Counter()
+
+    def meet(self, interface: Interface) -> None:
+        """An interface has a frame."""
+        self._interfaces.setdefault(interface.number, interface)
+
+    def take(self, segment: Segment, here: int) -> None:
+        """One more segment, at an interface."""
+        source, destination, sequence = segment.source, segment.destination, segment.sequence_number
+        taken = len(segment.payload) + segment.cut_bytes
+        taken += bool(segment.flags & SYN) + bool(segment.flags & FIN)
+        if taken:
+            there = self._seen.setdefault((source, destination, sequence), here)
+            if there != here:
+                self._both[_in_order(here, there)] += 1
+            else:
+                self._follow(here, (source, destination, sequence))
+            self._ended[source, destination, (sequence + taken) % 2**32] = here
+        if segment.flags & ACK:
+            self._follow(here, (destination, source, segment.acknowledgment_number))
+
+    def _follow(self, here: int, place: Place) -> None:
+        there = self._ended.get(place, here)
+        if there != here:
+            self._turns[there, here] += 1
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is known of two interfaces that they do, or that they do not."""
+        return any(self._both[pair] >= TURNS_COUNT or self._is_bond(pair) for pair in self._pairs())
+
+    def is_alone(self, count: int) -> bool:
+        """Whether so many frames were of one interface that another is not looked for."""
+        return len(self._interfaces) < 2 and count >= ALONE_COUNT
+
+    def halves(self) -> dict[int, Half]:
+        """What interfaces are taken for; those of a bond for the first of them."""
+        found: dict[int, Half] = {}
+        for first, second in self._pairs():
+            if self._is_bond((first, second)) and first not in found:
+                found.setdefault(second, Half(self._interfaces[first]))
+        return found
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        return sorted({_in_order(*pair) for pair in self._turns})
+
+    def _is_bond(self, pair: tuple[int, int]) -> bool:
+        there, back = self._turns[pair], self._turns[pair[::-1]]
+        return min(there, back) >= TURNS_COUNT and BOTH_SHARE * self._both[pair] < there + back
+
+
+def _in_order(one: int, other: int) -> tuple[int, int]:
+    return (one, other) if one < other else (other, one)

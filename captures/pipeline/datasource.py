@@ -56,7 +56,6 @@ from pyspark.sql.types import StructType
 from captures.files.frame import NANOSECONDS, CaptureError
 from captures.files.series import series_name
 from captures.pipeline.engines.engine import spare_modules
-from captures.pipeline.reading.rows import PACKETS
 from captures.pipeline.run.job import packets_of
 from captures.pipeline.source.arrivals import SETTLE_S, Arrival, arrivals, complete_until
 from captures.pipeline.source.files import (
@@ -138,7 +137,7 @@ class Kind(NamedTuple):
 
 
 KINDS: Final = {
-    "packets": Kind(PACKETS, frozenset({"body_text"})),
+    "packets": Kind(TABLES["packets"].written, frozenset({"body_text"})),
     "segments": Kind(SEGMENTS, frozenset({"payload"})),
     "files": Kind(FILES),
 }
@@ -182,7 +181,7 @@ class _Options:
             raise UsageError("rows=messages are rows=histories, of tables that mqproto analyse makes")
         if self.rows not in KINDS and self.rows not in TABLES:
             raise UsageError(f"rows {self.rows!r}: {', '.join(KINDS)}, or of tables {', '.join(TABLES)}")
-        kind = KINDS[self.rows] if self.rows in KINDS else Kind(TABLES[self.rows].schema)
+        kind = KINDS[self.rows] if self.rows in KINDS else Kind(TABLES[self.rows].written)
         names = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
         for name in names:
             if name not in kind.schema.names:

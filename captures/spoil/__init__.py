@@ -18,12 +18,13 @@ from captures.spoil.frames import (
     shortened,
     swapped,
 )
-from captures.spoil.points import at_hosts, halved, skewed
+from captures.spoil.points import at_hosts, bonded, halved, skewed, translated
 from captures.spoil.segments import coalesced, late_syns, placed, segmented, written
 
 __all__ = [
     "HEADERS",
     "at_hosts",
+    "bonded",
     "coalesced",
     "cut",
     "delayed",
@@ -39,5 +40,6 @@ __all__ = [
     "shortened",
     "skewed",
     "swapped",
+    "translated",
     "written",
 ]

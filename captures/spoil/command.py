@@ -13,7 +13,7 @@ from captures.files.frame import NANOSECONDS, CaptureError, Frame
 from captures.files.pcap import PcapWriter, read_capture
 from captures.files.pcapng import PcapngWriter
 from captures.spoil.frames import HEADERS, cut, delayed, lost, relinked, repeated, shortened, swapped
-from captures.spoil.points import at_hosts, halved, skewed
+from captures.spoil.points import at_hosts, halved, skewed, translated
 from captures.spoil.segments import coalesced, late_syns, segmented
 from mqproto.base.errors import UsageError
 
@@ -26,6 +26,8 @@ SHARES: Final = {
     "delay": "frames that are overtaken",
 }
 """Kinds of damage that hit some frames, and what each is."""
+LATE_NS: Final = 20_000
+"""How long a host takes to pass on what it translates."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     points = parser.add_mutually_exclusive_group()
     points.add_argument("--tap", action="store_true", help="an interface for each way between two hosts")
     points.add_argument("--hosts", action="store_true", help="an interface at each host")
+    points.add_argument(
+        "--translate", action="store_true", help="both sides of a host that translates addresses"
+    )
     parser.add_argument(
         "--offset",
         type=float,
@@ -82,6 +87,8 @@ def _spoil(options: argparse.Namespace) -> None:
     frames = delayed(frames, options.delay, seed)
     if options.tap:
         frames = halved(frames)
+    if options.translate:
+        frames = translated(frames, LATE_NS)
     if options.link is not None:
         frames = relinked(frames, options.link)
     if options.snap is not None:

@@ -1,16 +1,28 @@
-"""Where frames are caught, and by which clock: two halves of a TAP, a sniffer at each host, clocks that are wrong."""
+"""Where frames are caught, and by which clock: two halves of a TAP, a sniffer at each host, one at both sides of a host
+that translates addresses; clocks that are wrong.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from captures.files.frame import Frame, Interface
 from captures.net.ip import IPV4_HEADER, IPV6_HEADER
 from captures.net.links import ip_start
+from captures.net.tcp import word_sum
+from captures.spoil.frames import dice
+from captures.spoil.segments import Placed, placed
 
 WAYS: Final = ("one way", "the other way")
 MILLION: Final = 1_000_000
+TRANSLATOR: Final = bytes((198, 51, 100, 1))
+"""The address that a host gives to all whose packets it passes on.  [RFC 5737] 3"""
+FIRST_PORT: Final = 20_000
+MSMQ_PORT: Final = (1801).to_bytes(2, "big")
+SIDES: Final = ("inside", "outside")
 
 
 def halved(frames: Iterable[Frame]) -> Iterator[Frame]:
@@ -38,6 +50,68 @@ def at_hosts(frames: Iterable[Frame]) -> Iterator[Frame]:
         for address in dict.fromkeys(address for address, _ in ends):
             number = numbers.setdefault(address, len(numbers))
             yield frame._replace(interface=_interface(frame, number, f"host {number}"))
+
+
+def translated(frames: Iterable[Frame], late_ns: int, *, apart: bool = False) -> Iterator[Frame]:
+    """A host that translates addresses, caught at all its interfaces, as `tcpdump -i any` does.
+
+    Each segment is seen twice: as its client's, and as the host's own, which has another port for each of the client's.
+    The second time is later. What is no segment of IPv4 is seen once.
+
+    Args:
+        late_ns: by how much.
+        apart: whether either side is an interface of its own in the capture.
+    """
+    ports: dict[bytes, int] = {}
+    waiting: deque[Frame] = deque()
+    for frame in frames:
+        while waiting and waiting[0].time_ns <= frame.time_ns:
+            yield waiting.popleft()
+        place = placed(frame)
+        if place is None or frame.data[place.ip] >> 4 != 4:
+            yield frame
+            continue
+        is_answer = place.ends[0][-2:] == MSMQ_PORT
+        client = place.ends[is_answer]
+        port = ports.setdefault(client, FIRST_PORT + len(ports))
+        both = [frame, _translated(frame, place, port, is_answer)]
+        if apart:
+            number, link_type = 2 * frame.interface.number, frame.link_type
+            both = [
+                each._replace(interface=Interface(number + side, link_type, SIDES[side]))
+                for side, each in enumerate(both)
+            ]
+        if is_answer:
+            both.reverse()
+        yield both[0]
+        waiting.append(both[1]._replace(time_ns=frame.time_ns + late_ns))
+    yield from waiting
+
+
+def _translated(frame: Frame, place: Placed, port: int, is_answer: bool) -> Frame:
+    """A frame with another client. TCP's checksum is left to the card."""
+    data = bytearray(frame.data)
+    at, port_at = (place.ip + 16, place.tcp + 2) if is_answer else (place.ip + 12, place.tcp)
+    data[at : at + 4] = TRANSLATOR
+    struct.pack_into("!H", data, port_at, port)
+    struct.pack_into("!H", data, place.ip + 10, 0)
+    struct.pack_into("!H", data, place.ip + 10, -word_sum(bytes(data[place.ip : place.tcp])) % 0xFFFF)
+    return frame._replace(data=bytes(data))
+
+
+def bonded(frames: Iterable[Frame], seed: int = 0, *, by_connection: bool = False) -> Iterator[Frame]:
+    """Two interfaces of a bond that take turns by chance.
+
+    Args:
+        by_connection: all that goes one way on a connection goes by one of them.
+    """
+    chance = dice(seed, "bond")
+    chosen: dict[tuple[bytes, bytes], int] = {}
+    for frame in frames:
+        turn, place = chance.randrange(2), placed(frame)
+        if by_connection and place is not None:
+            turn = chosen.setdefault(place.ends, turn)
+        yield frame._replace(interface=_interface(frame, 2 * frame.interface.number + turn, f"slave {turn}"))
 
 
 def skewed(

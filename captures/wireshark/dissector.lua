@@ -174,6 +174,65 @@ local function show_content(message, tvb)
   if content.reason then item:add_proto_expert_info(experts.unexplained) end
 end
 
+local function big_endian(data, from, to)
+  local number = 0
+  for at = from + 1, to do number = number * 256 + data:byte(at) end
+  return number
+end
+
+-- A SID as people write it, as mqproto.wire.layouts.sid has it; nil if the bytes are none.
+local function sid_text(data)
+  local head = known.sid_head_size
+  local revision, count = data:byte(1, 2)
+  if revision ~= known.sid_revision or not count or count == 0 or count > known.sub_authority_limit then return nil end
+  if #data ~= head + 4 * count then return nil end
+  local high, low = big_endian(data, known.authority_at, known.authority_low_at), big_endian(data, known.authority_low_at, head)
+  local words = {"S-1", high > 0 and format("0x%04X%08X", high, low) or format("%d", low)}
+  for at = head, #data - 4, 4 do words[#words + 1] = format("%d", little_endian(data, at, 4)) end
+  return table.concat(words, "-")
+end
+
+-- What a message says of its sender, its signature and its encryption, as captures.decode.security.words has it.
+-- Whether any of that is true, nobody can say without keys.
+local function show_protection(message)
+  local security, properties, listed = message.security, message.properties, message.multi_queue_format
+  local signature = security and security._places.signature
+  local beside = listed and listed.signature._places.signature
+  if not security and not (beside and beside.size > 0) then return "" end
+  local said, text = {}, ""
+  if (signature and signature.size > 0) or (beside and beside.size > 0) then
+    local hash = properties.hash_algorithm
+    said.signed = values.MessagePropertiesHeader_hash_algorithm[hash] or format("0x%x", hash)
+    text = ", signed " .. said.signed
+  end
+  if security then
+    local bits = named_bits.SecurityHeader
+    local kind, sender = part(security.flags, bits.sender_id_type), security._places.sender_id
+    if kind > 0 then said.sender_kind = values.SecurityHeader_sender_id_type[kind] end
+    if kind == 2 and sender.size == 16 then
+      said.sender_id = guid_text(security, "sender_id")
+    elseif kind == 1 then
+      said.sender_id = sid_text(message._reader.data:sub(sender.at + 1, sender.at + sender.size))
+    end
+    if part(security.flags, bits.body_encrypted) == 1 then
+      local cipher, length = properties.encryption_algorithm, known.key_bits[properties.privacy_level]
+      said.encrypted = values.MessagePropertiesHeader_encryption_algorithm[cipher] or format("0x%x", cipher)
+      if length and known.sized_ciphers[cipher] then said.encrypted = said.encrypted .. "-" .. length end
+      text = text .. ", encrypted " .. said.encrypted
+    end
+  end
+  local words = {}
+  for _, name in ipairs({"sender_kind", "sender_id", "signed", "encrypted"}) do
+    if said[name] then words[#words + 1] = name:gsub("_", " ") .. " " .. said[name] end
+  end
+  local parent = security and security._item or message._item
+  local item = parent:add(fields["msmq.protection"], table.concat(words, ", ")):set_generated()
+  for _, name in ipairs({"sender_kind", "sender_id", "signed", "encrypted"}) do
+    if said[name] then item:add(fields["msmq.protection." .. name], said[name]):set_generated() end
+  end
+  return text
+end
+
 local function class_text(class)
   return values.MessagePropertiesHeader_message_class[class] or format("class 0x%x", class)
 end
@@ -229,6 +288,7 @@ local function describe(top, tvb)
   local kind = acknowledgment_in(top, top._reader.data)
   local text = kind and describe_acknowledgment(kind, top, show_acknowledgment(kind, top, tvb))
     or describe_message(top)
+  text = text .. show_protection(top)
   return top.session and text .. ", " .. session_text(top.session) or text
 end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from captures.decode.security.words import SENDER_KINDS
 from mqproto.bodies.automation import BY_NUMBER
 from mqproto.bodies.objects import BINARY_FORMATTER
 from mqproto.wire.classes import MessageClass
@@ -15,14 +16,7 @@ from mqproto.wire.layouts.internal import (
     SESSION_ACK,
     InternalHeader,
 )
-from mqproto.wire.layouts.keyblobs import (
-    AES_128,
-    AES_192,
-    AES_256,
-    RC2,
-    RC4,
-    SimpleBlob,
-)
+from mqproto.wire.layouts.keyblobs import CIPHER_NAMES, SimpleBlob
 from mqproto.wire.layouts.multiqueue import (
     DIRECT_NAME,
     DISTRIBUTION_LIST_NAME,
@@ -30,7 +24,7 @@ from mqproto.wire.layouts.multiqueue import (
     PUBLIC_NAME,
     MqfFormatNameElement,
 )
-from mqproto.wire.layouts.properties import MessagePropertiesHeader
+from mqproto.wire.layouts.properties import HASH_NAMES, MessagePropertiesHeader
 from mqproto.wire.layouts.security import SecurityHeader
 from mqproto.wire.layouts.user import (
     DIRECT,
@@ -57,14 +51,6 @@ _QUEUE_TYPES: Final[Meanings] = {
     DIRECT: "direct",
 }
 
-_ALGORITHMS: Final[Meanings] = {
-    RC2: "RC2",
-    AES_128: "AES 128",
-    AES_192: "AES 192",
-    AES_256: "AES 256",
-    RC4: "RC4",
-}
-
 MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
     (InternalHeader, "packet_type"): {
         SESSION_ACK: "SessionAck",
@@ -84,7 +70,7 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
         DIRECT_NAME: "direct",
         DISTRIBUTION_LIST_NAME: "distribution list",
     },
-    (SecurityHeader, "sender_id_type"): {0: "none", 1: "SID", 2: "GUID of the queue manager"},
+    (SecurityHeader, "sender_id_type"): {0: "none", **SENDER_KINDS},
     (MessagePropertiesHeader, "message_class"): {each.value: each.name for each in MessageClass},
     # [MS-MQMQ] 2.2.12
     (MessagePropertiesHeader, "body_type"): {
@@ -100,16 +86,9 @@ MEANINGS: Final[dict[tuple[type, str], Meanings]] = {
         3: "128 bits, end to end",
         5: "AES",
     },
-    (MessagePropertiesHeader, "hash_algorithm"): {
-        0x8001: "MD2",
-        0x8002: "MD4",
-        0x8003: "MD5",
-        0x8004: "SHA-1",
-        0x800C: "SHA-256",
-        0x800E: "SHA-512",
-    },
-    (MessagePropertiesHeader, "encryption_algorithm"): _ALGORITHMS,
-    (SimpleBlob, "session_key_algorithm"): _ALGORITHMS,
+    (MessagePropertiesHeader, "hash_algorithm"): HASH_NAMES,
+    (MessagePropertiesHeader, "encryption_algorithm"): CIPHER_NAMES,
+    (SimpleBlob, "session_key_algorithm"): CIPHER_NAMES,
 }
 """By the record and the name of the field, or of the bits in its flag word."""
 

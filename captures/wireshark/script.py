@@ -6,6 +6,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any, Final
 
+from captures.decode.security.words import KEY_BITS, SIZED_CIPHERS
 from captures.decode.sight import (
     TLS_CONTENTS,
     TLS_HANDSHAKE,
@@ -39,6 +40,7 @@ from mqproto.wire.layouts.base import INFINITE, base_header
 from mqproto.wire.layouts.internal import internal_header
 from mqproto.wire.layouts.ping import ping_packet
 from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.sid import REVISION, SUB_AUTHORITY_LIMIT, sid
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PRIVATE_ON_SOURCE, user_header
 from mqproto.wire.packets import INTERNAL_PACKETS, srmp_message_packet, user_message_packet
 from mqproto.wire.schema.parts import wide
@@ -101,6 +103,16 @@ OWN_FIELDS: Final = (
         ("of BinaryFormatter's root; the CLSID of a streamed object",),
     ),
     Field(f"{PREFIX}content.reason", "string", "Reason", ("why the body is shown as bytes",)),
+    Field(
+        f"{PREFIX}protection",
+        "string",
+        "Protection",
+        ("what the message says of sender, signature and encryption; nothing of it is proved",),
+    ),
+    Field(f"{PREFIX}protection.sender_kind", "string", "SenderKind", ("SID or queue manager",)),
+    Field(f"{PREFIX}protection.sender_id", "string", "SenderID", ("the SID, or the GUID",)),
+    Field(f"{PREFIX}protection.signed", "string", "Signed", ("by which hash: SHA-512",)),
+    Field(f"{PREFIX}protection.encrypted", "string", "Encrypted", ("with which cipher: AES-256, RC2-40",)),
     Field(f"{PREFIX}order_ack", "none", "OrderAck", (order_ack_body.layout.section,)),
     Field(f"{PREFIX}final_ack", "none", "FinalAck", (final_ack_body.layout.section,)),
 )
@@ -194,6 +206,11 @@ def _known(bodies: dict[str, Translated]) -> str:
         "depth_limit": DEPTH_LIMIT,
         "values_limit": VALUES_LIMIT,
         "sequence_numbers": 2**32,
+        "sid_revision": REVISION,
+        "sub_authority_limit": SUB_AUTHORITY_LIMIT,
+        "authority_at": sid.offset_of("authority_high"),
+        "authority_low_at": sid.offset_of("authority_low"),
+        "sid_head_size": sid.offset_of("sub_authorities"),
         "tls_head_size": TLS_HEAD.size,
         "tls_major": TLS_MAJOR,
         "tls_minor": TLS_MINOR,
@@ -203,6 +220,8 @@ def _known(bodies: dict[str, Translated]) -> str:
     texts = {"label": wide(LABEL), "order_queue_path": wide(ORDER_QUEUE_PATH.lower())}
     lines = [f"  {name} = {value},\n" for name, value in numbers.items()]
     lines += [f"  {name} = {quoted_bytes(value)},\n" for name, value in texts.items()]
+    lines.append(f"  key_bits = {meanings_table({level: str(bits) for level, bits in KEY_BITS.items()})},\n")
+    lines.append(f"  sized_ciphers = {{{', '.join(f'[{cipher}] = true' for cipher in SIZED_CIPHERS)}}},\n")
     kinds: dict[int, Record[Any]] = {**INTERNAL_PACKETS}
     packets = ", ".join(f"[{kind}] = layouts.{record.kind.__name__}" for kind, record in kinds.items())
     acknowledgments = ", ".join(f"{name} = layouts.{body.name}" for name, body in bodies.items())

@@ -18,7 +18,13 @@ from mqproto.security.algorithms import (
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName, SendName
 from mqproto.security.certificates import Certificate, certificate_in, request_for, self_signed
 from mqproto.security.ciphers import decrypt, encrypt
-from mqproto.security.exchange import open_session_key, open_session_keys, seal_session_key
+from mqproto.security.evidence import Examiner, Opening, Proof
+from mqproto.security.exchange import (
+    open_session_key,
+    open_session_keys,
+    seal_session_key,
+    session_keys_in,
+)
 from mqproto.security.guard import KeyGuard, Keys
 from mqproto.security.keys import KeyPair, PublicKey, new_key_pair
 from mqproto.security.messages import new_sending_key, opened, sealed
@@ -34,9 +40,12 @@ __all__ = [
     "Algorithm",
     "CachedSymmetricKey",
     "Certificate",
+    "Examiner",
     "KeyGuard",
     "KeyPair",
     "Keys",
+    "Opening",
+    "Proof",
     "ProtectionError",
     "Provider",
     "PublicKey",
@@ -61,6 +70,7 @@ __all__ = [
     "seal_session_key",
     "sealed",
     "self_signed",
+    "session_keys_in",
     "sign",
     "signed",
     "verified",

@@ -13,7 +13,7 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from mqproto.security.refusals import ProtectionError, bad_encryption
 from mqproto.turn.guard import CIPHERS
-from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, RC2, RC4
+from mqproto.wire.layouts.keyblobs import AES_128, AES_192, AES_256, CIPHER_NAMES, RC2, RC4
 
 WEAK_BITS: Final = 40
 PADDED_BITS: Final = 128
@@ -31,10 +31,13 @@ class Algorithm:
     """
 
     number: int
-    name: str
     key_bits: int
     block_bytes: int
     is_weak: bool
+
+    @property
+    def name(self) -> str:
+        return CIPHER_NAMES[self.number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,11 @@ class Provider:
 ALGORITHMS: Final = {
     algorithm.number: algorithm
     for algorithm in (
-        Algorithm(RC2, "RC2", 0, 8, is_weak=True),
-        Algorithm(RC4, "RC4", 0, 1, is_weak=True),
-        Algorithm(AES_128, "AES-128", 128, 16, is_weak=False),
-        Algorithm(AES_192, "AES-192", 192, 16, is_weak=False),
-        Algorithm(AES_256, "AES-256", 256, 16, is_weak=False),
+        Algorithm(RC2, 0, 8, is_weak=True),
+        Algorithm(RC4, 0, 1, is_weak=True),
+        Algorithm(AES_128, 128, 16, is_weak=False),
+        Algorithm(AES_192, 192, 16, is_weak=False),
+        Algorithm(AES_256, 256, 16, is_weak=False),
     )
 }
 BASE: Final = Provider("base", "Microsoft Base Cryptographic Provider v1.0", 1, 1, (RC2, RC4), WEAK_BITS, 512)

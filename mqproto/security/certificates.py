@@ -11,6 +11,7 @@ import warnings
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.utils import CryptographyDeprecationWarning
@@ -39,6 +40,7 @@ class Certificate:
     """An X.509 certificate with a key of RSA. Equal if the bytes are.
 
     der: its bytes, as a message carries them.
+    subject, issuer: whose it is, and who says so, as RFC 4514 writes names.
     since_s, until_s: when it is valid, in seconds, UTC.
     """
 
@@ -51,6 +53,7 @@ class Certificate:
         self.key = PublicKey(key)
         self.der = certificate.public_bytes(serialization.Encoding.DER)
         self.subject = certificate.subject.rfc4514_string()
+        self.issuer = certificate.issuer.rfc4514_string()
         self.since_s = int(certificate.not_valid_before_utc.timestamp())
         self.until_s = int(certificate.not_valid_after_utc.timestamp())
 
@@ -71,6 +74,15 @@ class Certificate:
             raise
         except Exception:  # Whatever the library finds wrong with the bytes of a stranger.
             raise UsageError("no certificate: bring PEM with -----BEGIN CERTIFICATE-----, or DER") from None
+
+    def is_issued_by(self, issuer: Certificate) -> bool:
+        """Whether the key of that certificate, which may be this one, has signed this one."""
+        own, other = (x509.load_der_x509_certificate(each.der) for each in (self, issuer))
+        try:
+            own.verify_directly_issued_by(other)
+        except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+            return False
+        return True
 
     def pem(self) -> bytes:
         return x509.load_der_x509_certificate(self.der).public_bytes(serialization.Encoding.PEM)

@@ -42,15 +42,36 @@ def open_session_keys(blob: SimpleBlob, own: Sequence[KeyPair], provider: Provid
         own: one at least, the newest first.
     """
     size = provider.key_bytes(blob.session_key_algorithm)
+    found = session_keys_in(blob, own, provider)
+    if found:
+        return [key for _, key in found]
+    meant = next(pair for pair in own if pair.bits == len(blob.encrypted_key) * 8)
+    return [SessionKey(blob.session_key_algorithm, meant.substitute(blob.encrypted_key[::-1])[:size])]
+
+
+def session_keys_in(
+    blob: SimpleBlob, own: Sequence[KeyPair], provider: Provider
+) -> list[tuple[KeyPair, SessionKey]]:
+    """What comes out of a blob as a key of the right length, and with which of our key pairs.
+
+    Whoever tells a sender whether there was any, gives the answer that is not to be given: an analyst may.
+
+    Raises:
+        ProtectionError: as `open_session_key`.
+    """
+    size = provider.key_bytes(blob.session_key_algorithm)
     bits = len(blob.encrypted_key) * 8
     meant = [pair for pair in own if pair.bits == bits]
     if not meant:
         have = ", ".join(str(pair.bits) for pair in own)
         raise bad_encryption(f"the key is encrypted for {bits} bits, and the {provider.word} key has {have}")
     encrypted = blob.encrypted_key[::-1]
-    instead = meant[0].substitute(encrypted)[:size]
-    found = [octets for pair in meant if len(octets := _decrypted(pair, encrypted)) == size]
-    return [SessionKey(blob.session_key_algorithm, octets) for octets in found or [instead]]
+    opened = ((pair, _decrypted(pair, encrypted)) for pair in meant)
+    return [
+        (pair, SessionKey(blob.session_key_algorithm, octets))
+        for pair, octets in opened
+        if len(octets) == size
+    ]
 
 
 def _decrypted(own: KeyPair, encrypted: bytes) -> bytes:

@@ -19,7 +19,7 @@ from mqproto.security.ciphers import decrypt, encrypt
 from mqproto.security.exchange import open_session_keys, seal_session_key
 from mqproto.security.keys import KeyPair, PublicKey
 from mqproto.security.refusals import ProtectionError, bad_encryption, unsupported
-from mqproto.wire import SecurityHeader, UserMessage, decode_simple_blob, encode_key_blob
+from mqproto.wire import SecurityHeader, SimpleBlob, UserMessage, decode_simple_blob, encode_key_blob
 from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
 
@@ -100,12 +100,18 @@ def opened(
         raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
     if known is None:
         cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
-    plain = replace(security)
+    return in_clear(message, body)
+
+
+def in_clear(message: UserMessage, body: bytes) -> UserMessage:
+    """The same message with this body, which is not encrypted."""
+    assert message.security is not None, "nothing is encrypted without a SecurityHeader"
+    plain = replace(message.security)
     plain.body_encrypted = False
     return replace(
         message,
         security=plain,
-        properties=replace(properties, message_body=body, allocation_body_size=len(body)),
+        properties=replace(message.properties, message_body=body, allocation_body_size=len(body)),
     )
 
 
@@ -114,15 +120,24 @@ def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[K
     pairs = own.get(provider.word, ())
     if not pairs:
         raise unsupported(f"there is no key for the {provider.word} provider here: mqproto keys make")
+    return open_session_keys(session_blob(name.encrypted, name.algorithm), pairs, provider)
+
+
+def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
+    """The session key that a message has brought, still encrypted.
+
+    Raises:
+        ProtectionError: it has brought none, or one for another algorithm.
+    """
     try:
-        blob = decode_simple_blob(name.encrypted)
+        blob = decode_simple_blob(encrypted)
     except WireFormatError as error:
         raise bad_encryption(f"EncryptionKey is no SIMPLEBLOB: {error}") from None
     if blob.reserved:
         raise bad_encryption(f"EncryptionKey.reserved is {blob.reserved:#06x}, must be 0")
-    if blob.session_key_algorithm != name.algorithm:
+    if blob.session_key_algorithm != algorithm:
         raise bad_encryption("EncryptionKey is for another algorithm than EncryptionAlgorithm says")
-    return open_session_keys(blob, pairs, provider)
+    return blob
 
 
 def _first_that_fits(keys: Sequence[SessionKey], body: bytes) -> tuple[SessionKey, bytes]:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 
 from mqproto.base.errors import UsageError
 from mqproto.security.keys import KeyPair, PublicKey
-from mqproto.security.refusals import ProtectionError, bad_signature
+from mqproto.security.refusals import ProtectionError, bad_signature, unsupported
 
 MD5: Final = 0x8003
 SHA_1: Final = 0x8004
@@ -37,7 +37,7 @@ def sign(algorithm: int, own: KeyPair, data: bytes) -> bytes:
         UsageError: nobody signs with this hash, or the key is too short for it.
     """
     try:
-        chosen = _hash(algorithm)
+        chosen = hash_function(algorithm)
     except ProtectionError as refusal:
         raise UsageError(refusal.reason) from None
     try:
@@ -54,16 +54,23 @@ def verify(algorithm: int, signer: PublicKey, data: bytes, signature: bytes) -> 
     Raises:
         ProtectionError: it is not, or the hash is none that is taken.
     """
-    chosen = _hash(algorithm)
+    chosen = hash_function(algorithm)
     try:
         signer.rsa.verify(signature[::-1], data, PKCS1v15(), chosen)
     except InvalidSignature:
         raise bad_signature("the signature is not that of this message by this certificate") from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise bad_signature(f"a signature with {chosen.name} cannot be verified with this key here") from None
+    except ValueError:
+        raise bad_signature(f"{chosen.name} does not fit the key of the certificate") from None
+    except UnsupportedAlgorithm:
+        raise unsupported(f"the cryptography that is installed has no {chosen.name}") from None
 
 
-def _hash(algorithm: int) -> hashes.HashAlgorithm:
+def hash_function(algorithm: int) -> hashes.HashAlgorithm:
+    """What HashAlgorithm stands for.
+
+    Raises:
+        ProtectionError: nothing, or a hash that is broken.
+    """
     found = HASHES.get(algorithm)
     if found is None:
         name = _BROKEN.get(algorithm)

@@ -11,14 +11,14 @@ first, though 3.1.5.8.3 has it the other way round.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.security.certificates import Certificate, certificate_in
-from mqproto.security.keys import KeyPair
+from mqproto.security.keys import KeyPair, PublicKey
 from mqproto.security.refusals import ProtectionError, bad_signature
 from mqproto.security.signatures import SHA_512, sign, verify
 from mqproto.wire import (
@@ -88,20 +88,31 @@ def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
     Raises:
         ProtectionError: it is not signed, or not by the one whose certificate it carries.
     """
-    signatures = list(_signatures(message))
-    if not signatures:
+    if not any(_signatures(message)):
         raise bad_signature("the message is not signed")
     assert message.security is not None, "without one there is no certificate, and no signature was found"
     certificate = certificate_in(message.security.sender_cert)
-    refusal: ProtectionError | None = None
-    for kind, signature in signatures:
-        try:
-            verify(message.properties.hash_algorithm, certificate.key, hashed(message, kind), signature)
-        except ProtectionError as error:
-            refusal = error
-        else:
-            return kind, certificate
-    assert refusal is not None
+    kind, _ = verified_by(message, [certificate.key])
+    return kind, certificate
+
+
+def verified_by(message: UserMessage, keys: Sequence[PublicKey]) -> tuple[SignatureKind, PublicKey]:
+    """What a message was signed with, and the first of some keys, one at least, that proves it.
+
+    Raises:
+        ProtectionError: it is not signed, or with none of these; or nobody here can say, which is
+            NACK_UNSUPPORTED_CRYPTO_PROVIDER.
+    """
+    refusal = bad_signature("the message is not signed")
+    for kind, signature in _signatures(message):
+        data = hashed(message, kind)
+        for key in keys:
+            try:
+                verify(message.properties.hash_algorithm, key, data, signature)
+            except ProtectionError as error:
+                refusal = error
+            else:
+                return kind, key
     raise refusal
 
 

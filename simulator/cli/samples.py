@@ -106,7 +106,9 @@ def found_in(capture: Path) -> dict[str, Any]:
         elif message is not None and sight.kind is not Kind.ORDER_ACK:
             classes[MessageClass(message.properties.message_class).name] += 1
     totals = reader.totals
-    last = analyst.finish(lossless=not totals.missing_bytes, ends=reader.ends)
+    last = analyst.finish(
+        lossless=not totals.missing_bytes, ends=reader.ends, translations=reader.translations.found
+    )
     findings.update(finding.code for finding in last)
     found: dict[str, Any] = {
         "sha256": hashlib.sha256(capture.read_bytes()).hexdigest(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -78,6 +78,15 @@ def analyse(
             "--body-text", help="Read what bodies say into the column body_text, as far as it is text."
         ),
     ] = False,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keys",
+            metavar="FILE|FOLDER",
+            help="Keys that open bodies and prove signatures, at the same place on each machine; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Wait for more captures to come to the folders, until Ctrl-C."),
@@ -96,7 +105,8 @@ def analyse(
     """Captures of any size into tables of Delta Lake that Spark, pandas, DuckDB and others read.
 
     Files of a rotating capture are read as one. A capture that is in the tables already, by its content, is not read
-    again. Status 1 if somebody broke the protocol, or if a file could not be read, or not to its end.
+    again. Status 1 if somebody broke the protocol, if with --keys a signature does not hold, or if a file could not be
+    read, or not to its end.
 
     With --watch, what comes to the folders is added when it is complete: a file of a rotating capture when there is a
     later one. It may be stopped and started again at any time.
@@ -115,6 +125,7 @@ def analyse(
     names, tables = _names(topology), Tables(out)
     range_bytes = range_mib << 20
     settings = _settings(conf or (), packages)
+    at_hand = _at_hand(keys or ())
     if watch:
         with _spark(master, tables, settings) as (spark, engine):
             return _watch(
@@ -126,10 +137,11 @@ def analyse(
                 range_bytes,
                 settle_s,
                 body_text=body_text,
+                keys=at_hand,
                 as_json=as_json,
             )
     found = inventory(captures)
-    result = nothing_new(found, tables, names=names, body_texts=body_text)
+    result = nothing_new(found, tables, names=names, body_texts=body_text, keys=at_hand)
     if result is None:
         with _spark(master, tables, settings) as (_, engine):
             result = analyse(
@@ -139,6 +151,7 @@ def analyse(
                 names=names,
                 range_bytes=range_bytes,
                 body_texts=body_text,
+                keys=at_hand,
                 found=found,
             )
     status = _tell(result, tables, out, as_json=as_json)
@@ -172,7 +185,13 @@ def _spark(
 
 
 def make_tables(
-    captures: list[str], out: str, topology: str | None, *, body_text: bool, as_json: bool
+    captures: list[str],
+    out: str,
+    topology: str | None,
+    *,
+    body_text: bool,
+    keys: Sequence[str],
+    as_json: bool,
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
     from captures.pipeline.engines.localengine import LocalEngine
@@ -185,11 +204,27 @@ def make_tables(
     tables = Tables(out)
     line = ProgressLine()
     found = inventory(captures)
-    result = nothing_new(found, tables, names=names, body_texts=body_text)
+    at_hand = _at_hand(keys)
+    result = nothing_new(found, tables, names=names, body_texts=body_text, keys=at_hand)
     if result is None:
         with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
-            result = analyse(captures, tables, engine, names=names, body_texts=body_text, found=found)
+            result = analyse(
+                captures, tables, engine, names=names, body_texts=body_text, keys=at_hand, found=found
+            )
     return _tell(result, tables, out, as_json=as_json)
+
+
+def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:
+    """Where keys are, wherever a task runs.
+
+    Raises:
+        UsageError: they are none.
+    """
+    if keys:
+        from captures.decode.security.keyring import read_keys
+
+        read_keys(tuple(keys))
+    return tuple(str(Path(path).absolute()) for path in keys)
 
 
 def _log_of(tables: Tables) -> Path:
@@ -242,6 +277,7 @@ def _watch(
     settle_s: int,
     *,
     body_text: bool,
+    keys: Sequence[str],
     as_json: bool,
 ) -> int:
     """A line for each batch, until somebody interrupts it."""
@@ -266,6 +302,7 @@ def _watch(
         names=names,
         range_bytes=range_bytes,
         body_texts=body_text,
+        keys=keys,
         settle_s=settle_s,
     )
     return max(statuses)
@@ -296,12 +333,12 @@ def _status(result: Result) -> int:
         count = len(result.refused) + sum(series.new for series in result.series)
         complain(f"{len(wrong)} of {count} captures could not be read, or not to the end")
     faults = sum(count for (severity, _), count in result.codes.items() if severity == "fault")
-    return FINDING if wrong or faults else DONE
+    return FINDING if wrong or faults or result.codes["note", "bad-signature"] else DONE
 
 
 def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from captures.decode.findings import CODES
-    from captures.decode.summary import accounts
+    from captures.decode.views.summary import accounts
     from captures.decode.views.words import counted
     from captures.packets import Totals
 
@@ -339,7 +376,7 @@ def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
 
 
 def _as_json(result: Result, counts: dict[str, int]) -> dict[str, Any]:
-    from captures.decode.summary import accounts_as_json
+    from captures.decode.views.summary import accounts_as_json
 
     return {
         "series": [

@@ -29,7 +29,9 @@ from captures.decode import (
     svg,
 )
 from captures.decode.names import QueueKey
+from captures.decode.security.keyring import Evidence, read_keys
 from captures.decode.selection import kinds_named, moment_named, sequence_named
+from captures.decode.views.evidence import evidence_lines
 from captures.decode.views.words import counted
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
@@ -70,6 +72,7 @@ class Options:
     after: str | None = None
     before: str | None = None
     limit: int | None = None
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -145,6 +148,8 @@ def run(captures: Sequence[Opened], options: Options) -> int:
             raise UsageError(
                 "--summary, --follow and --diagram each show the capture in their own way; choose one"
             )
+        if options.keys and (options.summary or options.follow is not None or options.diagram or options.svg):
+            raise UsageError("--keys is for packets: leave --summary, --follow, --diagram and --svg out")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # Diagrams have signs that not every pipe can take.
         names = names_of(load(options.topology)) if options.topology else Names()
@@ -209,6 +214,8 @@ class _Reading:
     findings: what was shown or counted, by severity.
     first_ns: when the first packet of all was seen.
     status: of the reading alone: whether it is damaged, and from where on.
+    ring: the keys at hand, if some were named.
+    forged: whether a signature was shown that does not hold.
     """
 
     def __init__(
@@ -221,6 +228,8 @@ class _Reading:
         self.findings: Counter[Severity] = Counter()
         self.damage: CaptureError | None = None
         self.first_ns = 0
+        self.ring = read_keys(options.keys) if options.keys else None
+        self.forged = False
         self._kinds = kinds_named(options.kinds)
         self._sequence = sequence_named(options.sequence) if options.sequence else ""
         self._after = moment_named(options.after) if options.after else None
@@ -261,7 +270,13 @@ class _Reading:
     def last_findings(self) -> list[Finding]:
         """What comes out at the end; call it once."""
         lossless = self.reader.totals.is_complete and self.damage is None
-        return list(self.analyst.finish(lossless=lossless, ends=self.reader.ends))
+        return list(
+            self.analyst.finish(
+                lossless=lossless,
+                ends=self.reader.ends,
+                translations=self.reader.translations.found,
+            )
+        )
 
     def status(self) -> int:
         """The exit status: what is wrong with the file comes first."""
@@ -269,7 +284,16 @@ class _Reading:
             sys.stdout.flush()
             complain(str(self.damage))
             return MISUSE if self.reader.totals.frames == 0 else FINDING
-        return FINDING if self.findings[Severity.FAULT] else DONE
+        return FINDING if self.findings[Severity.FAULT] or self.forged else DONE
+
+    def evidence(self, sight: Sight) -> Evidence | None:
+        """What the keys say of a message."""
+        if self.ring is None or sight.message is None:
+            return None
+        evidence = self.ring.evidence(sight.message, sight.seen.cut_bytes)
+        sight.findings += evidence.findings(sight.seen.number)
+        self.forged = self.forged or evidence.verified is False
+        return evidence
 
     def _selection(self, first_ns: int) -> Selection:
         options = self._options
@@ -311,8 +335,10 @@ def _packets(reading: _Reading, options: Options) -> int:
         if count == options.limit:
             limited = True
             break
+        evidence = reading.evidence(sight)
         if options.as_json:
-            write(f"{json.dumps(_as_json(sight, reading.names, fields=options.verbose))}\n")
+            row = _as_json(sight, reading.names, evidence, fields=options.verbose)
+            write(f"{json.dumps(row)}\n")
         else:
             if count == 0 and options.relative:
                 writer = LineWriter(reading.names, relative_to_ns=reading.first_ns)
@@ -321,6 +347,9 @@ def _packets(reading: _Reading, options: Options) -> int:
             write(f"{writer.line(sight)}\n")
             if options.verbose:
                 _show_fields(sight)
+            if evidence is not None and sight.message is not None:
+                lines = evidence_lines(evidence, sight.message.properties.body_type)
+                sys.stdout.writelines(f"{'':>8}{line}\n" for line in lines)
             for finding in sight.findings:
                 write(f"{'':>8}{finding}\n")
         count += 1
@@ -337,11 +366,13 @@ def _packets(reading: _Reading, options: Options) -> int:
     return reading.status()
 
 
-def _as_json(sight: Sight, names: Names, *, fields: bool) -> dict[str, Any]:
+def _as_json(sight: Sight, names: Names, evidence: Evidence | None, *, fields: bool) -> dict[str, Any]:
     queue_name = None if sight.message is None else names.destination(sight.message.user)
-    row = row_of(sight, queue_name).as_json()
+    row = row_of(sight, queue_name, evidence).as_json()
     if fields:
         row["fields"] = show.as_json(_inspect(sight))["fields"]
+        if evidence is not None and evidence.plain is not None:
+            row["plain_body"] = evidence.plain.hex()
     return row
 
 

@@ -63,6 +63,14 @@ def decode(
     ] = None,
     before: Annotated[str | None, typer.Option(help="The same, for the end.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many packets at most.")] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keys",
+            metavar="FILE|FOLDER",
+            help="Private keys that open bodies, and keys or certificates that prove signatures; repeatable.",
+        ),
+    ] = None,
     tables: Annotated[
         str | None,
         typer.Option(
@@ -77,8 +85,8 @@ def decode(
 ) -> int:
     """What a capture says, packet by packet, and what is wrong with it; or every field of packets that somebody pasted.
 
-    Findings stand below the packet with which they came to light. Status 1 if one of them is a fault, or if the capture
-    is damaged (what came before the damage is shown); 2 if it is no capture.
+    Findings stand below the packet with which they came to light. Status 1 if one of them is a fault, if with --keys a
+    signature does not hold, or if the capture is damaged (what came before the damage is shown); 2 if it is no capture.
 
     \b
     mqproto decode run.pcapng                        a line for each packet
@@ -86,6 +94,7 @@ def decode(
     mqproto decode east.pcapng west.pcapng           both halves of a TAP
     mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
     mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
+    mqproto decode run.pcapng --keys qm2.keys        what is encrypted for qm2, and whose signatures hold
     mqproto decode captures/ --tables tables         what mqproto analyse makes, sooner where it is little
     xxd packet.bin | mqproto decode -                every field; so for hexdump, od, Wireshark's copies, Base64
     """
@@ -108,30 +117,41 @@ def decode(
         after=after,
         before=before,
         limit=limit,
+        keys=tuple(keys or ()),
     )
     if tables is not None:
-        if options != captured.Options(topology=topology, as_json=as_json):
+        if options != captured.Options(topology=topology, as_json=as_json, keys=options.keys):
             raise UsageError(
-                "--tables makes tables of all packets: beside it are --topology, --body-text and --json"
+                "--tables makes tables of all packets: beside it are --topology, --body-text, --keys and --json"
             )
         from simulator.command.analysis import make_tables
 
-        return make_tables(sources, tables, topology, body_text=body_text, as_json=as_json)
+        return make_tables(sources, tables, topology, body_text=body_text, keys=options.keys, as_json=as_json)
     if body_text:
         raise UsageError("--body-text is for the tables of --tables; --json has what bodies say by itself")
     source, *others = sources
     opened = captured.open_capture(source)
     if isinstance(opened, captured.Opened):
         return captured.run([opened, *(captured.open_other(other) for other in others)], options)
-    if options != captured.Options(topology=topology, verbose=verbose, as_json=as_json, limit=limit):
+    if options != captured.Options(
+        topology=topology, verbose=verbose, as_json=as_json, limit=limit, keys=options.keys
+    ):
         raise UsageError(f"{source} is no capture: it begins neither as pcap, pcapng, gzip nor zstd")
     if others:
         raise UsageError("packets come one by one: name several captures, or one FILE, HEX or -")
-    return packets(source, opened, limit or PACKETS_LIMIT, as_json=as_json)
+    return packets(source, opened, limit or PACKETS_LIMIT, options.keys, as_json=as_json)
 
 
-def packets(source: str, stdin: captured.StandardInput | None, limit: int, *, as_json: bool) -> int:
+def packets(
+    source: str,
+    stdin: captured.StandardInput | None,
+    limit: int,
+    keys: tuple[str, ...] = (),
+    *,
+    as_json: bool,
+) -> int:
     """Every field of packets that stand behind one another, and what is wrong with them."""
+    from captures.decode.security.keyring import read_keys
     from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
     from captures.net.payload import payload_in
     from mqproto.wire import inspect_stream
@@ -147,6 +167,7 @@ def packets(source: str, stdin: captured.StandardInput | None, limit: int, *, as
     if begins_private_key(data):
         raise UsageError("a private key is shown to nobody: mqproto keys import NODE FILE takes it")
     begins, data = payload_in(data)
+    ring = read_keys(keys) if keys else None
     valid = True
     for count, (offset, inspection) in enumerate(inspect_stream(data)):
         at = begins + offset
@@ -154,9 +175,10 @@ def packets(source: str, stdin: captured.StandardInput | None, limit: int, *, as
             more = f"{len(data) - offset:,} bytes more, from byte {at:,} on"
             complain(f"{more}; --limit shows more than {limit:,} packets")
             break
-        valid = valid and inspection.is_valid
+        evidence = None if ring is None else show.evidence(inspection, ring)
+        valid = valid and inspection.is_valid and (evidence is None or evidence.verified is not False)
         if as_json:
-            print_json(show.as_json(inspection, at))
+            print_json(show.as_json(inspection, at, evidence))
         else:
-            screen.wide_console().print(show.as_table(inspection, at))
+            screen.wide_console().print(show.as_table(inspection, at, evidence))
     return DONE if valid else FINDING

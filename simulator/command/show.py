@@ -15,6 +15,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from captures.decode.security.keyring import Evidence, KeyRing
+from captures.decode.views.evidence import evidence_lines
 from captures.files.pasted import INPUT_LIMIT_BYTES, read_pasted
 from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.base.foreign import quoted, shown
@@ -105,24 +107,38 @@ def _kind(inspection: Inspection) -> str:
     return f"{kind}UserMessage"
 
 
-def as_table(inspection: Inspection, at: int = 0) -> RenderableType:
-    """Every field with its offset, size, value and bytes; what is wrong below it."""
+def evidence(inspection: Inspection, ring: KeyRing) -> Evidence | None:
+    """What keys say of a packet, if it is a whole message."""
+    return ring.evidence(inspection.packet) if isinstance(inspection.packet, UserMessage) else None
+
+
+def as_table(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> RenderableType:
+    """Every field with its offset, size, value and bytes; what is wrong below it, and what keys say of it."""
     findings = [f"[red]{escape(str(finding))}[/red]" for finding in inspection.findings]
     contents = [
         escape(f"{name} {shown(json.dumps(what, ensure_ascii=False), SHOWN_CONTENTS)}")
-        for name, what in _contents(inspection).items()
+        for name, what in _contents(inspection, evidence).items()
     ]
+    if evidence is not None and isinstance(inspection.packet, UserMessage):
+        contents += map(escape, evidence_lines(evidence, inspection.packet.properties.body_type))
+        findings += (
+            f"[red]{escape(finding.text)}  {escape(finding.section)}[/red]"
+            for finding in evidence.findings(0)
+        )
     return Group(f"[bold]{headline(inspection, at)}[/bold]", fields_table(inspection), *contents, *findings)
 
 
-def _contents(inspection: Inspection) -> dict[str, Any]:
-    """What the body and the extension say, if the packet is whole and a message; a body that is encrypted, nothing."""
+def _contents(inspection: Inspection, evidence: Evidence | None) -> dict[str, Any]:
+    """What body and extension say, if the packet is whole and a message; a body that stays encrypted, nothing."""
     packet = inspection.packet
     if not isinstance(packet, UserMessage):
         return {}
     properties = packet.properties
     if packet.security is not None and packet.security.body_encrypted:
-        return describe(read_body(b"", 0, properties.extension_data))
+        plain = None if evidence is None else evidence.plain
+        if plain is None:
+            return describe(read_body(b"", 0, properties.extension_data))
+        return describe(read_body(plain, properties.body_type, properties.extension_data))
     return describe(read_body(properties.message_body, properties.body_type, properties.extension_data))
 
 
@@ -144,7 +160,7 @@ def fields_table(inspection: Inspection) -> Table:
     return table
 
 
-def as_json(inspection: Inspection, at: int = 0) -> dict[str, Any]:
+def as_json(inspection: Inspection, at: int = 0, evidence: Evidence | None = None) -> dict[str, Any]:
     """The same for programs: values as numbers and text, bytes as hex; offsets of fields count from its first byte."""
     return {
         "kind": _kind(inspection),
@@ -171,8 +187,16 @@ def as_json(inspection: Inspection, at: int = 0) -> dict[str, Any]:
             }
             for finding in inspection.findings
         ],
-        **_contents(inspection),
+        **_contents(inspection, evidence),
+        **({} if evidence is None else _proved(evidence)),
     }
+
+
+def _proved(evidence: Evidence) -> dict[str, Any]:
+    """What keys say, by the names that rows have for it."""
+    said = evidence._asdict()
+    plain = said.pop("plain")
+    return said | {"plain_body": None if plain is None else plain.hex()}
 
 
 def _text_value(field: SeenField) -> str | None:

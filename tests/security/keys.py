@@ -1,7 +1,8 @@
-"""Key pairs for tests, each made once: a new one of 2,048 bits takes a second on a busy machine; and all ciphers."""
+"""Key pairs for tests, each made once, as one of 2,048 bits takes a second on a busy machine; ciphers; secrets."""
 
 from __future__ import annotations
 
+import base64
 from functools import cache
 from typing import Final
 
@@ -13,3 +14,20 @@ CIPHERS: Final = [(provider, number) for provider in PROVIDERS for number in pro
 @cache
 def own_key(bits: int = 1_024) -> KeyPair:
     return new_key_pair(bits)
+
+
+def secret_forms(pair: KeyPair) -> set[bytes]:
+    """The private numbers of a key as they may leak: raw, hex, decimal, base64 at any offset, and its PEM."""
+    numbers = pair.rsa.private_numbers()
+    forms = {line for line in pair.pem().splitlines()[1:-1] if len(line) == 64}
+    for number in (numbers.d, numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp):
+        octets = number.to_bytes((number.bit_length() + 7) // 8, "big")
+        forms |= {
+            octets,
+            octets[::-1],
+            octets.hex().encode(),
+            octets[::-1].hex().encode(),
+            str(number).encode(),
+        }
+        forms |= {base64.b64encode(octets[start : start + 24]) for start in range(3)}
+    return forms

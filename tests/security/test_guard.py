@@ -219,6 +219,7 @@ def test_what_was_held_behind_a_gap_is_opened_when_the_gap_is_closed() -> None:
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.2.11")
+@pytest.mark.spec("[MS-MQQB] 3.1.6")
 @pytest.mark.spec("[MS-MQQB] 3.1.6.11")
 @pytest.mark.spec("[MS-MQQB] 3.1.6.10")
 def test_a_session_key_serves_many_messages_and_is_renewed_when_its_time_is_over() -> None:

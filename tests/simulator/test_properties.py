@@ -95,7 +95,7 @@ Said = Mapping[str, Any]
 
 def expected(draft: Draft, message_class: int = 0) -> Said:
     """What is to come of a draft."""
-    said = {each.name: getattr(draft, each.name) for each in fields(Draft)}
+    said = {name: getattr(draft, name) for name in ALL}
     if draft.transactional:
         said |= {"priority": 0, "recoverable": True}
     else:
@@ -212,7 +212,9 @@ def drafts(draw: st.DrawFn) -> Draft:
 
 # Ways into the system
 
-ALL: Final = frozenset(each.name for each in fields(Draft)) - {"destinations"}
+WITH_KEYS: Final = {"privacy_level", "encryption_algorithm", "signer", "hash_algorithm"}
+"""What only queue managers with keys can do: tests/simulator/security has those."""
+ALL: Final = frozenset(each.name for each in fields(Draft)) - {"destinations"} - WITH_KEYS
 
 
 @dataclass(frozen=True)
@@ -498,7 +500,10 @@ def row_of(draft: Draft) -> Said:
         "correlation": draft.correlation_id.hex(),
         "body_bytes": len(draft.body),
         "extension_bytes": len(draft.extension),
-        "authenticated": False,
+        "security_header": bool(said["sender_id"]),
+        "sender_kind": "SID" if said["sender_id"] else None,
+        "signed": None,
+        "encrypted": None,
     }
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from captures.decode.names import Names, printable
+from captures.decode.security.words import protection_of
 from captures.decode.sight import Kind, Sight, guids_of, tls_record
 from mqproto.wire import (
     NULL_GUID,
@@ -159,6 +160,11 @@ def _of_message(sight: Sight, message: UserMessage, names: Names) -> Iterator[st
         yield f"= {sight.ended}"
     if user.hop_count:
         yield f"hop {user.hop_count}"
+    protection = protection_of(message)
+    if protection.signed is not None:
+        yield f"signed {protection.signed}"
+    if protection.encrypted is not None:
+        yield f"encrypted {protection.encrypted}"
     if sight.session is not None:
         yield f"+ {_of_session(sight, sight.session)}"
 

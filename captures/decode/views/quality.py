@@ -12,13 +12,15 @@ from captures.points import Clock, Point
 
 WIDTH: Final = 120
 INDENT: Final = " " * 13
+BACK_NS: Final = 1_000_000_000
+"""Frames that a card hands over late, and clocks that are put right as usual, go back by less."""
 NOTHING: Final = "nothing is known to be lacking"
 
 
 class Lack(NamedTuple):
     """One thing that a capture point lacks.
 
-    what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `clock`.
+    what: one of `loss`, `snaplen`, `one side`, `late start`, `no time`, `order`, `clock`.
     fact: what was counted. so: what cannot be said because of it.
     """
 
@@ -58,6 +60,14 @@ def lacks(point: Point) -> Iterator[Lack]:
             "no time",
             f"{point.untimed_frames:,} of {_frames(point)} have no time",
             "How long anything with a packet in them took is not known",
+        )
+    if point.back_ns >= BACK_NS:
+        yield Lack(
+            "order",
+            f"the times of frames go back by up to {duration(point.back_ns)}",
+            "So it is where captures were joined in another order than they were caught, as `mergecap -a` does: "
+            "`reordercap FILE SORTED` puts that right, and what it makes tells more. It is so as well where a clock "
+            "was put back: then nothing is to be done",
         )
     if point.ahead_ns:
         off = "behind" if point.ahead_ns < 0 else "ahead of"
@@ -168,6 +178,7 @@ def as_json(point: Point) -> dict[str, Any]:
         "cut_frames": point.cut_frames,
         "snaplen": point.snaplen or None,
         "untimed_frames": point.untimed_frames,
+        "back_ns": point.back_ns,
         "frames_by_file": point.by_file,
         "connections": point.connections,
         "lossy": point.lossy,

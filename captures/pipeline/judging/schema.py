@@ -11,16 +11,17 @@ from typing import Final
 import pyarrow as pa
 
 from captures.pipeline.tables.schemas import packets
+from captures.pipeline.tables.schemas.columns import schema_of
 
 TEXT, INTEGER, SHORT, FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
 INTEGERS, TEXTS = pa.list_(INTEGER), pa.list_(TEXT)
 
 BEGUN: Final = ("row_id", "file", "frame", "file_offset")
 """What tables of sessions and sequences have of the packet that each began with, beside its series."""
-PLACE: Final = tuple((column.name, column.type) for column in packets.PLACE)
+PLACE: Final = tuple((field.name, field.type) for field in schema_of(packets.PLACE))
 """Where a packet is."""
 
 RELATIONS: Final = packets.RELATIONS.schema
-FINDINGS: Final = pa.schema([(column.name, column.type) for column in packets.FOUND])
+FINDINGS: Final = schema_of(packets.FOUND)
 """What was found, as `captures.decode.Finding`, before its place is known."""
 ENDINGS: Final = packets.ENDINGS.schema

@@ -235,13 +235,22 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
         "missing_bytes snapped_bytes retransmission_count conflict_count early_count keep_alive_count "
         "given_up_fragments",
     ),
+    "translation": (
+        "captures.translation.Translation",
+        "number way shown initial",
+    ),
+    "translation-between": (
+        "captures.translation.Between",
+        "hosts shown",
+    ),
     "capture-file": (
         "captures.pipeline.source.files.CaptureFile",
         "path size_bytes form packing fingerprint section start first_ns unpacked_bytes",
     ),
     "growth": (
         "captures.pipeline.reading.growth.Growth",
-        "files frames_before places last_ns range_count frames rows framed totals waiting",
+        "files frames_before places last_ns range_count frames rows framed totals waiting "
+        "translations crossings",
     ),
     "past": (
         "captures.pipeline.judging.tasks.judged.Past",
@@ -257,7 +266,7 @@ RECORDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "place": (
         "captures.pipeline.reading.reading.Place",
-        "number reading frames_before halves",
+        "number reading frames_before halves translations",
     ),
     "reading": (
         "captures.pipeline.source.scan.Reading",
@@ -367,5 +376,8 @@ DEFAULTS: Final[Mapping[tuple[str, str], Callable[[], Any]]] = {
     ("ways", "_silent_out_of"): lambda: defaultdict(list),
     ("acknowledgment", "ahead"): lambda: False,
     ("framing", "_guess"): lambda: None,
+    ("growth", "translations"): tuple,
+    ("growth", "crossings"): dict,
+    ("place", "translations"): tuple,
 }
 """By record and field: what one is that was kept without it."""

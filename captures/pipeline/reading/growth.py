@@ -24,6 +24,7 @@ from captures.pipeline.reading.ranges.seams import OpenPair
 from captures.pipeline.reading.reading import Place
 from captures.pipeline.source.files import CaptureFile
 from captures.pipeline.tables.parts import HIDDEN
+from captures.translation import Between, Translation
 
 FORM: Final = 12
 """To be raised when what is saved means something else than before. Of another form nothing is used: then a series
@@ -44,6 +45,8 @@ class Growth:
     range_count: how many there were. frames, rows, framed: in them, without what only the end lets be read.
     totals: of what is over.
     waiting: by their numbers, what waits for fragments before some of `places`, and before the next one; by state.py.
+    translations: the connections, of all there have been, that are others: of the same two ends the last.
+    crossings: between whom they are, and how many, as captures.translation.Crossings has it.
     """
 
     files: tuple[CaptureFile, ...] = ()
@@ -56,6 +59,8 @@ class Growth:
     framed: int = 0
     totals: Totals = field(default_factory=Totals)
     waiting: dict[int, bytes] = field(default_factory=dict)
+    translations: tuple[Translation, ...] = ()
+    crossings: dict[Between, tuple[Translation, int]] = field(default_factory=dict)
 
 
 def saved_pairs(paths: Sequence[str], bucket: int, buckets: int) -> Iterator[OpenPair]:

@@ -28,6 +28,7 @@ from captures.pipeline.reading.addresses import (
     Addresses,
     hash_of,
 )
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.fragments import waiting_packets
 from captures.pipeline.reading.growth import FOLDER, saved_pairs
 from captures.pipeline.reading.ranges.cutting import Packets, collected
@@ -69,7 +70,7 @@ class ReadSeries:
     silent: the number of a range; pairs that do not occur behind it are taken to be over.
     open_pairs: files with what was open before the first.
     waiting: what waits for fragments before ranges, by their numbers.
-    texts: whether packets are found with what their bodies say.
+    asked: what is read of packets beside their fields.
     saved: how the name begins of the parts that this run saves of it, in `store`.
     """
 
@@ -80,7 +81,7 @@ class ReadSeries:
     silent: int
     open_pairs: tuple[str, ...]
     waiting: Mapping[int, bytes]
-    texts: bool
+    asked: Asked
     store: Store
     saved: str
 
@@ -185,7 +186,7 @@ class _Joiner:
         for place, some in sorted(self._corrections.items()):
             outbox.put(CORRECTIONS, addresses.range(place), batch_of(CORRECTED, some))
         for place, packets in sorted(self._packets.items()):
-            for rows in packet_rows(collected(packets), NO_STREAM, texts=series.texts):
+            for rows in packet_rows(collected(packets), NO_STREAM, asked=series.asked):
                 outbox.put(JOINED_ROWS, addresses.range(place), rows)
         joined.connections = np.array(sorted(self._connections), dtype=np.int64)
         return joined
@@ -215,6 +216,7 @@ class _Joiner:
             source = self._stack.enter_context(mapped(reading.file, reading.start, reading.end))
             found = segments(reading, source.data, waiting_packets(self._series.waiting.get(number)))
             found.join_halves(place.halves)
+            found.translate(place.translations, place.first_number)
             self._again[number] = RangeSegments(
                 found, source.data, place.first_number, apart=bool(place.halves)
             )

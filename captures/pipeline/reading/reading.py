@@ -17,6 +17,7 @@ from captures.net.taps import Half
 from captures.packets import Totals
 from captures.pipeline.engines.engine import Count, Inbox, Outbox
 from captures.pipeline.reading.addresses import FOUND_ROWS, FRAGMENTS, SUMMARIES, Addresses
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.fragments import FragmentLog, fragment_rows, waiting_packets
 from captures.pipeline.reading.ranges.flows import Flows, PairSummary, read_flows
 from captures.pipeline.reading.rows import packet_rows, ping_rows
@@ -24,6 +25,7 @@ from captures.pipeline.source.files import mapped
 from captures.pipeline.source.records import Data
 from captures.pipeline.source.scan import Reading
 from captures.pipeline.source.segments import segments
+from captures.translation import Early, Translation
 
 SUMMARY: Final = pa.schema([("place", pa.int64()), ("summary", pa.large_binary())])
 """What a range says of a pair of ends: a CountedPair, pickled."""
@@ -36,12 +38,14 @@ class Place:
     number: counted from 0 over the series.
     frames_before: in the files of the series that come before this one.
     halves: interfaces of TAPs that are read as others, as captures.net.taps has it.
+    translations: connections that are read as others, as captures.translation has it.
     """
 
     number: int
     reading: Reading
     frames_before: int
     halves: dict[int, Half] = field(default_factory=dict)
+    translations: tuple[Translation, ...] = ()
 
     @property
     def first_number(self) -> int:
@@ -57,13 +61,13 @@ class ReadTask:
     """Ranges of one file, several only if it is packed.
 
     waiting: what waits for fragments before some of them, by their numbers.
-    texts: whether packets are found with what their bodies say.
+    asked: what is read of packets beside their fields.
     """
 
     addresses: Addresses
     places: tuple[Place, ...]
     waiting: Mapping[int, bytes]
-    texts: bool
+    asked: Asked
 
     def __str__(self) -> str:
         return str(self.places[0])
@@ -85,6 +89,8 @@ class RangeRead:
     totals: of its frames; what becomes of streams is known later.
     rows, framed: of its packets, Pings among them, if all that it assumed is right.
     has_fragments: whether IP packets in it came in fragments.
+    openings: how connections begin in it.
+    back_ns: how far times go back in it, as of captures.points.Point.
     """
 
     place: int
@@ -93,6 +99,8 @@ class RangeRead:
     framed: int
     has_fragments: bool
     damage: CaptureError | None
+    openings: list[Early] = field(default_factory=list)
+    back_ns: int = 0
 
 
 def read_ranges(task: ReadTask, inbox: Inbox, outbox: Outbox, count: Count) -> list[RangeRead]:
@@ -120,9 +128,10 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
     if ip.fragments:
         outbox.put(FRAGMENTS, addresses.series, fragment_rows(place.number, ip.fragments), source=address)
     found.join_halves(place.halves)
+    found.translate(place.translations, place.first_number)
     flows = read_flows(found, data, place.first_number, apart=bool(place.halves))
     packets = flows.packets
-    rows = packet_rows(packets, texts=task.texts)
+    rows = packet_rows(packets, asked=task.asked)
     if found.pings:
         rows = chain(rows, [ping_rows(found.pings, place.frames_before)])
     for batch in rows:
@@ -147,6 +156,8 @@ def _read(task: ReadTask, place: Place, data: Data, outbox: Outbox) -> RangeRead
         framed=int(packets.framed.sum()) + len(found.pings),
         has_fragments=bool(ip.fragments),
         damage=place.reading.damage,
+        openings=flows.openings,
+        back_ns=found.back_ns,
     )
 
 

@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.ranges.columns import packet_columns, ping_columns
 from captures.pipeline.reading.ranges.cutting import Packets
 from captures.pipeline.tables.schemas import packets
+from captures.pipeline.tables.schemas.columns import CODED
 
 ROWS_AT_A_TIME: Final = 32_768
 NO_STREAM: Final = -1
@@ -41,17 +43,18 @@ The others are those of PACKETS.
 """
 
 
-def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterator[pa.RecordBatch]:
+def packet_rows(packets: Packets, stream: Any = None, *, asked: Asked) -> Iterator[pa.RecordBatch]:
     """Packets as rows of FOUND.
 
     Args:
-        texts: whether with what bodies say.
+        asked: what is read of them beside their fields.
         stream: what to put for each packet's stream; by default its index.
     """
     streams = packets.streams
     hosts, codes = _codes([(stream.source, stream.destination) for stream in streams])
     codes["interface"] = np.array([stream.interface.number for stream in streams], dtype=np.int32)
     codes["connection"] = np.array([stream.connection for stream in streams], dtype=np.int64)
+    ring = asked.ring
     for low in range(0, len(packets), ROWS_AT_A_TIME):
         rows = slice(low, low + ROWS_AT_A_TIME)
         said = packet_columns(
@@ -60,7 +63,8 @@ def packet_rows(packets: Packets, stream: Any = None, *, texts: bool) -> Iterato
             packets.size[rows],
             packets.framed[rows],
             packets.cut[rows],
-            texts=texts,
+            texts=asked.texts,
+            ring=ring,
         )
         index = packets.stream[rows]
         columns: dict[str, Any] = {
@@ -129,7 +133,7 @@ def _codes(ends: Sequence[tuple[Endpoint, Endpoint]]) -> tuple[list[str], dict[s
 
 
 def _batch(columns: dict[str, Any], hosts: list[str], said: pa.RecordBatch) -> pa.RecordBatch:
-    names = pa.array(hosts, pa.string())
+    names = pa.array(hosts, CODED)
     arrays = []
     for field in FOUND:
         if field.name.endswith("_address"):

@@ -24,6 +24,7 @@ from captures.pipeline.reading.rows import FOUND, NO_STREAM, PACKETS
 from captures.pipeline.reading.streams import CLOSED, STREAMS
 from captures.pipeline.source.records import Integers
 from captures.pipeline.tables.parts import Part, Store
+from captures.pipeline.tables.schemas.columns import CODED
 
 LOSSES: Final = ("missing_bytes", "skipped_bytes", "snapped_bytes")
 """What a correction adds to the first packet of a stream."""
@@ -119,10 +120,8 @@ def write_streams(series: SeriesFiles, task: StreamsTask, inbox: Inbox) -> list[
             began = _numbers(rows, "connection")
             origins = series.origins_of(began)
             rows = _with(rows, "connection", pa.array(np.searchsorted(series.connections, began)))
-            rows = rows.append_column("series", pa.repeat(pa.scalar(series.name), rows.num_rows))
-            rows = rows.append_column(
-                "file", pa.array(series.paths, pa.string()).take(pa.array(origins.file))
-            )
+            rows = rows.append_column("series", pa.repeat(pa.scalar(series.name, CODED), rows.num_rows))
+            rows = rows.append_column("file", pa.array(series.paths, CODED).take(pa.array(origins.file)))
             rows = rows.append_column("frame", pa.array(origins.frame))
             parts.append(task.store.write_part(name, rows.select(STREAMS.names)))
     return parts
@@ -195,12 +194,12 @@ def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table
     framed = table["framed"].to_numpy()
     first = series.origins_of(_numbers(table, "first_frame"), _numbers(table, "file_offset"))
     last = series.origins_of(_numbers(table, "frame"))
-    paths = pa.array(series.paths, pa.string())
+    paths = pa.array(series.paths, CODED)
     is_ping = table["connection"].is_null()
     began = pc.fill_null(table["connection"], 0).to_numpy()
     time_ns = table["time_ns"]
     columns: dict[str, Any] = {
-        "series": pa.repeat(pa.scalar(series.name), table.num_rows),
+        "series": pa.repeat(pa.scalar(series.name, CODED), table.num_rows),
         "row_id": task.rows_before + np.arange(1, table.num_rows + 1),
         "number": task.framed_before + np.cumsum(framed),
         "framed": table["framed"],
@@ -208,9 +207,7 @@ def _numbered(series: SeriesFiles, task: WriteTask, table: pa.Table) -> pa.Table
         "frame": last.frame,
         "first_frame": first.frame,
         "file_offset": first.offset,
-        "frame_file": pc.if_else(
-            pa.array(first.file == last.file), pa.scalar(None, pa.string()), paths.take(pa.array(last.file))
-        ),
+        "frame_file": paths.take(pa.array(last.file, mask=first.file == last.file)),
         "time": pc.divide(time_ns, 1_000).cast(pa.timestamp("us", "UTC")),
         "connection": pc.if_else(
             is_ping, pa.scalar(None, pa.int64()), np.searchsorted(series.connections, began)

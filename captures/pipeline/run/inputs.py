@@ -19,15 +19,22 @@ CAPTURES: Final = sessions.CAPTURES.schema
 
 @dataclass(slots=True)
 class FileRead:
-    """What became of a file: in how many ranges it was read, what its frames are, and where it is damaged."""
+    """What became of a file: in how many ranges it was read, what its frames are, and where it is damaged.
+
+    back_ns: how far times go back in it.
+    """
 
     ranges: int = 0
     totals: Totals = field(default_factory=Totals)
     damage: CaptureError | None = None
+    back_ns: int = 0
 
     def add(self, read: RangeRead) -> None:
         """One of its ranges."""
         self.ranges += 1
+        before_ns, first_ns = self.totals.last_ns, read.totals.first_ns
+        back_ns = 0 if before_ns is None or first_ns is None else before_ns - first_ns
+        self.back_ns = max(self.back_ns, read.back_ns, back_ns)
         self.totals.add(read.totals)
         self.damage = self.damage or read.damage
 
@@ -58,6 +65,7 @@ def captures_table(series: str, files: Iterable[CaptureFile], found: Mapping[str
                 "other_reasons": sorted(totals.other_frames.items()),
                 "cut_frames": totals.cut_frames,
                 "untimed_frames": totals.untimed_frames,
+                "back_ns": read.back_ns,
                 "first_ns": totals.first_ns,
                 "last_ns": totals.last_ns,
                 "damage": damage.reason if damage else None,

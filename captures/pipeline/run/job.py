@@ -19,10 +19,11 @@ from captures.files.frame import CaptureError
 from captures.pipeline.engines.engine import Count, Engine, Function, Inbox, Outbox
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.judging.tasks.judged import FOLDER, Judged, digest, horizon, judged
-from captures.pipeline.judging.tasks.placing import damage_rows
+from captures.pipeline.judging.tasks.placing import rows_of_captures
 from captures.pipeline.judging.tasks.verdicts import MADE, judge
 from captures.pipeline.reading import writing
 from captures.pipeline.reading.addresses import FRAGMENTS, SUMMARIES
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.fragments import join_fragments
 from captures.pipeline.reading.halves import merge
 from captures.pipeline.reading.joining import JoinTask, join_ranges
@@ -44,11 +45,13 @@ R = TypeVar("R")
 
 SERIES: Final = "series"
 TEXTS: Final = "body_texts"
+KEYED: Final = "keyed"
 REFUSED: Final = "refused"
 JUDGED: Final = "judged"
 CODES: Final = "codes"
-"""In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, why
-files were refused, by their paths, how far packets are judged, and how often each severity and code was found."""
+"""In the state of the tables: what is known of each series by its name, whether packets have what their bodies say, and
+what keys say of them, why files were refused, by their paths, how far packets are judged, and how often each severity
+and code was found."""
 
 
 READING: Final = "reading packets"
@@ -84,7 +87,12 @@ class Result:
 
 
 def nothing_new(
-    found: Inventory, tables: Tables, *, names: Names | None = None, body_texts: bool = False
+    found: Inventory,
+    tables: Tables,
+    *,
+    names: Names | None = None,
+    body_texts: bool = False,
+    keys: Sequence[str] = (),
 ) -> Result | None:
     """What `analyse` comes to if all that was found is in the tables already; None if there is something to do."""
     state = tables.state
@@ -94,6 +102,7 @@ def nothing_new(
         before is None
         or before.names != digest(names or Names())
         or (body_texts and not state[TEXTS])
+        or (keys and not state.get(KEYED))
         or not all(map(is_read, found.files))
         or _refused(state, found, found.refused) != state[REFUSED]
     ):
@@ -110,6 +119,7 @@ def analyse(
     names: Names | None = None,
     range_bytes: int = RANGE_BYTES,
     body_texts: bool = False,
+    keys: Sequence[str] = (),
     found: Inventory | None = None,
 ) -> Result:
     """Read captures into tables. What is in them already, by content, is not read again.
@@ -122,10 +132,11 @@ def analyse(
         names: what queue managers and queues are called.
         range_bytes: how much of a file one task reads.
         body_texts: whether the table of packets has what bodies say; tables that have it go on to have it.
+        keys: files and folders with keys, for what they say of these packets; they are not kept.
         found: what there is at the paths, if somebody has looked already.
 
     Raises:
-        TablesError: as `Tables.run`; or bodies are to be read, and of earlier packets they were not.
+        TablesError: as `Tables.run`; or bodies are to be read, or keys asked, and of earlier packets they were not.
         JobError: a task failed.
         OSError: the folder cannot be written to.
     """
@@ -138,6 +149,11 @@ def analyse(
             raise TablesError(
                 f"{tables.folder} has tables without what bodies say: analyse all captures into another folder"
             )
+        keyed = state.get(KEYED, False) if known else bool(keys)
+        if keys and not keyed:
+            raise TablesError(
+                f"{tables.folder} has tables that were made without keys: analyse all captures into another folder"
+            )
         is_read = reads(known.values())
         known_files: list[str] = []
         new: list[Series] = []
@@ -146,7 +162,8 @@ def analyse(
                 known_files += (file.path for file in series.files)
             else:
                 new.append(series)
-        works = [Work(run, each, texts=texts) for each in all_to_read(new, known, is_read, run.store)]
+        asked = Asked(texts, tuple(keys))
+        works = [Work(run, each, asked) for each in all_to_read(new, known, is_read, run.store)]
         _Job(works, run, engine, range_bytes).carry_out()
         read_works = works
         works, strangers = apart(works, known, run.store)
@@ -187,10 +204,13 @@ def analyse(
             (name, *each) for name, one in known.items() for each in one.damage
         ]
         parts = [part for work in works for part in work.parts] + verdicts.parts
-        if damage:
-            parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", damage_rows(damage)))
+        translated = [(name, text) for name, one in known.items() for text in one.translated]
+        if damage or translated:
+            rows = rows_of_captures(damage, translated)
+            parts.append(run.store.write_part(f"findings/{run.name}-captures.parquet", rows))
             verdicts.judged.open.append(parts[-1].name)
             verdicts.codes["note", "damaged-capture"] += len(damage)
+            verdicts.codes["note", "address-translation"] += len(translated)
         if before is not None and not verdicts.is_anew:
             replaced |= before.replaced
         else:
@@ -209,6 +229,7 @@ def analyse(
             state={
                 SERIES: {name: asdict(each) for name, each in known.items()},
                 TEXTS: texts,
+                KEYED: keyed,
                 REFUSED: refused,
                 CODES: [[*code, count] for code, count in sorted(verdicts.codes.items())],
                 JUDGED: asdict(verdicts.judged),
@@ -256,7 +277,7 @@ def packets_of(
         its files, and what is wrong with the captures.
     """
     with tempfile.TemporaryDirectory(prefix="mqproto-packets-") as folder, Tables(Path(folder)).run() as run:
-        work = Work(run, ToRead(series, None, None), texts=body_texts)
+        work = Work(run, ToRead(series, None, None), Asked(body_texts))
         with LocalEngine() as engine:
             _Job([work], run, engine, range_bytes).carry_out()
         yield (
@@ -393,7 +414,9 @@ class _Job:
             pairs += work.buckets
 
     def _read(self) -> None:
-        """Read every range; and once more, if fragments that it has belong to packets that began before it."""
+        """Read every range; and once more, if it has fragments of packets that began before it, or connections that are
+        others.
+        """
         self._of_all(READING, read_ranges, _read_tasks, Work.take_reads)
         self._of_all(
             "joining fragments",
@@ -403,8 +426,10 @@ class _Job:
             (FRAGMENTS,),
             puts=False,
         )
+        for work in self._works:
+            work.translate()
         self._of_all(
-            "reading fragments",
+            "reading once more",
             read_ranges,
             lambda work: (
                 (work.addresses.range(place.number), work.read_task([place])) for place in work.wanting

@@ -39,6 +39,7 @@ class Known:
     growth, connections: the files with that. open_pairs: those with pairs.
     one_way: whether its first frames have one direction only of each connection.
     halves: the series that are one in it, as the halves of a TAP.
+    translated: what is to be said of connections that are others.
     """
 
     files: dict[str, str]
@@ -56,6 +57,7 @@ class Known:
     open_streams: list[str] = field(default_factory=list)
     one_way: bool = False
     halves: list[str] = field(default_factory=list)
+    translated: list[str] = field(default_factory=list)
 
     @property
     def saved(self) -> set[str]:

@@ -46,6 +46,7 @@ def watch(
     names: Names | None = None,
     range_bytes: int = RANGE_BYTES,
     body_texts: bool = False,
+    keys: Sequence[str] = (),
     settle_s: int = SETTLE_S,
     interval_s: int = INTERVAL_S,
 ) -> None:
@@ -55,7 +56,7 @@ def watch(
         told: what each batch has come to.
         names: what queue managers and queues are called.
         range_bytes: how much of a file one task reads.
-        body_texts: as for `analyse`.
+        body_texts, keys: as for `analyse`.
         settle_s: for how long nothing has been written to a file that is complete and the last of its series.
         interval_s: between one look into the folders and the next; `settle_s` if that is less.
 
@@ -75,7 +76,17 @@ def watch(
     def add(batch: DataFrame, _number: int) -> None:
         paths = [row.file for row in batch.collect()]
         try:
-            told(analyse(paths, tables, engine, names=names, range_bytes=range_bytes, body_texts=body_texts))
+            told(
+                analyse(
+                    paths,
+                    tables,
+                    engine,
+                    names=names,
+                    range_bytes=range_bytes,
+                    body_texts=body_texts,
+                    keys=keys,
+                )
+            )
         except Exception as error:
             failed.append(error)  # What comes back from Java is a text.
             raise

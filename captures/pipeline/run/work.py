@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Final
@@ -19,6 +19,7 @@ from captures.files.series import series_name
 from captures.packets import Totals
 from captures.pipeline.kept.saving import save
 from captures.pipeline.reading.addresses import Addresses
+from captures.pipeline.reading.asked import Asked
 from captures.pipeline.reading.fragments import FragmentsJoined, FragmentTask
 from captures.pipeline.reading.growth import CONNECTIONS, FOLDER, FORM, SILENT_NS, Growth
 from captures.pipeline.reading.halves import Merged, MergeTask
@@ -28,6 +29,7 @@ from captures.pipeline.reading.reading import Place, RangeRead, ReadTask
 from captures.pipeline.reading.writing import SeriesFiles, StreamsTask, WriteTask
 from captures.pipeline.run.inputs import FileRead, captures_table
 from captures.pipeline.run.known import Known, ToRead, halves_of
+from captures.pipeline.run.translating import Translated
 from captures.pipeline.source.files import RANGE_BYTES, CaptureFile
 from captures.pipeline.source.scan import Scanned, readings
 from captures.pipeline.tables.parts import Part, parquet_table
@@ -60,17 +62,18 @@ class Work:
 
     Attributes:
         sources: what is read: its new files, or what was made of them.
-        texts: whether packets are found with what their bodies say.
+        asked: what is read of packets beside their fields.
         buckets: into how many parts its pairs of ends are put.
         addresses: where its rows go, once it is known how many ranges there are.
         replaces: the series that it takes the place of.
         places: its new ranges, once it is known where they are.
-        wanting: those that were read without what waits for fragments before them.
+        wanting: those that were read without what waits for fragments before them, or without what is known of address
+            translation.
         joined: by bucket, what joining has changed.
         parts: that were written.
     """
 
-    def __init__(self, run: Run, to_read: ToRead, *, texts: bool) -> None:
+    def __init__(self, run: Run, to_read: ToRead, asked: Asked) -> None:
         self.series = to_read.series
         self.growth = to_read.growth or Growth()
         self.known = to_read.known if to_read.growth is not None else None
@@ -78,7 +81,7 @@ class Work:
         self.sources = self.files
         self.replaces = to_read.replaces
         self.key = hashlib.blake2b(self.series.name.encode(), digest_size=6).hexdigest()
-        self.texts = texts
+        self.asked = asked
         self.buckets = min(BUCKETS, 1 + sum(file.size_bytes for file in self.files) // RANGE_BYTES)
         self.addresses = Addresses(0, 0, 0, 0, self.buckets)
         self.places: tuple[Place, ...] = ()
@@ -92,6 +95,7 @@ class Work:
         self._store = run.store
         self._frames_before = list(self.growth.frames_before)
         self._reads: dict[int, RangeRead] = {}
+        self._translated = Translated(self.growth, ())
         self._waiting = dict(self.growth.waiting)
         self._waiting_count = 0
 
@@ -132,7 +136,7 @@ class Work:
         some = tuple(places)
         numbers = [place.number for place in some]
         waiting = {number: self._waiting[number] for number in numbers if number in self._waiting}
-        return ReadTask(self.addresses, some, waiting, self.texts)
+        return ReadTask(self.addresses, some, waiting, self.asked)
 
     @property
     def reads(self) -> list[RangeRead]:
@@ -156,6 +160,19 @@ class Work:
         self._waiting_count = joined.waiting_count
         self.wanting = [place for place in self.places if place.number in joined.waiting]
 
+    def translate(self) -> None:
+        """It is known how connections begin; ranges that have some that are others are to be read once more."""
+        translated = Translated(self.growth, self.reads)
+        self._translated = translated
+        self.places = tuple(
+            replace(place, translations=some) if (some := translated.within(read)) else place
+            for place, read in zip(self.places, self.reads, strict=True)
+        )
+        wanting = {place.number for place in self.wanting}
+        self.wanting = [place for place in self.places if place.number in wanting or place.translations]
+        for read in self.reads:
+            read.openings.clear()
+
     def read_series(self) -> ReadSeries:
         """What the tasks that join have to know."""
         known = self.known
@@ -167,7 +184,7 @@ class Work:
             self._silent(),
             tuple(map(self._store.path, known.open_pairs)) if known else (),
             self._waiting,
-            self.texts,
+            self.asked,
             self._store,
             f"{self.key}-{self._run.name}",
         )
@@ -315,6 +332,7 @@ class Work:
             open_pairs=[each.saved.name for each in self.joined if each.saved is not None],
             one_way=self._one_way,
             halves=[series_name(half[0].path) for half in self._halves or ()],
+            translated=list(self._translated.crossings.texts()),
         )
 
     def _grown(self) -> Growth:
@@ -333,6 +351,8 @@ class Work:
             framed=self._framed_before()[-2],
             totals=self._totals(),
             waiting={number: self._waiting[number] for number in kept if number in self._waiting},
+            translations=self._translated.in_force,
+            crossings=dict(self._translated.crossings),
         )
 
     def _totals(self) -> Totals:

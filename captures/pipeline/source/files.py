@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -155,13 +155,10 @@ class Mapped(NamedTuple):
     until: int
 
 
-def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None) -> Inventory:
+def inventory(paths: Iterable[str]) -> Inventory:
     """The captures at `paths`: files, and all that lie in folders and the folders in those.
 
     Their paths are made absolute, as those who read them work in other folders, and at other times.
-
-    Args:
-        belongs_to: the name of the series of a file, by its path, where the rule above does not say it right.
     """
     found: dict[str, CaptureFile] = {}
     refused: list[CaptureError] = []
@@ -193,10 +190,9 @@ def inventory(paths: Iterable[str], belongs_to: Mapping[str, str] | None = None)
         if file.packing and file.origin is not None and file.origin in plain:
             repeated.append((file.path, plain[file.origin].path))
             del found[file.fingerprint]
-    belongs_to = belongs_to or {}
     groups: dict[str, list[CaptureFile]] = defaultdict(list)
     for file in found.values():
-        groups[belongs_to.get(file.path) or series_name(file.path)].append(file)
+        groups[series_name(file.path)].append(file)
     series = (Series(name, in_order(files)) for name, files in sorted(groups.items()))
     return Inventory(tuple(series), tuple(refused), tuple(repeated), tuple(passed_over))
 

@@ -40,6 +40,7 @@ from captures.pipeline.source.heads import (
 from captures.pipeline.source.octets import binaries
 from captures.pipeline.source.records import Data, Frames, Integers, gather
 from captures.pipeline.source.scan import Reading, frames
+from captures.translation import Translation
 
 TCP_LAYOUT: Final = layout(
     TCP_HEADER, "source destination sequence acknowledgment length flags window checksum urgent"
@@ -67,6 +68,7 @@ class Segments:
         extension headers); then `odd_payloads` has it by its row.
     pings: as captures.packets makes them; their `number` is 0.
     other_frames, cut_frames, untimed_frames, first_ns, last_ns: as in captures.packets.Totals.
+    back_ns: as in captures.points.Point, whatever interface that is.
     """
 
     frame: Integers
@@ -91,6 +93,7 @@ class Segments:
     untimed_frames: int
     first_ns: int | None
     last_ns: int | None
+    back_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -102,6 +105,34 @@ class Segments:
             self.time_ns[here & (self.time_ns != 0)] -= ahead_ns
             self.interface[here] = other.number
             self.interfaces[other.number] = other
+
+    def translate(self, translations: Sequence[Translation], first_number: int) -> None:
+        """Take connections for others, as captures.translation has it.
+
+        Args:
+            first_number: of the first frame.
+        """
+        if not translations:
+            return
+        index = {end: place for place, end in enumerate(self.ends)}
+        count = len(index)
+        source, destination = self.source.astype(np.int64), self.destination.astype(np.int64)
+        pair = np.minimum(source, destination) * count + np.maximum(source, destination)
+        by = np.argsort(pair, kind="stable")
+        in_order = pair[by]
+        for number, way, shown, _ in translations:
+            here, there = (index.get(end, count) for end in way)
+            if here >= count or there >= count:
+                continue
+            key = min(here, there) * count + max(here, there)
+            first, last = np.searchsorted(in_order, [key, key + 1])
+            rows = by[first:last]
+            rows = rows[self.frame[rows] + first_number >= number]
+            is_straight = source[rows] == here
+            one, other = (index.setdefault(end, len(index)) for end in shown or way)
+            self.source[rows] = np.where(is_straight, one, other)
+            self.destination[rows] = np.where(is_straight, other, one)
+        self.ends[:] = index
 
     def payload(self, data: Data, row: int) -> bytes:
         """The payload of one segment."""
@@ -177,7 +208,17 @@ def segments(reading: Reading, data: Data, ip: IpReader | None = None) -> Segmen
         untimed_frames=len(found) - len(timed_ns),
         first_ns=int(timed_ns.min()) if len(timed_ns) else None,
         last_ns=max(0, int(timed_ns.max())) if len(timed_ns) else None,
+        back_ns=_back_ns(found),
     )
+
+
+def _back_ns(found: Frames) -> int:
+    back_ns = 0
+    for number in np.unique(found.interface).tolist() if len(found.interfaces) > 1 else [*found.interfaces]:
+        own_ns = found.time_ns[(found.interface == number) & (found.time_ns != 0)]
+        if len(own_ns) and (own_ns[1:] < own_ns[:-1]).any():
+            back_ns = max(back_ns, int((np.maximum.accumulate(own_ns) - own_ns).max()))
+    return back_ns
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from captures.decode.facts import NodeKey
 from captures.pipeline.source.records import Integers
+from captures.pipeline.tables.schemas.columns import CODED, type_of
 from mqproto.base.errors import FormatNameError
 from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.wire import (
@@ -38,6 +39,8 @@ def values(batch: pa.RecordBatch, name: str) -> list[Any]:
     column = batch.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
+    if pa.types.is_dictionary(column.type):
+        return mapped(batch, name, str)
     if not column.null_count or pa.types.is_string(column.type):
         return _plain(column)
     filled = _plain(pc.fill_null(column, pa.scalar(0).cast(column.type)))
@@ -65,10 +68,15 @@ def records(kind: type[N], *columns: Iterable[Any]) -> Iterator[N]:
     return map(partial(tuple.__new__, kind), zip(*columns, strict=True))
 
 
+def coded(rows: pa.Table) -> pa.Table:
+    """Rows with those texts as CODED that repeat."""
+    return rows.cast(pa.schema([(field.name, type_of(field.name, field.type)) for field in rows.schema]))
+
+
 def mapped_texts(column: pa.Array, read: Callable[[str], str]) -> pa.Array:
     """A column of other texts, each different one read once; null where one is null."""
     coded = column.dictionary_encode()
-    return pa.array(map(read, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
+    return pa.array(map(read, coded.dictionary.to_pylist()), CODED).take(coded.indices)
 
 
 def mapped_flags(column: pa.Array, read: Callable[[str], bool]) -> pa.Array:
@@ -122,6 +130,13 @@ def key_text(key: NodeKey) -> str:
     return key if isinstance(key, str) else guid_text(Guid(key))
 
 
+@lru_cache(KEY_LIMIT)
+def guid_of(text: str) -> Guid:
+    """The GUID that a text in a table stands for."""
+    return guid_from_text(text)
+
+
+@lru_cache(KEY_LIMIT)
 def key_of(text: str) -> NodeKey:
     """The key that a text in a table stands for; no address looks as a GUID does."""
     if len(text) == GUID_CHARACTERS and text.count("-") == 4:

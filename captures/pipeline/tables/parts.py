@@ -144,11 +144,16 @@ class Store:
                 system.delete_file(_path(self.path(name)))
 
 
-def parquet(path: str) -> pq.ParquetFile:
-    """A part to read from, by its path or URI; it is closed behind a `with`."""
+def parquet(path: str, coded: Sequence[str] = ()) -> pq.ParquetFile:
+    """A part to read from, by its path or URI; it is closed behind a `with`.
+
+    Args:
+        coded: the columns that are wanted as schemas.columns.CODED.
+    """
     if is_remote(path):
-        return pq.ParquetFile(_system(path).open_input_file(_path(path)), pre_buffer=True)
-    return pq.ParquetFile(path)
+        source = _system(path).open_input_file(_path(path))
+        return pq.ParquetFile(source, pre_buffer=True, read_dictionary=list(coded))
+    return pq.ParquetFile(path, read_dictionary=list(coded))
 
 
 def parquet_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -167,10 +172,8 @@ def parquet_rows(paths: Sequence[str], where: pc.Expression) -> pa.Table:
 
 def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
     """Rows as tables have them; `target` is a path or a stream. The statistics are Delta Lake's."""
-    repeating = _repeating(table)
-    # Numbers that do not repeat mostly differ little from those before them.
-    numbers = [field.name for field in table.schema if _is_whole_number(field.type)]
-    encodings = {name: "DELTA_BINARY_PACKED" for name in numbers if name not in repeating}
+    # Those of one row group have to have one dictionary, else they are written as texts.
+    table = table.unify_dictionaries()
     written: list[pq.FileMetaData] = []
     pq.write_table(
         table,
@@ -178,8 +181,11 @@ def write_parquet(target: Any, table: pa.Table) -> dict[str, Any]:
         metadata_collector=written,
         compression=COMPRESSION,
         row_group_size=GROUP_ROWS,
-        use_dictionary=repeating,
-        column_encoding=encodings,
+        use_dictionary=_repeating(table),
+        # They mostly differ little from those before them.
+        column_encoding={field.name: "DELTA_BINARY_PACKED" for field in table.schema if _is_whole(field)},
+        # Else those who read would have texts as dictionaries, too.
+        store_schema=False,
         # Nobody looks for texts by their order, and to compare them costs as much as to write them.
         write_statistics=[field.name for field in table.schema if pa.types.is_primitive(field.type)],
     )
@@ -207,16 +213,16 @@ def _statistics(table: pa.Table, written: Iterable[pq.FileMetaData]) -> dict[str
 
 
 def _repeating(table: pa.Table) -> list[str]:
-    """The columns whose values repeat, as far as the first rows show: others make no dictionary worth its time."""
+    """The columns whose texts repeat, as far as the first rows show: others make no dictionary worth its time."""
     some = table.slice(0, SAMPLE_ROWS)
     nested = [f"{field.name}.list.element" for field in table.schema if pa.types.is_list(field.type)]
-    plain = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
-    return nested + [name for name in plain if len(some[name].unique()) * 2 <= some.num_rows]
+    plain = [field for field in table.schema if not (pa.types.is_nested(field.type) or _is_whole(field))]
+    return nested + [each.name for each in plain if len(some[each.name].unique()) * 2 <= some.num_rows]
 
 
-def _is_whole_number(kind: pa.DataType) -> bool:
+def _is_whole(field: pa.Field) -> bool:
     """Whether Parquet has whole numbers for a column: for times, too."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+    return bool(pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type))
 
 
 def _system(path: str) -> Any:

@@ -15,6 +15,15 @@ from mqproto.wire.schema.record import Bit, Record
 LONGEST_LABEL: Final = 249  # characters, without the NUL
 SHA_512: Final = 0x0000800E
 AES_256: Final = 0x00006610
+HASH_NAMES: Final = {
+    0x8001: "MD2",
+    0x8002: "MD4",
+    0x8003: "MD5",
+    0x8004: "SHA-1",
+    0x800C: "SHA-256",
+    SHA_512: "SHA-512",
+}
+"""What the values of HashAlgorithm are called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from captures.decode.sight import sight_of
 from captures.packets import SeenPacket
 from mqproto.bodies import write_body
 from mqproto.testing import mutated, user_messages
-from mqproto.wire import UserMessage, encode_packet, guid_text, sid_from_text
+from mqproto.wire import UserMessage, encode_packet, guid_text
 from tests.bodies.values import NULL, instance, stream, string
 from tests.captures.decode.scene import BEGAN_NS, Scene, address, transactional
 from tests.captures.decode.story import KNOWN, pinged, story
@@ -75,17 +75,7 @@ def test_a_ping_and_a_full_message_have_their_rows() -> None:
     row = rows(scene)[-1]
     assert row.admin_queue == f"PRIVATE={guid_text(SOMEBODY)}\\00000009"
     assert row.response_queue == "DIRECT=TCP:10.0.0.1\\replies"
-    assert (row.authenticated, row.acknowledgments, row.extension_bytes) == (True, 15, 5)
-
-
-def test_a_message_that_names_its_sender_is_not_authenticated_by_that() -> None:
-    scene = Scene()
-    wire = scene.wire("a", "c")
-    wire.put("a", encode_packet(a_user_message(sender_id=sid_from_text("S-1-5-21-1-2-3-1000"))))
-    wire.put("a", encode_packet(a_user_message(message_id=6)))
-    named, plain = rows(scene)[-2:]
-    assert (named.authenticated, named.sender_id) == (False, "S-1-5-21-1-2-3-1000")
-    assert (plain.authenticated, plain.sender_id) == (False, None)
+    assert (row.signed, row.acknowledgments, row.extension_bytes) == ("SHA-512", 15, 5)
 
 
 def test_every_example_and_what_is_no_packet_has_a_row() -> None:

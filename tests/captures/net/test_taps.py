@@ -12,9 +12,11 @@ from captures.net.conversation import Side, TcpConversation
 from captures.net.taps import Half, Taps
 from captures.net.tcp import Endpoint
 from captures.packets import PacketReader
+from captures.spoil import bonded, lost
 from captures.spoil.frames import shortened
 from mqproto.wire import connection_parameters, encode_packet
 from tests.captures.frames import decode_frame
+from tests.captures.pipeline.samples import FRAMES
 
 CLIENT = Endpoint("127.0.0.1", 40_001)
 SERVER = Endpoint("127.0.0.2", 1801)
@@ -79,10 +81,42 @@ def test_what_was_caught_whole_at_two_places_is_no_tap() -> None:
     assert looked_at([both[0], both[3], *both]) == {}
 
 
+@pytest.mark.parametrize("by_connection", [False, True])
+@pytest.mark.parametrize("name", ["three-hop", "intermediate-killed", "administration"])
+def test_the_interfaces_of_a_bond_are_read_as_one(name: str, by_connection: bool) -> None:
+    # Whether a connection's ways go by two interfaces is a matter of chance.
+    frames = list(bonded(FRAMES[name], 2, by_connection=by_connection))
+    assert set(looked_at(frames)) == {1}
+    assert [each.data for each in PacketReader(frames)] == [each.data for each in PacketReader(FRAMES[name])]
+
+
+def test_what_is_sent_again_may_go_by_the_other_interface() -> None:
+    frames = list(bonded([Frame(0, frame) for frame in talked(99)]))
+    again = [frame._replace(interface=frames[0].interface) for frame in frames[4:12]]
+    assert looked_at([*frames[:12], *again, *frames[12:]]) != {}
+
+
+@pytest.mark.parametrize("percent", [0, 2, 30, 70])
+@pytest.mark.parametrize("late_ns", [1_000, 10**9, 0])
+def test_two_places_that_lost_some_are_no_bond(percent: float, late_ns: int) -> None:
+    frames = [
+        frame for each in (EAST, WEST) for frame in lost(caught_at(each, late_ns), percent, each.number)
+    ]
+    assert looked_at(sorted(frames, key=lambda frame: frame.time_ns)) == {}
+
+
+def caught_at(place: Interface, late_ns: int) -> list[Frame]:
+    """All at one of two places, of which the second is later; or now one and now the other."""
+    return [
+        Frame(number * 10**6 + place.number * (late_ns or number % 5 * 400 - 900), frame, interface=place)
+        for number, frame in enumerate(talked(299), 1)
+    ]
+
+
 def test_one_interface_is_none_and_soon_known_to_be_none() -> None:
     found = Taps()
-    found.look(iter([Frame(0, frame) for frame in talked(9)]))
-    assert (found.halves, len(found.looked_at)) == ({}, 2)
+    found.look(iter([Frame(0, frame) for frame in talked(299)]))
+    assert (found.halves, len(found.looked_at)) == ({}, taps.ALONE_COUNT)
 
 
 def test_one_direction_alone_is_looked_at_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,13 @@ def test_classic_pcap_has_one_link_type(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "spoil: a frame of link type 101 in a file of 1\n"
 
 
+def test_both_sides_of_address_translation_have_each_frame_and_its_packets_are_one(whole: Path) -> None:
+    worse = whole.with_name("worse.pcapng")
+    assert main([str(whole), str(worse), "--translate"]) == 0
+    assert len(list(read_capture(worse))) == 2 * len(list(read_capture(whole)))
+    assert [packet.data for packet in read_packets(worse)] == [packet.data for packet in read_packets(whole)]
+
+
 def test_the_command_is_repeated_by_its_seed_and_splits_what_it_writes(whole: Path) -> None:
     one, two = whole.with_name("one.pcapng"), whole.with_name("two.pcapng")
     damage = ["--seed", "3", "--lose", "10", "--repeat", "10", "--delay", "20", "--skip", "5"]

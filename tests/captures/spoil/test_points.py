@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from captures.files.frame import ETHERNET, Frame
 from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import Endpoint
-from captures.spoil import at_hosts, halved, relinked, skewed
+from captures.spoil import at_hosts, bonded, halved, relinked, skewed, translated
 from tests.captures.frames import decode_frame
 
 ENDS = [Endpoint(f"127.0.0.{number}", 1801) for number in (1, 2, 3)]
@@ -58,6 +58,37 @@ def test_each_host_has_all_frames_that_it_sends_and_gets() -> None:
         if segment := decode_frame(frame.data):
             assert seen[frame.data] == len({segment.source.host, segment.destination.host})
     assert len({frame.interface.number for frame in frames}) == 3
+
+
+def test_the_interfaces_of_a_bond_take_turns() -> None:
+    taken = Counter(frame.interface.number for frame in bonded(traffic(), 1))
+    assert min(taken[0], taken[1]) > 5
+    ways: dict[tuple[Endpoint, Endpoint], set[int]] = {}
+    for frame in bonded(traffic(), 1, by_connection=True):
+        if segment := decode_frame(frame.data):
+            ways.setdefault((segment.source, segment.destination), set()).add(frame.interface.number)
+    assert {len(numbers) for numbers in ways.values()} == {1}
+    assert set.union(*ways.values()) == {0, 1}
+
+
+def test_a_host_that_translates_has_each_segment_twice_the_second_time_as_its_own_clients() -> None:
+    frames = list(translated(traffic(), 20_000))
+    segments = [segment for frame in frames if (segment := decode_frame(frame.data))]
+    whole = [segment for frame in traffic() if (segment := decode_frame(frame.data))]
+    assert len(frames) == 2 * len(whole) + 1
+    own = [
+        segment for segment in segments if "198.51.100.1" in (segment.source.host, segment.destination.host)
+    ]
+    assert [segment[2:] for segment in own] == [segment[2:] for segment in whole]
+    assert len({segment.source for segment in own if segment.source.host == "198.51.100.1"}) == 5
+    assert frames == sorted(frames, key=lambda frame: frame.time_ns)
+    # What goes out is the client's first, and what comes in the host's.
+    assert all(
+        ("198.51.100.1" in (one.source.host, one.destination.host)) == (one.source.port == 1801)
+        for one in segments[::2]
+    )
+    sides = {frame.interface.number for frame in translated(traffic(), 20_000, apart=True)}
+    assert sides == {0, 1}
 
 
 @given(st.integers(-(10**10), 10**10), st.integers(-500, 500))

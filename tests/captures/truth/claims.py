@@ -157,6 +157,14 @@ class Claims:
         count = int(found[1].replace(",", "")) if found else 1
         return verdict(0 < count <= lacking)
 
+    def address_translation(self, finding: Finding, number: int) -> Verdict:
+        """Both are one connection of the whole capture."""
+        found = re.match(r"the connection (\S+) > (\S+) is (\S+) > (\S+), seen once more", finding.text)
+        if found is None:
+            return Verdict.UNCHECKED
+        one, other = (self.coverage.streams_between(*found.groups()[at : at + 2]) for at in (0, 2))
+        return verdict(bool(one & other))
+
     def resend(self, finding: Finding, number: int) -> Verdict:
         """The same message crossed the same hop before; and the reason is one. Or it crossed before or after."""
         if found := re.fullmatch(rf"it crossed this hop as #(\d+), too; {UNTOLD}", finding.text):
@@ -365,6 +373,7 @@ class Claims:
 
 _NOTES: Final[dict[str, Callable[[Claims, Finding, int], Verdict]]] = {
     "missing-bytes": Claims.missing_bytes,
+    "address-translation": Claims.address_translation,
     "resend": Claims.resend,
     "resend-without-need": Claims.resend,
     "gap": Claims.gap,

@@ -117,6 +117,12 @@ def _tap_apart(frames: list[Frame], seed: int) -> Files:
     return apart(_halves(frames, seed))
 
 
+def _bonded(frames: list[Frame], seed: int) -> Files:
+    """A bond whose two interfaces take turns, by segment or by connection and direction."""
+    by_connection = bool(spoil.dice(seed, "bonded").randrange(2))
+    return [list(spoil.bonded(frames, seed, by_connection=by_connection))]
+
+
 def _one_way(frames: list[Frame], seed: int) -> Files:
     way = spoil.dice(seed, "way").randrange(2)
     return [[frame for frame in spoil.halved(frames) if frame.interface.number == way]]
@@ -130,6 +136,18 @@ def _hosts(frames: list[Frame], seed: int) -> Files:
         offset_ns = round(chance.uniform(-5, 5) * SECOND_NS)
         caught = list(spoil.skewed(caught, offset_ns, chance.uniform(-100, 100), {number}))
     return [list(caught)]
+
+
+def _translated(frames: list[Frame], seed: int) -> Files:
+    """A host that translates addresses, caught on both sides: by one interface that stands for all, or by two."""
+    chance = spoil.dice(seed, "translated")
+    late_ns = chance.choice((2_000, 50_000, 500_000))  # An answer comes later than that.
+    return [list(spoil.translated(frames, late_ns, apart=bool(chance.randrange(2))))]
+
+
+def _translated_and_lost(frames: list[Frame], seed: int) -> Files:
+    """The same, and not all of it was caught."""
+    return [list(spoil.lost(_translated(frames, seed)[0], 1, seed))]
 
 
 def _everything(frames: list[Frame], seed: int) -> Files:
@@ -187,8 +205,11 @@ KINDS: Final[dict[str, Callable[[list[Frame], int], Files]]] = {
     "cut up, 1 % lost": _cut_up_and_lost,
     "TAP": _tap,
     "TAP, two files": _tap_apart,
+    "bond": _bonded,
     "one way only": _one_way,
     "at each host": _hosts,
+    "address translation": _translated,
+    "address translation, 1 % lost": _translated_and_lost,
     "snaplen 96": _snapped(96),
     "snaplen 300": _snapped(300),
     "rotated": _rotated,

@@ -57,7 +57,8 @@ def decoded(files: Sequence[Sequence[Frame]]) -> Decoded:
     reader = PacketReader(frame._replace(number=number) for number, frame in enumerate(in_order(files), 1))
     analyst = Analyst()
     sights = [analyst.take(packet) for packet in reader]
-    last = list(analyst.finish(lossless=reader.totals.is_complete, ends=reader.ends))
+    lossless, found = reader.totals.is_complete, reader.translations.found
+    last = list(analyst.finish(lossless=lossless, ends=reader.ends, translations=found))
     return Decoded(sights, last, reader.totals)
 
 

@@ -99,10 +99,14 @@ class Stories(Claims):
         ]
 
     def kept(self, known: Known, label: str) -> bool:
-        """Whether somebody said that he has it, and the spoilt capture does not show him send it on."""
+        """Whether somebody said that he has it, and the spoilt capture does not show him send it on after that.
+
+        It may have passed him before, on a way that leads back.
+        """
         received, _ = self.answered
-        to = self.crossed(known, destination=label)
-        return any(number in received for number in to) and not self.shows(self.crossed(known, source=label))
+        to = [number for number in self.crossed(known, destination=label) if number in received]
+        on = [number for number in self.crossed(known, source=label) if to and number > to[-1]]
+        return bool(to) and not self.shows(on)
 
     def unanswered(self, known: Known, source: str, destination: str) -> bool:
         """Whether the spoilt capture shows it cross between two hosts, and not the first answer of any crossing."""

@@ -26,7 +26,7 @@ FIRST: Final = 10
 """World 10 has nearly everything, and is small."""
 KINDS_EACH: Final = 6
 """In how many ways each world is spoilt, if there are many."""
-IN_SUITE: Final = ("20 % swapped", "5 % late", "late SYNs", "TAP, two files")
+IN_SUITE: Final = ("20 % swapped", "5 % late", "late SYNs", "address translation", "TAP, two files")
 """How the one world of the short form is spoilt, and real traffic in the first and the last of these ways: in all of
 them nothing may be told otherwise."""
 SHARE: Final = 0.99

@@ -117,6 +117,7 @@ class Coverage:
         self.whole = whole
         parts: dict[tuple[StreamKey, int], list[tuple[int, int]]] = defaultdict(list)
         self.places: list[Span | None] = []  # of each frame, in their new order
+        self._between: dict[tuple[str, str], set[StreamKey]] = defaultdict(set)
         self.first_frame = self.last_frame = 0  # of the whole capture
         self.is_cut = False  # whether frames lack their ends
         reader = IpReader()
@@ -127,6 +128,8 @@ class Coverage:
             segment = segment_in(frame, reader)
             span = None if segment is None else whole.span_of(frame, segment)
             self.places.append(span)
+            if span is not None and segment is not None:
+                self._between[str(segment.source), str(segment.destination)].add(span.stream)
             if span is not None and span.end > span.start:
                 parts[span.stream, frame.interface.number].append((span.start, span.end))
             elif segment is None:
@@ -140,6 +143,10 @@ class Coverage:
             found = self._parts.get((stream, number))
             if found:
                 yield found
+
+    def streams_between(self, source: str, destination: str) -> set[StreamKey]:
+        """The streams whose segments one end sends to the other in the spoilt capture."""
+        return self._between.get((source, destination), set())
 
     def has(self, span: Span, size_bytes: int | None = None) -> bool:
         """Whether all of some bytes are there at one interface, or the first of them."""

@@ -143,7 +143,7 @@ def _walk(element: ET.Element, start: int, seen: Seen) -> None:
             expert = {each.get("name"): each.get("show", "") for each in child}
             seen.findings.append(expert["_ws.expert.message"])
             seen.fault_count += "msmq.malformed" in expert
-        elif name in ("msmq.order_ack", "msmq.final_ack"):
+        elif name in ("msmq.order_ack", "msmq.final_ack", "msmq.protection"):
             seen.further += [(each.get("name", ""), each.get("show", "")) for each in child.iter("field")]
         elif name == "msmq.destination":
             seen.further.append((name, child.get("show", "")))

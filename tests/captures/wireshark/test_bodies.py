@@ -26,7 +26,7 @@ from tests.captures.wireshark.dissecting import (
     needs_tshark,
     write_capture,
 )
-from tests.examples import a_full_message, a_user_message
+from tests.examples import a_user_message
 
 pytestmark = needs_tshark
 
@@ -178,16 +178,6 @@ def test_a_body_says_in_wireshark_what_decode_says(tmp_path: Path) -> None:
     ]
     for body, shown in zip(bodies, contents(tmp_path, bodies), strict=True):
         check(body, shown)
-
-
-def test_nothing_is_said_of_a_body_that_is_encrypted(tmp_path: Path) -> None:
-    message = a_full_message()
-    assert message.security is not None
-    message.properties.body_type = 8
-    message.security.body_encrypted = True
-    capture = write_capture(tmp_path / "encrypted.pcapng", [conversation(1, encode_packet(message))])
-    [seen] = dissected(capture, tmp_path)
-    assert [name for name, _ in seen.further] == ["msmq.destination"]
 
 
 GADGET = stream(instance(1, "System.Windows.Data.ObjectDataProvider", ["a"], NULL))

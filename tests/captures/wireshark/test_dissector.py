@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from captures.decode.security.words import Protection
 from captures.net.conversation import Side, TcpConversation
 from captures.net.tcp import Endpoint
 from captures.net.udp import encode_datagram
@@ -30,6 +31,7 @@ from mqproto.wire import (
     guid_text,
 )
 from mqproto.wire.layouts.user import NO_QUEUE, PUBLIC
+from tests.captures.decode.security.protections import EXAMPLES
 from tests.captures.wireshark.dissecting import (
     SERVER,
     Seen,
@@ -244,6 +246,24 @@ def test_order_and_final_acknowledgments_are_told_from_other_messages(tmp_path: 
             assert shown[f"{prefix}.source_guid"].upper() == guid_text(body.source_guid)
             assert int(shown[f"{prefix}.message_id"]) == body.message_id
     assert kinds == {OrderAckBody, FinalAckBody, type(None)}
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
+def test_what_protects_a_message_is_said_as_decode_says_it_and_nothing_of_a_body_that_is_encrypted(
+    tmp_path: Path,
+) -> None:
+    sent = [encode_packet(message) for message, _ in EXAMPLES.values()]
+    seen = dissected(write_capture(tmp_path / "protected.pcapng", [conversation(1, *sent)]), tmp_path)
+    for (message, expected), packet in zip(EXAMPLES.values(), seen, strict=True):
+        said = [(name, value) for name, value in expected._asdict().items() if isinstance(value, str)]
+        words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said)
+        shown = dict(packet.further)
+        assert shown.get("msmq.protection", "") == words
+        for name in Protection._fields[1:]:
+            assert shown.get(f"msmq.protection.{name}") == dict(said).get(name)
+        told = [name for name in ("signed", "encrypted") if f", {name} {dict(said).get(name)}" in packet.text]
+        assert told == [name for name, _ in said if name in ("signed", "encrypted")]
+        assert ("msmq.content" in shown) is (bool(message.properties.body_type) and not expected.encrypted)
 
 
 LINES: list[tuple[Packet, str]] = [

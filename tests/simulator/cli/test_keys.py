@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ import pytest
 
 from mqproto.security import Certificate, KeyPair, PublicKey, self_signed
 from tests.programs import needs
-from tests.security.keys import own_key
+from tests.security.keys import own_key, secret_forms
 from tests.simulator.typed import Done, in_process, mqproto
 
 SHORT = ("--bits", "512")
@@ -222,23 +221,6 @@ def test_decode_shows_nobody_a_private_key(stores: Path, tmp_path: Path, form: s
         assert not [part for part in secret_forms(pair) if part in (done.out + done.err).encode()]
     if form == "blob":
         assert done.complaint.startswith("a private key is shown to nobody: mqproto keys import NODE FILE")
-
-
-def secret_forms(pair: KeyPair) -> set[bytes]:
-    """The private numbers of a key as they may leak: raw, hex, decimal, base64 at any offset, and its PEM."""
-    numbers = pair.rsa.private_numbers()
-    forms = {line for line in pair.pem().splitlines()[1:-1] if len(line) == 64}
-    for number in (numbers.d, numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp):
-        octets = number.to_bytes((number.bit_length() + 7) // 8, "big")
-        forms |= {
-            octets,
-            octets[::-1],
-            octets.hex().encode(),
-            octets[::-1].hex().encode(),
-            str(number).encode(),
-        }
-        forms |= {base64.b64encode(octets[start : start + 24]) for start in range(3)}
-    return forms
 
 
 def test_no_output_has_a_secret(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from captures.pipeline.judging.messages.bounds import Ahead, Bounds, Lines, lines_between
-from captures.pipeline.judging.messages.grouping import COLUMNS, KEY, ORDER, Event, Messages, events
+from captures.pipeline.judging.messages.grouping import Event, Messages, events
 from captures.pipeline.judging.schema import INTEGER, INTEGERS, SHORT, TEXT
 from captures.pipeline.tables.lists import Batches, batch_of, values
 from captures.pipeline.tables.schemas import sessions
 
-__all__ = ["CLOCKS", "CLOCK_PAIRS", "COLUMNS", "KEY", "ORDER", "Ahead", "ClockStage", "ahead", "clocks"]
+__all__ = ["CLOCKS", "CLOCK_PAIRS", "Ahead", "ClockStage", "ahead", "clocks"]
 
 PLACE_LIMIT: Final = 8
 """How many capture points are compared of a packet that more of them saw."""

@@ -15,11 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from captures.decode.ways import SECOND_NS
 from captures.pipeline.judging.messages.bounds import Ahead
 from captures.pipeline.judging.messages.grouping import (
-    COLUMNS,
-    KEY,
-    ORDER,
     Event,
     Messages,
     about_packets,
@@ -31,13 +29,10 @@ from captures.pipeline.tables.lists import Batches, integers, joined, mapped_fla
 from captures.pipeline.tables.schemas import messages
 from mqproto.edge.exactlyonce import Entry, Verdict, judge
 
-__all__ = ["ARRIVALS", "COLUMNS", "DUPLICATES", "KEY", "ORDER", "DuplicateStage", "remembered"]
-
 REMEMBERED: Final = "Arrivals"
 """The kind of the rows that say what an earlier run has seen."""
 WINDOW_S: Final = 1_800
 """For how long a queue manager is taken to remember the identifiers of messages that are not transactional."""
-SECOND_NS: Final = 1_000_000_000
 
 DUPLICATES: Final = messages.DUPLICATES.schema
 ARRIVALS: Final = messages.ARRIVALS.schema
@@ -47,10 +42,6 @@ TOLD: Final = {
     "arrivals": ("arrivals", "first_ns", "last_ns", "completed_ns"),
 }
 """The columns that this stage makes; all others are the packet's, of ARRIVALS the last one's."""
-
-
-Resolver = Callable[[str, str], Verdict]
-"""Decides, of a message and the key of a queue manager, what history leaves in doubt."""
 
 
 @dataclass(slots=True)
@@ -93,21 +84,15 @@ class DuplicateStage:
     Args:
         lossless: whether a series has no gap at all.
         ahead: how far the clocks of capture points are ahead, by `clocks.ahead`.
-        resolver: asked about arrivals that are in doubt, if there is one.
-        window_s: for how long an identifier is remembered.
     """
 
     def __init__(
         self,
         lossless: Callable[[str], bool],
         ahead: Mapping[tuple[str, int], Ahead] | None = None,
-        resolver: Resolver | None = None,
-        window_s: int = WINDOW_S,
     ) -> None:
         self._lossless = lossless
         self._ahead = ahead or {}
-        self._resolver = resolver
-        self._window_ns = window_s * SECOND_NS
         self._out: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
 
     def take(self, messages: Messages) -> Batches:
@@ -202,11 +187,7 @@ class DuplicateStage:
 
     def _arrive(self, known: _Known, time_ns: int, event: Event) -> None:
         entry, reason = self._entry(known, time_ns, event)
-        has_resolver = self._resolver is not None
-        verdict = judge(known.arrivals + 1, entry, has_resolver=has_resolver).verdict
-        if verdict is None and self._resolver is not None:
-            verdict = self._resolver(event.subject, event.to_key)
-            reason = f"{reason}; the resolver has decided"
+        verdict = judge(known.arrivals + 1, entry, has_resolver=False).verdict
         if not known.arrivals or verdict is Verdict.NEW:
             known.first_ns, known.completed_ns = time_ns, None
         known.at = event.at
@@ -223,7 +204,7 @@ class DuplicateStage:
         if not known.arrivals:
             return Entry.ABSENT, ""
         transactional = event.sequence is not None
-        if not transactional and time_ns - known.last_ns > self._window_ns:
+        if not transactional and time_ns - known.last_ns > WINDOW_S * SECOND_NS:
             if None not in (known.digest, event.digest) and known.digest != event.digest:
                 return Entry.ABSENT, "another message has its identifier, which was given again"
             return Entry.STARTED, "it came so long ago that its receiver may have forgotten it"

@@ -84,10 +84,6 @@ COLUMNS: Final = tuple(
     )
 )
 """What `subjects.keyed` takes for this: of packets, joined with their relations."""
-LOOKED_AT: Final = tuple(dict.fromkeys([*Event._fields[1:], *COPIED]))
-"""What is read of the rows that it gives."""
-KEY: Final = subjects.KEY
-ORDER: Final = subjects.ORDER
 
 
 class Messages:
@@ -129,7 +125,7 @@ class OfMessages(Protocol):
 
 
 class MessageStages:
-    """Rows in, by KEY and ORDER; each stage gets every message when all its events are there.
+    """Rows in, by `subjects.KEY` and `ORDER`; each stage gets every message when all its events are there.
 
     Args:
         stages: those that look at the same rows; what comes out are the tables of all of them.

@@ -15,9 +15,6 @@ from captures.decode.sight import MESSAGES, Kind
 from captures.decode.ways import EVER, SECOND_NS, Lack, Ways, written_ns
 from captures.pipeline.judging.messages.bounds import Ahead
 from captures.pipeline.judging.messages.grouping import (
-    COLUMNS,
-    KEY,
-    ORDER,
     Event,
     Messages,
     about_packets,
@@ -43,8 +40,6 @@ from captures.pipeline.tables.lists import (
     mapped_texts,
 )
 from mqproto.wire import MessageClass
-
-__all__ = ["COLUMNS", "KEY", "ORDER", "SCHEMAS", "HistoryStage", "Outcome"]
 
 FOLLOWED: Final = {*map(str, MESSAGES), str(Kind.REPORT)}
 """Acknowledgments are messages too, but belong to the histories of others."""
@@ -387,7 +382,7 @@ def _routes(messages: Straight, rows: pa.RecordBatch) -> pa.Array:
     place[np.arange(len(at)) + messages.message + 1] = rows.num_rows + at
     labels = pa.concat_arrays([rows.column("from_label"), rows.column("to_label")])
     ends = pa.array(np.append(begins, len(place)), pa.int32())
-    return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)))
+    return pa.ListArray.from_arrays(ends, labels.take(pa.array(place)).cast(TEXT))
 
 
 def _by_time(timed: tuple[int, Event]) -> int:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from captures.pipeline.judging.schema import FLAG, INTEGER, SHORT, TEXT
 from captures.pipeline.tables.schemas import messages
+from captures.pipeline.tables.schemas.columns import CODED
 
 COVERED: Final = "Covered"
 """The kind of a row of CONFIRMATIONS that no OrderAck makes, but the positive FinalAck of a later message: it says of
@@ -22,16 +23,16 @@ GAPS: Final = messages.GAPS.schema
 ORDER_ACKS: Final = messages.ORDER_ACKS.schema
 CONFIRMATIONS: Final = pa.schema(
     [
-        ("series", TEXT),
+        ("series", CODED),
         ("row_id", INTEGER),
         ("number", INTEGER),
         ("interface", SHORT),
         ("time_ns", INTEGER),
-        ("kind", TEXT),
+        ("kind", CODED),
         ("subject", TEXT),
         ("about", FLAG),
-        ("from_key", TEXT),
-        ("to_key", TEXT),
+        ("from_key", CODED),
+        ("to_key", CODED),
     ]
 )
 """An OrderAck for one message, or what is as good: rows to be put beside those of `subjects.keyed`, with their columns.

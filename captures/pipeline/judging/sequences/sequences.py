@@ -50,6 +50,7 @@ from captures.pipeline.tables.lists import (
     Batches,
     batch_of,
     batches_of,
+    guid_of,
     identifier_of,
     integers,
     key_of,
@@ -57,14 +58,17 @@ from captures.pipeline.tables.lists import (
     message_of,
     values,
 )
-from mqproto.wire import guid_from_text, guid_text
+from mqproto.wire import guid_text
 
 COLUMNS: Final = (*ACKNOWLEDGMENT_COLUMNS, "file", "frame", "file_offset")
 """What `keyed` takes: of packets, joined with their relations."""
 KEY: Final = ("series", "identifier")
 """Rows of `keyed` that are alike in these come to one stage."""
 ORDER: Final = ("series", "row_id")
-NUMBERS: Final = ("number", "sequence_number", "message_id", "time_ns", "sent_time_s")
+NUMBERS: Final = (
+    *("number", "sequence_number", "message_id", "time_ns", "sent_time_s"),
+    *("interface", "connection", "row_id", "frame", "file_offset"),
+)
 SCHEMAS: Final = {
     "findings": FINDINGS,
     "endings": ENDINGS,
@@ -175,7 +179,7 @@ class SequenceStage:
         """A stretch of messages in order; false if they have to be taken one by one."""
 
         def of(name: str, row: int) -> Any:
-            return batch.column(name)[row].as_py()
+            return int(columns[name][row]) if name in columns else batch.column(name)[row].as_py()
 
         rows, begins = piece.rows, int(piece.rows[0])
         series = of("series", begins)
@@ -184,10 +188,10 @@ class SequenceStage:
             ((key_of(of("from_key", row)), key_of(of("to_key", row))), int(number[row]), int(number[last]))
             for row, last in ((int(some[0]), int(some[-1])) for some in piece.hops)
         ]
-        queue, manager = of("queue", begins), guid_from_text(of("destination_manager", begins))
+        queue, manager = of("queue", begins), guid_of(of("destination_manager", begins))
         time_ns, sent_s = columns["time_ns"], columns["sent_time_s"]
         messages = InOrder(
-            guid_from_text(of("source_manager", begins)),
+            guid_of(of("source_manager", begins)),
             identifier_of(of("sequence", begins)),
             (manager, queue),
             hops,

@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 
 from captures.decode.sessions.connections import Connection
 from captures.net.tcp import Endpoint
-from captures.pipeline.judging.schema import INTEGER, RELATIONS, SHORT, TEXT
+from captures.pipeline.judging.schema import INTEGER, RELATIONS, SHORT
 from captures.pipeline.judging.sessions.steady import NOBODY, Said
 from captures.pipeline.source.octets import Mask
 from captures.pipeline.source.records import Integers
 from captures.pipeline.tables.lists import key_text
+from captures.pipeline.tables.schemas.columns import CODED
 
 
 def is_from(batch: pa.RecordBatch, endpoint: Endpoint) -> Mask:
@@ -31,8 +32,8 @@ def relations_of(
     """RELATIONS of packets that were taken together."""
     halves = (connection.server, connection.client)
     sender, other = pa.array(from_client.astype(np.int8)), pa.array((~from_client).astype(np.int8))
-    labels = pa.array([half.label for half in halves], TEXT)
-    keys = pa.array([key_text(half.key) for half in halves], TEXT)
+    labels = pa.array([half.label for half in halves], CODED)
+    keys = pa.array([key_text(half.key) for half in halves], CODED)
     arrays = [
         batch.column("series"),
         batch.column("row_id"),

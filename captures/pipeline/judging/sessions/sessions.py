@@ -27,13 +27,14 @@ from captures.net.direction import Ending
 from captures.net.tcp import Endpoint
 from captures.pipeline.judging.facts import SESSION_COLUMNS, endpoints, session_facts
 from captures.pipeline.judging.findings import finding_row
-from captures.pipeline.judging.schema import BEGUN, FINDINGS, RELATIONS, TEXT
+from captures.pipeline.judging.schema import BEGUN, FINDINGS, RELATIONS
 from captures.pipeline.judging.sessions import steady
 from captures.pipeline.judging.sessions.directory import Directory, Remembered
 from captures.pipeline.judging.sessions.relations import is_from, relations_of
 from captures.pipeline.judging.sessions.steady import Packets
 from captures.pipeline.tables.lists import Batches, batches_of, codes, key_text, queue_of, values
 from captures.pipeline.tables.schemas import sessions as schemas
+from captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import guid_from_text
 
 COLUMNS: Final = (
@@ -204,7 +205,7 @@ class SessionStage:
             None if queue is None else self._names.queue(queue_of(queue), guid_from_text(manager))
             for queue, manager in zip(*(values(some, name) for name in some.schema.names), strict=True)
         )
-        return pa.array(found, TEXT).take(pa.array(which))
+        return pa.array(found, CODED).take(pa.array(which))
 
     def _one_by_one(self, batch: pa.RecordBatch) -> Iterator[Row]:
         """Rows as `_take` takes them."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from captures.pipeline.engines.engine import Outbox
 from captures.pipeline.source.records import Integers
 from captures.pipeline.tables.parts import parquet
+from captures.pipeline.tables.schemas.columns import REPEATED
 
 BATCH_ROWS: Final = 65_536
 """How many rows stages are given at a time."""
@@ -38,11 +39,11 @@ def by_text(column: pa.Array, buckets: int) -> Integers:
     """Buckets by a column of texts, the same in every process."""
     import pandas as pd  # It takes 0.2 s to import, which programs that judge nothing are spared.
 
-    coded = column.dictionary_encode()
-    texts = coded.dictionary.to_numpy(zero_copy_only=False)
+    is_coded = pa.types.is_dictionary(column.type)
+    texts = (column.dictionary if is_coded else column).to_numpy(zero_copy_only=False)
     hashed = pd.util.hash_array(texts, categorize=False) % np.uint64(buckets)
-    bucket: Integers = hashed.astype(np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
-    return bucket
+    bucket: Integers = hashed.astype(np.int64)
+    return bucket[column.indices.to_numpy(zero_copy_only=False)] if is_coded else bucket
 
 
 def by_connection(series: str, column: pa.Array, buckets: int) -> Integers:
@@ -76,8 +77,9 @@ class PacketPart:
 
 def read(part: PacketPart, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of a part, some rows at a time."""
-    with parquet(part.path) as file:
-        yield from file.iter_batches(BATCH_ROWS, columns=list(columns))
+    names = list(columns)
+    with parquet(part.path, [name for name in names if name in REPEATED]) as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,9 @@ class PartIndex:
             for series, some in places.items()
         }
 
-    def of_rows(self, batch: pa.RecordBatch, name: str = "row_id") -> Integers:
+    def of_rows(self, batch: pa.RecordBatch) -> Integers:
         """The part of each row_id, or `count` where that is null."""
-        return self._find(batch, name, self._rows)
+        return self._find(batch, "row_id", self._rows)
 
     def of_numbers(self, batch: pa.RecordBatch) -> Integers:
         """The part of each packet by its number, or `count` where that is null."""

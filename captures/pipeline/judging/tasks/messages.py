@@ -16,6 +16,7 @@ from captures.pipeline.judging.tasks.buckets import whole
 from captures.pipeline.judging.tasks.judged import FOLDER
 from captures.pipeline.judging.tasks.workbench import Bench, Task, opened
 from captures.pipeline.source.octets import Mask
+from captures.pipeline.tables.lists import coded
 from captures.pipeline.tables.parts import Part, parquet_rows, parquet_table
 
 ROWS, CONFIRMED = "message-rows", "confirmations"
@@ -71,7 +72,7 @@ class MessageRows:
         before = self._bench.before
         if before is None:
             return None
-        rows = parquet_table(self._bench.store.path(before.messages[self._number]))
+        rows = coded(parquet_table(self._bench.store.path(before.messages[self._number])))
         return rows if rows.num_rows else None
 
     def _rows(self, name: str, confirmed: str) -> pa.Table | None:
@@ -88,7 +89,8 @@ class MessageRows:
             subjects = subjects.filter(pc.invert(pc.is_in(subjects, whole(kept["subject"]))))
         paths = [self._bench.store.path(name) for name in before.arrivals[self._number]]
         found = parquet_rows(paths, pc.field("message").isin(subjects))
-        return _table(map(duplicates.remembered, found.to_batches()))
+        rows = _table(map(duplicates.remembered, found.to_batches()))
+        return None if rows is None else coded(rows)
 
 
 def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:

@@ -82,24 +82,24 @@ def _places(part: PacketPart, wanted: pa.Table) -> dict[tuple[int, bool], tuple[
     return places
 
 
-def damage_rows(damage: Iterable[tuple[str, str, int, str]]) -> pa.Table:
-    """Findings about captures that could not be read, or not to their ends.
+def rows_of_captures(
+    damage: Iterable[tuple[str, str, int, str]], translated: Iterable[tuple[str, str]]
+) -> pa.Table:
+    """Findings about captures, and not about packets.
 
     Args:
-        damage: of each the series, the file, where in it, and why.
+        damage: of each file that could not be read, or not to its end: its series, the file, where in it, and why.
+        translated: of connections that are others, their series, and what is to be said.
     """
     rows = [
-        {
-            "series": series,
-            "rank": 0,
-            "severity": str(Severity.NOTE),
-            "code": "damaged-capture",
-            "text": reason,
-            "section": "",
-            "others": [],
-            "file": file,
-            "file_offset": offset,
-        }
+        _of_capture(series) | {"code": "damaged-capture", "text": reason, "file": file, "file_offset": offset}
         for series, file, offset, reason in damage
     ]
+    rows += (
+        _of_capture(series) | {"code": "address-translation", "text": text} for series, text in translated
+    )
     return pa.Table.from_pylist(rows, schema=PLACED_FINDINGS)
+
+
+def _of_capture(series: str) -> dict[str, Any]:
+    return {"series": series, "rank": 0, "severity": str(Severity.NOTE), "section": "", "others": []}

@@ -23,10 +23,12 @@ from captures.net.streams import Connection, Ends, ends_of
 from captures.net.tcp import Segment
 from captures.pipeline.reading.ranges.chunks import Chunks, Piece, from_segments, joined
 from captures.pipeline.reading.ranges.cutting import Heads, Packets, Run, cut, whole_size
+from captures.pipeline.reading.ranges.openings import openings
 from captures.pipeline.reading.ranges.reassembly import Pairs, RangeSegments, Smooth, reassemble
 from captures.pipeline.source.octets import Octets
 from captures.pipeline.source.records import Data
 from captures.pipeline.source.segments import Segments
+from captures.translation import Early
 from mqproto.wire.layouts.base import SIGNATURE, base_header
 
 LEAD_LIMIT_BYTES: Final = 1 << 16
@@ -125,10 +127,14 @@ class PairSummary:
 
 @dataclass(slots=True)
 class Flows:
-    """What a range holds: its packets, if all that was assumed is right, and the summaries that say what that was."""
+    """What a range holds: its packets, if all that was assumed is right, and the summaries that say what that was.
+
+    openings: how connections begin in it.
+    """
 
     packets: Packets
     summaries: list[PairSummary]
+    openings: list[Early]
 
 
 class _Slice(NamedTuple):
@@ -178,7 +184,7 @@ def read_flows(segments: Segments, data: Data, first_number: int, apart: bool = 
     packets = _cut(joined(parts), smooth_slices + slices)
     for summary in summaries:
         _finish(summary)
-    return Flows(packets, summaries)
+    return Flows(packets, summaries, openings(pairs, data, first_number))
 
 
 def _cut(chunks: Chunks, slices: list[_Slice]) -> Packets:

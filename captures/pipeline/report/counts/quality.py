@@ -37,7 +37,7 @@ _STREAM: Final = (
     "packet_count",
 )
 _CLOCK: Final = tuple(CLOCKS.names)
-_FRAMES: Final = ("series", "frames", "cut_frames", "untimed_frames")
+_FRAMES: Final = ("series", "frames", "cut_frames", "untimed_frames", "back_ns")
 _SIDE: Final = tuple(name for name in _STREAM if name != "packet_count")
 Row = dict[str, Any]
 
@@ -103,6 +103,8 @@ def _add_frames(points: Points, tables: Tables, found: dict[str, set[str]]) -> N
             point.frames += row["frames"]
             point.cut_frames += row["cut_frames"]
             point.untimed_frames += row["untimed_frames"] or 0
+            # Tables of earlier versions have no such column.
+            point.back_ns = max(point.back_ns, row.get("back_ns") or 0)
 
 
 def _add_clocks(points: Points, tables: Tables) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,43 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "findings": pa.list_(FINDING),
 }
 """By the words of the texts. None of the numbers is unsigned, as Delta Lake has none that are."""
+CODED: Final = pa.dictionary(pa.int32(), pa.string())
+"""Texts as numbers, by a dictionary: so they are compared, sorted, moved and written in half the time."""
+REPEATED: Final = frozenset(
+    {
+        "series",
+        "file",
+        "frame_file",
+        "kind",
+        "class_name",
+        "delivery",
+        "source_address",
+        "destination_address",
+        "source_manager",
+        "destination_manager",
+        "queue",
+        "admin_queue",
+        "response_queue",
+        "queue_name",
+        "sequence",
+        "ack_sequence",
+        "source",
+        "destination",
+        "from_key",
+        "to_key",
+        "from_label",
+        "to_label",
+        "whereabouts",
+        "sender_kind",
+        "sender_id",
+        "signed",
+        "encrypted",
+        "signer",
+        "signature",
+        "decryption",
+    }
+)
+"""Columns of texts that packets have in common, in whatever table: rows have them as CODED until they are written."""
 UNITS: Final = {
     "_ns": "nanoseconds",
     "_ms": "milliseconds",
@@ -57,7 +95,12 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """By which parts are written."""
+        """As rows have the columns on their way to it."""
+        return schema_of(self.columns)
+
+    @property
+    def written(self) -> pa.Schema:
+        """As whoever reads it has them."""
         return pa.schema([(column.name, column.type) for column in self.columns])
 
     @property
@@ -69,6 +112,16 @@ class Table:
                 for column in self.columns
             ]
         )
+
+
+def schema_of(every: Iterable[Column]) -> pa.Schema:
+    """Columns as rows have them."""
+    return pa.schema([(column.name, type_of(column.name, column.type)) for column in every])
+
+
+def type_of(name: str, kind: pa.DataType) -> pa.DataType:
+    """What rows have a column of a type as."""
+    return CODED if name in REPEATED and kind == TYPES["text"] else kind
 
 
 def columns(text: str, **blanks: Any) -> tuple[Column, ...]:

@@ -61,10 +61,20 @@ application_tag integer  a number that means something to applications alone
 body_offset short  where in the packet its body begins, in bytes; null where it is cut
 body_bytes short  of its body
 extension_bytes short  of its extension
-body_text text  what the body says, as far as that is text and was asked for
+body_text text  what the body says, as far as that is text and was asked for; of one that is encrypted, once it is
+    opened
 acknowledgments short  the flags that say which acknowledgments it asks for
-authenticated flag  whether it has a signature; nobody here verifies one
-sender_id text  the SID that it names as its sender's, whether or not it is signed
+security_header flag  whether it has one, [MS-MQMQ] 2.2.20.6; that alone proves nothing
+sender_kind text  what it names as its sender, SID or queue manager, whether or not it is signed
+sender_id text  that SID, or the GUID of that queue manager
+signed text  by which hash, if it has a signature: MD5, SHA-1, SHA-256, SHA-512; of another one the number
+encrypted text  with which cipher, if its body is: AES-256, RC2-40; of another one the number
+verified flag  whether its signature holds, by the certificate that it carries or a key at hand; null where nobody
+    could say
+signer text  whom something at hand names that has proved it; null for one whom only the message itself names
+signature text  the same in words, and why it was not checked; null where there were no keys at hand
+decryption text  which key at hand has opened its body, or why none has
+plain_bytes short  of its body in clear, if it was encrypted and was opened
 sequence text  of a transactional message: its TxSequenceID
 sequence_number integer  its number in the sequence
 previous_number integer  the number of the one before it that was not confirmed when it was sent

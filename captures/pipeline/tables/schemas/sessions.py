@@ -128,6 +128,7 @@ other_frames integer  all others
 other_reasons counts  what those hold, with their numbers
 cut_frames integer  those that the capture cut
 untimed_frames integer  those without a time
+back_ns integer  how far the time of a frame is before that of an earlier one, at most
 first_ns integer  the first frame, since 1970
 last_ns integer  the last frame, since 1970
 damage text  what is wrong with it; what came before was read

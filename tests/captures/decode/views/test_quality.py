@@ -55,6 +55,12 @@ LACKING: list[tuple[dict[str, Any], str, str, str]] = [
         "which queue managers",
     ),
     ({"untimed_frames": 1}, "no time", "1 of 10 frames have no time", "How long"),
+    (
+        {"back_ns": 3_600_000_000_000},
+        "order",
+        "the times of frames go back by up to",
+        "`reordercap FILE SORTED` puts that right",
+    ),
     ({"compared": True}, "clock", "no packet was seen at this point and at another", "cannot be compared"),
     (
         {"clock": Clock("b", -2_000_000, 1_500_000, 7, 12_000)},

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from captures.pipeline.engines.engine import Count, Engine, Inbox, Outbox
+from captures.pipeline.engines.engine import Count, Engine, Inbox, Outbox, pack, unpack
 from captures.pipeline.engines.failures import JobError
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.engines.sparkengine import SparkEngine
+from captures.pipeline.tables.schemas.columns import CODED
 
 FAILED = r"^the job failed: a task with 1 batches: ValueError: no such packet$"
 EXCHANGES = ("facts", "endings", "open facts")
@@ -149,6 +150,14 @@ def test_a_pool_does_what_one_process_does() -> None:
         assert os.getpid() not in {each.process for each in done}
         with pytest.raises(JobError, match=FAILED):
             engine.carry_out("failing", fail, {1: Putting([("facts", 0, [1])]), 2: Putting([])})
+
+
+def test_few_rows_take_no_more_with_them_than_the_texts_that_they_have() -> None:
+    texts = pa.array([f"queue {number}" for number in range(1_000)] * 2, CODED)
+    few = pa.record_batch({"queue": texts, "number": range(2_000)}).slice(1_500, 3)
+    packed = pack(few)
+    assert packed.size < 1_000
+    assert unpack(packed).to_pylist() == few.to_pylist()
 
 
 def test_a_stage_that_fails_says_of_which_task() -> None:

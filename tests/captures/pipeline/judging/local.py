@@ -25,8 +25,9 @@ from captures.pipeline.judging.sessions import directory, sessions
 from captures.pipeline.judging.sessions.sessions import SESSIONS
 from captures.pipeline.source.octets import Mask
 from captures.pipeline.source.records import Integers
-from captures.pipeline.tables.lists import Batches, key_of, key_text
-from tests.captures.pipeline.judging.table import batches
+from captures.pipeline.tables.lists import Batches, coded, key_of, key_text
+from captures.pipeline.tables.schemas.columns import CODED
+from tests.captures.pipeline.judging.table import batches, uncoded
 
 JOINED: Final = tuple(
     name for name in RELATIONS.names if name not in ("series", "row_id", "received_packets", "saved_packets")
@@ -49,7 +50,10 @@ class Cluster:
         places = [hash(each) % self.parts for each in keys]
         for part in range(self.parts):
             mine = table.filter(pa.array([place == part for place in places], pa.bool_()))
-            yield batches(mine.sort_by([(name, "ascending") for name in order]), self.batch_rows)
+            # Arrow sorts texts, but not by their dictionaries.
+            by = uncoded(mine.select(order))
+            rows = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in order])
+            yield batches(mine.take(rows), self.batch_rows)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def analyse(
             key_text(origins[series].resolve(key_of(key))) if series in origins else key
             for series, key in keys
         ]
-        joined = joined.set_column(joined.schema.get_field_index(name), name, pa.array(known, pa.string()))
+        joined = joined.set_column(joined.schema.get_field_index(name), name, pa.array(known, CODED))
 
     rows = _mapped(joined.select(sequences.COLUMNS), sequences.keyed)
     for part in cluster.parted(rows, sequences.KEY, sequences.ORDER):
@@ -139,9 +143,9 @@ def analyse(
     confirmations = _table(found, "confirmations", CONFIRMATIONS)
     tables = [rows, confirmations]
     if before is not None and "arrivals" in before.tables:
-        tables.append(_mapped(before.tables["arrivals"], duplicates.remembered))
+        tables.append(coded(_mapped(before.tables["arrivals"], duplicates.remembered)))
     rows = pa.concat_tables(tables, promote_options="default")
-    for part in cluster.parted(rows, histories.KEY, histories.ORDER):
+    for part in cluster.parted(rows, subjects.KEY, subjects.ORDER):
         label = directory.labels(names or Names(), learnt, origins)
         messages = grouping.MessageStages(
             histories.HistoryStage(label, ways, ahead),
@@ -169,8 +173,8 @@ def _table(found: dict[str, list[pa.RecordBatch]], name: str, schema: pa.Schema)
 def joined_with(packets: pa.Table, relations: pa.Table) -> pa.Table:
     """Packets with what they are to their sessions."""
     place = ["series", "row_id"]
-    joined: pa.Table = packets.drop_columns(["own_findings"]).join(relations.select([*place, *JOINED]), place)
-    return joined
+    packets, relations = uncoded(packets.drop_columns(["own_findings"])), uncoded(relations)
+    return coded(packets.join(relations.select([*place, *JOINED]), place))
 
 
 def _mapped(table: pa.Table, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:

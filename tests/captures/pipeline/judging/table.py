@@ -15,6 +15,7 @@ from captures.files.pcap import read_capture
 from captures.packets import PacketReader, SeenPacket
 from captures.pipeline.reading.ranges.columns.codec import found
 from captures.pipeline.reading.rows import PACKETS
+from captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage
 from tests.conformance import ROOT
 
@@ -92,6 +93,12 @@ def _row(row_id: int, seen: SeenPacket, series: str) -> dict[str, Any]:
         "time": None,
     }
     return {name: value for name, value in row.items() if name not in OF_OTHERS} | own
+
+
+def uncoded(table: pa.Table) -> pa.Table:
+    """A table with all texts as they are read."""
+    kinds = ((field.name, pa.string() if field.type == CODED else field.type) for field in table.schema)
+    return table.cast(pa.schema(list(kinds)))
 
 
 def batches(table: pa.Table, size: int) -> list[pa.RecordBatch]:

@@ -26,6 +26,7 @@ from captures.framing import StreamCount
 from captures.packets import PacketReader, Totals
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.reading.streams import closed_rows
+from captures.pipeline.report.counts.quality import quality
 from captures.pipeline.run.job import analyse
 from captures.pipeline.run.work import SeriesResult
 from captures.pipeline.tables.tables import Tables, TablesError
@@ -48,7 +49,8 @@ def expected(reader: PacketReader) -> tuple[Rows, Rows]:
     for sight in sights(reader, analyst):
         name = analyst.names.destination(sight.message.user) if sight.message is not None else None
         rows.append(row_of(sight, name).as_json())
-    last = analyst.finish(lossless=reader.totals.is_complete, ends=reader.ends)
+    lossless, translations = reader.totals.is_complete, reader.translations.found
+    last = analyst.finish(lossless=lossless, ends=reader.ends, translations=translations)
     return rows, [finding.as_json() for finding in last]
 
 
@@ -299,12 +301,32 @@ def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
     assert_read_as_one(frames, cuts, range_bytes, run_by_run=True)
 
 
+@pytest.mark.parametrize("range_bytes", [500, 1 << 20])
+def test_times_go_back_by_as_much_as_decode_says(tmp_path: Path, range_bytes: int) -> None:
+    frames = FRAMES["gap-held"]
+    joined = [*frames[30:], *frames[10:30], *frames[:10]]
+    [path] = in_files(tmp_path, [frame._replace(number=0, offset=0) for frame in joined], [])
+    reader = PacketReader(joined)
+    list(reader)
+    tables = Tables(tmp_path / "out")
+    analyse([str(path)], tables, LocalEngine(), range_bytes=range_bytes)
+    [back_ns] = tables.read("captures").column("back_ns").to_pylist()
+    [point] = reader.points.points.found.values()
+    assert back_ns == point.back_ns > 10**9
+    assert [each.back_ns for each in quality(tables).found.values()] == [back_ns]
+
+
+def test_so_is_one_caught_on_both_sides_of_address_translation() -> None:
+    frames = list(spoil.translated(FRAMES["intermediate-killed"], 20_000))
+    assert_read_as_one(frames, [len(frames) - 5], 1_500, run_by_run=True)
+
+
 def test_however_many_fragments_there_are_no_range_is_read_more_than_twice(tmp_path: Path) -> None:
     [path] = in_files(tmp_path, in_fragments(FRAMES["gap-held"]), [])
     runner = CountingEngine()
     (series,) = analyse([str(path)], Tables(tmp_path / "out"), runner, range_bytes=100).series
     assert series.totals.segment_frames == len(FRAMES["gap-held"])
-    assert 20 < runner.counts["reading fragments"] < runner.counts["reading packets"]
+    assert 20 < runner.counts["reading once more"] < runner.counts["reading packets"]
     assert runner.counts["joining fragments"] == 1
 
 

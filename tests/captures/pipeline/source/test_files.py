@@ -41,15 +41,6 @@ def test_a_series_is_in_the_order_of_its_first_frames_and_then_of_its_numbers(tm
     assert [file.path for file in series.files] == [first, second, third, empty]
 
 
-def test_whoever_knows_better_says_what_belongs_together(tmp_path: Path) -> None:
-    first = write(tmp_path / "node-1.pcap", 1)
-    second = write(tmp_path / "node-2.pcap", 2)
-    found = inventory([str(tmp_path)], {first: "node", second: "node"})
-    assert [(series.name, [file.path for file in series.files]) for series in found.series] == [
-        ("node", [first, second])
-    ]
-
-
 def test_what_is_no_capture_is_refused_with_its_byte_and_the_rest_is_read(tmp_path: Path) -> None:
     good = write(tmp_path / "good.pcapng", 1)
     write(tmp_path / "empty.pcap")

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from captures.pipeline.tables import runs
 from captures.pipeline.tables.parts import Part, Store
 from captures.pipeline.tables.runs import VERSION
+from captures.pipeline.tables.schemas.columns import CODED
 from captures.pipeline.tables.tables import LOCK, MANIFEST, WORK, Run, Tables, TablesError
 
 NUMBERS: Final = pa.schema([("number", pa.int64())])
@@ -336,3 +337,16 @@ def test_rows_are_in_groups_so_that_few_of_them_need_not_be_read_with_all(
         "maxValues": {"n": 7},
         "nullCount": {"n": 0},
     }
+
+
+def test_texts_that_came_with_several_dictionaries_are_read_as_texts_and_are_in_the_file_once(
+    tmp_path: Path,
+) -> None:
+    texts = [f"a queue with a long name, and number {number}" for number in range(100)]
+    several = pa.chunked_array([pa.array(some * 10, CODED) for some in (texts, texts[::-1])])
+    part = Store.at(tmp_path).write_part("t/x.parquet", pa.table({"queue": several}))
+    column = pq.read_table(tmp_path / part.name)["queue"]
+    assert (column.type, column.to_pylist()) == (pa.string(), several.to_pylist())
+    assert (
+        pq.ParquetFile(tmp_path / part.name).metadata.row_group(0).column(0).total_uncompressed_size < 10_000
+    )

@@ -11,12 +11,14 @@ import pyarrow as pa
 from captures.decode.analyst import own_findings
 from captures.decode.digest import digest_of
 from captures.decode.row import KEYS, row_of
+from captures.decode.security.keyring import NOTHING, Evidence, KeyRing
 from captures.decode.sight import sight_of
 from captures.net.heads import fault_of
 from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
 from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
 from captures.pipeline.source.octets import Mask, Octets, Vector, alike
+from captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage
 from mqproto.wire.codec import properties_offset
 from mqproto.wire.layouts.properties import message_properties_header
@@ -27,6 +29,7 @@ AT_A_TIME: Final = 1_024
 
 _NOWHERE: Final = Endpoint("", 0)
 BODY_TEXT: Final = "body_text"
+TEXTS: Final = (pa.string(), CODED)
 _SAID: Final = [field for field in PACKET_SCHEMA if field.name in KEYS]
 
 
@@ -52,11 +55,11 @@ def seen_packet(
     )
 
 
-def found(seen: SeenPacket) -> list[dict[str, str]] | None:
-    """The findings of a packet as the column `own_findings` has them."""
+def found(seen: SeenPacket, evidence: Evidence = NOTHING) -> list[dict[str, str]] | None:
+    """The findings of a packet, with what keys have found, as the column `own_findings` has them."""
     findings = [
         {"severity": str(each.severity), "code": each.code, "text": each.text, "section": each.section}
-        for each in own_findings(seen)
+        for each in (*own_findings(seen), *evidence.findings(seen.number))
     ]
     return findings or None
 
@@ -87,8 +90,12 @@ def add_one_by_one(
     *,
     connection: int = 0,
     texts: bool = False,
+    ring: KeyRing | None = None,
 ) -> None:
-    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are those of all."""
+    """Fill in all columns of these rows, `body_text` if `texts`; `starts`, `ends`, `framed`, `cut` are those of all.
+
+    ring: keys at hand, if some are asked.
+    """
     for first in range(0, len(rows), AT_A_TIME):
         some = rows[first : first + AT_A_TIME]
         seen = [
@@ -102,18 +109,28 @@ def add_one_by_one(
             )
             for row in some
         ]
-        said = [row_of(sight_of(each)) for each in seen]
+        proved = [_evidence_of(each, ring) for each in seen]
+        said = [
+            row_of(sight_of(each), evidence=evidence) for each, evidence in zip(seen, proved, strict=True)
+        ]
         for field in _SAID:
             if field.name == BODY_TEXT and not texts:
                 continue
-            put = table.put_items if field.type == pa.string() else table.put
-            _put(put, field.name, some, [getattr(row, field.name) for row in said])
-        _put(table.put_items, "own_findings", some, [found(each) for each in seen])
-        _put(table.put, "digest", some, [_digest(each) for each in seen])
-        _put(table.put, "body_offset", some, [_body_offset(each) for each in seen])
+            put = table.put_items if field.type in TEXTS else table.put
+            put_known(put, field.name, some, [getattr(row, field.name) for row in said])
+        put_known(table.put_items, "own_findings", some, [*map(found, seen, proved)])
+        put_known(table.put, "digest", some, [_digest(each) for each in seen])
+        put_known(table.put, "body_offset", some, [_body_offset(each) for each in seen])
 
 
-def _put(put: Callable[[str, Vector, Any], None], name: str, rows: Vector, values: list[Any]) -> None:
+def _evidence_of(seen: SeenPacket, ring: KeyRing | None) -> Evidence:
+    packet = seen.packet
+    if ring is None or not isinstance(packet, UserMessage):
+        return NOTHING
+    return ring.evidence(packet, seen.cut_bytes)
+
+
+def put_known(put: Callable[[str, Vector, Any], None], name: str, rows: Vector, values: list[Any]) -> None:
     """Values for the rows that have one."""
     has = np.array([value is not None for value in values])
     if has.any():

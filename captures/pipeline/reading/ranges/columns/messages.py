@@ -16,10 +16,19 @@ import pyarrow.compute as pc
 from captures.decode.digest import HEAD_MASK, digests
 from captures.decode.names import admin_format_name, destination_format_name, response_format_name
 from captures.decode.row import CLASS_NAMES, EXPRESS, RECOVERABLE, TRANSACTIONAL, body_text
+from captures.decode.security.keyring import KeyRing
+from captures.decode.security.words import Protection, protection_of
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, sight_of
 from captures.packets import SeenPacket
-from captures.pipeline.reading.ranges.columns.codec import AT_A_TIME, BODY_TEXT, add_findings, seen_packet
+from captures.pipeline.reading.ranges.columns.codec import (
+    AT_A_TIME,
+    BODY_TEXT,
+    add_findings,
+    found,
+    put_known,
+    seen_packet,
+)
 from captures.pipeline.reading.ranges.columns.schema import Table
 from captures.pipeline.reading.ranges.columns.walk import Fields, Walk
 from captures.pipeline.source.octets import (
@@ -63,6 +72,7 @@ _ASKED: Final = sum(
         MessagePropertiesHeader.report_no_receipt,
     )
 )
+_ALGORITHMS: Final = ("privacy_level", "hash_algorithm", "encryption_algorithm")
 _ACKNOWLEDGMENTS: Final[dict[Kind, Record[Any]]] = {
     Kind.ORDER_ACK: order_ack_body,
     Kind.FINAL_ACK: final_ack_body,
@@ -105,8 +115,34 @@ class Messages:
         ends = at + properties.numbers("message_size")[is_plain]
         types = properties.numbers("body_type")[is_plain]
         places = zip(at.tolist(), ends.tolist(), types.tolist(), strict=True)
-        found = [body_text(self.data[start:end].tobytes(), kind) for start, end, kind in places]
-        self.table.put_items(BODY_TEXT, self.rows[is_plain], found)
+        said = [body_text(self.data[start:end].tobytes(), kind) for start, end, kind in places]
+        self.table.put_items(BODY_TEXT, self.rows[is_plain], said)
+
+    def add_evidence(self, ring: KeyRing, *, texts: bool) -> None:
+        """Fill in what keys say of those that are signed or encrypted, one by one.
+
+        texts: whether with what bodies say that they have opened.
+        """
+        flags = self.fields.inside("security").numbers("flags")
+        some = np.flatnonzero(self._is_signed() | (SecurityHeader.body_encrypted.within(flags) != 0))
+        proved = [ring.evidence(self._example(row)) for row in some.tolist()]
+        rows = self.rows[some]
+        put_known(self.table.put, "verified", rows, [each.verified for each in proved])
+        for name in ("signer", "signature", "decryption"):
+            put_known(self.table.put_items, name, rows, [getattr(each, name) for each in proved])
+        bodies = [each.plain for each in proved]
+        sizes = [None if body is None else len(body) for body in bodies]
+        put_known(self.table.put, "plain_bytes", rows, sizes)
+        if texts:
+            types = self.fields.inside("properties").numbers("body_type")[some].tolist()
+            pairs = zip(bodies, types, strict=True)
+            said = [None if body is None else body_text(body, kind) for body, kind in pairs]
+            put_known(self.table.put_items, BODY_TEXT, rows, said)
+        noted = [
+            found(self._seen(row), each) if each.findings(0) else None
+            for row, each in zip(some.tolist(), proved, strict=True)
+        ]
+        put_known(self.table.put_items, "own_findings", rows, noted)
 
     def _put(self, column: str, values: Any, where: Mask | None = None) -> None:
         """A value for each row, or for some of them."""
@@ -184,18 +220,26 @@ class Messages:
         self.table.put_items("sequence", self.rows[has], *sequences)
 
     def _add_security(self) -> None:
-        """What the SecurityHeader says of those that have one.  [MS-MQMQ] 2.2.20.6"""
-        security = self.fields.inside("security")
-        self._put("authenticated", security.numbers("signature_size") != 0)
+        """What protects those that say so.  [MS-MQMQ] 2.2.20.3, 2.2.20.6"""
+        security, properties = self.fields.inside("security"), self.fields.inside("properties")
+        flags = security.numbers("flags")
         has = UserHeader.has_security.within(self.fields.inside("user").numbers("flags")) != 0
-        if not has.any():
+        self._put("security_header", has)
+        is_signed = self._is_signed()
+        some = has | is_signed
+        if not some.any():
             return
         sender = security.span("sender_id")
-        senders = binaries(self.data, sender.at[has], sender.sizes[has])
-        codes, examples = alike(security.numbers("flags")[has], senders)
-        headers = [self._example(row).security for row in np.flatnonzero(has)[examples]]
-        sids = [(header.sid or None) if header is not None else None for header in headers]
-        self.table.put_items("sender_id", self.rows[has], sids, codes)
+        codes, examples = alike(
+            flags[some],
+            has[some],
+            binaries(self.data, sender.at[some], sender.sizes[some]),
+            is_signed[some],
+            *(properties.numbers(name)[some] for name in _ALGORITHMS),
+        )
+        words = [protection_of(self._example(row)) for row in np.flatnonzero(some)[examples]]
+        for place, name in enumerate(Protection._fields[1:], 1):
+            self.table.put_items(name, self.rows[some], [each[place] for each in words], codes)
 
     def _add_kind(self, names: Vector) -> None:
         """What each is, and what acknowledgments acknowledge.  [MS-MQQB] 2.2.4, 2.2.5, 3.1.5.1.1"""
@@ -251,14 +295,20 @@ class Messages:
         size = len(HEAD_MASK)
         heads = windows(self.data, self.starts, size) & np.frombuffer(HEAD_MASK, np.uint8)
         heads = heads.view(f"V{size}").ravel()
-        found = []
+        parts = []
         for low in range(0, len(heads), AT_A_TIME):
             some = slice(low, low + AT_A_TIME)
             rests = map(slice, (self.starts[some] + size).tolist(), self.record_ends[some].tolist())
-            found.append(
+            parts.append(
                 digests(zip(heads[some].tolist(), map(self.data.data.__getitem__, rests), strict=True))
             )
-        return np.frombuffer(b"".join(found), "<i8")
+        return np.frombuffer(b"".join(parts), "<i8")
+
+    def _is_signed(self) -> Mask:
+        listed = self.fields.inside("multi_queue_format").inside("signature")
+        sizes = self.fields.inside("security").numbers("signature_size"), listed.numbers("size")
+        is_set: Mask = (sizes[0] != 0) | (sizes[1] != 0)
+        return is_set
 
     def _is_transactional(self) -> Mask:
         flags = self.fields.inside("user").numbers("flags")

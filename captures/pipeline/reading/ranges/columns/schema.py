@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from captures.pipeline.source.octets import Mask, Vector
+from captures.pipeline.tables.schemas.columns import schema_of
 from captures.pipeline.tables.schemas.packets import SAID
 
-PACKET_SCHEMA: Final = pa.schema([(column.name, column.type) for column in SAID])
+PACKET_SCHEMA: Final = schema_of(SAID)
 """What a packet says by itself. Numbers of 8 and 16 bits are int32, those of 32 bits int64, as none of them has a
 sign."""
 
@@ -62,21 +63,21 @@ class Table:
             column, is_null = self._values[field.name]
             return pa.array(column, field.type, mask=is_null if is_null.any() else None)
         if field.name in self._items:
-            return self._item_column(self._items[field.name])
+            return self._item_column(self._items[field.name], field.type)
         return pa.nulls(self._count, field.type)
 
-    def _item_column(self, pieces: list[_Piece]) -> pa.Array:
+    def _item_column(self, pieces: list[_Piece], kind: pa.DataType) -> pa.Array:
         index, is_null = np.zeros(self._count, np.int64), np.ones(self._count, bool)
         before = 0
         for rows, items, codes in pieces:
             where = self._places(rows)
             if codes is None and len(rows) == self._count:
-                return items
+                return items.cast(kind)
             index[where] = before + (np.arange(len(rows)) if codes is None else codes)
             is_null[where] = False
             before += len(items)
         mask = is_null if is_null.any() else None
-        return pa.concat_arrays([items for _, items, _ in pieces]).take(pa.array(index, mask=mask))
+        return pa.concat_arrays([items for _, items, _ in pieces]).cast(kind).take(pa.array(index, mask=mask))
 
     def _places(self, rows: Vector) -> Any:
         """The rows as numpy is quickest with them, which are often all."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from captures.decode.security.keyring import KeyRing
 from captures.decode.sight import INTERNAL_KINDS
 from captures.pipeline.reading.ranges.columns.codec import add_findings, add_one_by_one
 from captures.pipeline.reading.ranges.columns.messages import Messages, add_base, guid_texts
@@ -38,6 +39,7 @@ def packet_columns(
     cut: Vector | None = None,
     *,
     texts: bool = False,
+    ring: KeyRing | None = None,
 ) -> pa.RecordBatch:
     """Packets by PACKET_SCHEMA: a row for each, in the order in which they are given.
 
@@ -53,13 +55,14 @@ def packet_columns(
         cut: of each how many bytes it had beside those that are given, as captures.packets.SeenPacket.cut_bytes; by
             default all are whole.
         texts: whether what bodies say is read, which takes as long as all else; without that, `body_text` is null.
+        ring: keys at hand, which are asked about what is signed or encrypted, one by one.
     """
     ends = starts + sizes
     framed = np.ones(len(starts), bool) if framed is None else framed
     assert ((starts >= 0) & (sizes >= 0) & (ends <= len(data))).all(), "packets lie within the data"
     table = Table(len(starts))
     if len(starts) <= FEW:
-        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed, cut, texts=texts)
+        add_one_by_one(table, data, np.arange(len(starts)), starts, ends, framed, cut, texts=texts, ring=ring)
         return table.batch()
 
     heads = Walk(base_header, data, starts, np.minimum(starts + base_header.sizeof(), ends))
@@ -71,7 +74,7 @@ def packet_columns(
     whole = framed & heads.taken & (starts + heads.fields.numbers("packet_size") == record_ends)
 
     messages = np.flatnonzero(whole & ~is_internal)
-    taken = [_add_messages(table, data, messages, starts, record_ends, ends, texts=texts)]
+    taken = [_add_messages(table, data, messages, starts, record_ends, ends, texts=texts, ring=ring)]
     internal = np.flatnonzero(whole & is_internal)
     heads_end = starts[internal] + base_header.sizeof()
     kinds = Walk(internal_header, data, heads_end, heads_end + internal_header.sizeof())
@@ -85,7 +88,7 @@ def packet_columns(
     valid = np.flatnonzero(~left)
     table.put("size_bytes", valid, sizes[valid])
     table.put("valid", valid, True)
-    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed, cut, texts=texts)
+    add_one_by_one(table, data, np.flatnonzero(left), starts, ends, framed, cut, texts=texts, ring=ring)
     return table.batch()
 
 
@@ -108,6 +111,7 @@ def _add_messages(
     ends: Vector,
     *,
     texts: bool,
+    ring: KeyRing | None,
 ) -> Vector:
     """Fill in UserMessages; says which of the rows are."""
     taken = np.ones(len(rows), bool)
@@ -125,6 +129,8 @@ def _add_messages(
     messages.add()
     if texts:
         messages.add_texts()
+    if ring is not None:
+        messages.add_evidence(ring, texts=texts)
     _add_session(table, riding, session.fields)
     return rows
 

@@ -1,4 +1,4 @@
-"""New, duplicate or in doubt: by delivery count, history and resolver, also over several runs."""
+"""New, duplicate or in doubt: by delivery count and history, also over several runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from captures.pipeline.judging.messages.duplicates import WINDOW_S, DuplicateStage
-from captures.pipeline.judging.messages.grouping import MessageStages
-from captures.pipeline.judging.messages.subjects import keyed
+from captures.pipeline.judging.messages.duplicates import WINDOW_S
 from mqproto.edge.exactlyonce import Verdict
 from tests.captures.decode.scene import MILLISECOND, Scene, express, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
-from tests.captures.pipeline.judging.local import Analysed, Cluster, analyse, joined_with, whole
+from tests.captures.pipeline.judging.local import Analysed, Cluster, analyse
 from tests.captures.pipeline.judging.table import packet_table
 
 
@@ -86,26 +84,6 @@ def test_a_capture_that_lacks_something_knows_no_delivery_count() -> None:
     scene.wire("a", "c").send("a", express())
     [row] = judged(scene, lossless=lambda series: False).rows("duplicates")
     assert row["delivery_count"] is None
-
-
-def test_what_is_in_doubt_is_for_the_resolver_and_nothing_else_is() -> None:
-    asked = []
-
-    def resolver(message: str, to_key: str) -> Verdict:
-        asked.append(message)
-        return Verdict.DUPLICATE
-
-    scene = Scene()
-    wire = scene.wire("a", "c")
-    wire.send("a", express())
-    wire.send("a", express())
-    found = judged(scene)
-    rows = whole(joined_with(packet_table(scene.packets), found.tables["relations"]))
-    stage = MessageStages(DuplicateStage(lambda series: True, resolver=resolver))
-    batches = [stage.take(keyed(rows)), stage.finish()]
-    given_out = [row for each in batches if "duplicates" in each for row in each["duplicates"].to_pylist()]
-    assert [row["verdict"] for row in given_out] == ["new", "duplicate"]
-    assert len(asked) == 1
 
 
 @settings(max_examples=10, deadline=None)

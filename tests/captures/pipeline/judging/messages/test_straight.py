@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from captures.packets import SeenPacket
 from captures.pipeline.judging.messages import straight
-from captures.pipeline.judging.messages.subjects import ORDER, keyed
+from captures.pipeline.judging.messages.subjects import KEY, ORDER, keyed
 from tests.captures.decode.scene import MILLISECOND, Scene, names, ordered, passed_on, transactional
 from tests.captures.decode.test_analyst import conversations
 from tests.captures.pipeline.judging.local import (
@@ -70,7 +70,7 @@ def went_straight(scene: Scene) -> dict[int, bool]:
     packets = packet_table(scene.packets)
     found: Analysed = analyse(packets)
     rows = keyed(whole(joined_with(packets, found.tables["relations"])))
-    rows = whole(pa.Table.from_batches([rows]).sort_by([(name, "ascending") for name in ORDER]))
+    [[rows]] = Cluster(1, rows.num_rows).parted(pa.Table.from_batches([rows]), KEY, ORDER)
     subjects, sizes = np.unique(rows.column("subject").to_pylist(), return_counts=True)
     which, messages = straight.find(rows, sizes, np.ones(len(sizes), dtype=bool))
     assert len(messages) == which.sum()

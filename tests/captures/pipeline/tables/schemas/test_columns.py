@@ -32,7 +32,7 @@ def test_what_is_written_is_what_is_declared_with_its_type_its_unit_and_its_mean
             assert field.metadata == {b"comment": column.comment.encode()}, (name, field.name)
         parts = list((tmp_path / name).glob("*.parquet"))
         for path in parts:
-            assert pq.read_schema(path).equals(declared.schema), path
+            assert pq.read_schema(path).equals(declared.written), path
         assert parts or name == "clocks"  # The sample has one capture point.
 
 

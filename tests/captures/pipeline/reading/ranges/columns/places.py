@@ -10,6 +10,7 @@ from captures.decode.analyst import own_findings
 from captures.decode.digest import digest_of
 from captures.decode.findings import Finding
 from captures.decode.row import KEYS, row_of
+from captures.decode.security.keyring import NOTHING, KeyRing
 from captures.decode.sight import sight_of
 from captures.net.tcp import Endpoint
 from captures.packets import SeenPacket
@@ -28,13 +29,16 @@ def laid_out(packets: list[bytes], gap: bytes = b"") -> tuple[Octets, Vector, Ve
     return data, starts, sizes
 
 
-def decoded(data: bytes, connection: int = 0) -> dict[str, Any]:
-    """A row of PACKET_SCHEMA from the codec, and from nothing else."""
+def decoded(data: bytes, connection: int = 0, ring: KeyRing | None = None) -> dict[str, Any]:
+    """A row of PACKET_SCHEMA from the codec, and from nothing else; `ring` are keys that are asked."""
     seen = SeenPacket(data, source=NOBODY, destination=NOBODY, time_ns=1, connection=connection)
-    row = row_of(sight_of(seen))
+    evidence = NOTHING
+    if ring is not None and isinstance(seen.packet, UserMessage):
+        evidence = ring.evidence(seen.packet)
+    row = row_of(sight_of(seen), evidence=evidence)
     said = {name: getattr(row, name) if name in KEYS else None for name in PACKET_SCHEMA.names}
     packet = seen.packet
-    said["own_findings"] = [_worded(each) for each in own_findings(seen)] or None
+    said["own_findings"] = [_worded(each) for each in (*own_findings(seen), *evidence.findings(0))] or None
     if isinstance(packet, UserMessage):
         said["digest"] = digest_of(data)
         fields = {field.name: field for field in inspect_packet(data).fields}

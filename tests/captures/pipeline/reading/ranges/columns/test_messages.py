@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,9 +13,13 @@ from captures.decode.row import identifier_text
 from captures.packets import SeenPacket
 from captures.pipeline.reading.ranges.columns import codec, packet_columns
 from captures.pipeline.reading.ranges.columns.messages import guid_texts, identifier_texts
+from captures.pipeline.reading.ranges.columns.table import FEW
 from mqproto.wire import MessageClass, UserMessage, encode_packet, inspect_packet
 from mqproto.wire.acknowledgment import LABEL, ORDER_QUEUE_PATH
+from mqproto.wire.layouts.keyblobs import RC4
 from mqproto.wire.layouts.user import DIRECT
+from tests.captures.decode.security.protections import with_security
+from tests.captures.decode.security.sent import ENHANCED, alice, plain, ring, sealed_for, signed_by
 from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
 from tests.examples import (
     EVERY_PACKET,
@@ -26,6 +31,7 @@ from tests.examples import (
     an_order_ack,
     poked,
 )
+from tests.security.keys import own_key
 
 MESSAGES: Final = EVERY_PACKET[:5]
 
@@ -94,6 +100,33 @@ def test_one_of_many_messages_alike_is_decoded(monkeypatch: pytest.MonkeyPatch) 
     rows = packet_columns(*laid_out(data), texts=True).to_pylist()
     assert [row["message_id"] for row in rows] == [*range(100)]
     assert len(decodings) == 2, "once for the names, once for the kind"
+
+
+def test_keys_say_of_many_messages_what_they_say_of_each() -> None:
+    sent = signed_by(plain())
+    assert sent.security is not None
+    forged = replace(sent, security=replace(sent.security, signature=sent.security.signature[::-1]))
+    odd = replace(forged, properties=replace(forged.properties, allocation_body_size=0))
+    kinds = [
+        plain(),
+        sent,
+        forged,
+        odd,
+        sealed_for(plain(body_type=8)),
+        sealed_for(sent, ENHANCED, RC4),
+        sealed_for(plain(), receiver=own_key(2_048)),
+        with_security(),
+    ]
+    keys = ring(own_key(512), certificates=(alice(),))
+    packets = [encode_packet(message) for message in kinds] * (FEW // len(kinds) + 1)
+    expected = [decoded(packet, ring=keys) for packet in packets]
+    for few in (packets, packets[: len(kinds)]):
+        assert packet_columns(*laid_out(few), texts=True, ring=keys).to_pylist() == expected[: len(few)]
+        rows = packet_columns(*laid_out(few), ring=keys).to_pylist()
+        assert rows == [row | {"body_text": None} for row in expected[: len(few)]]
+    codes = [[each["code"] for each in row["own_findings"] or ()] for row in expected[:5]]
+    assert codes == [[], [], ["bad-signature"], ["odd-field", "bad-signature"], []]
+    assert [row["plain_bytes"] for row in expected[4:7]] == [16, 16, None]
 
 
 def test_identifiers_are_written_as_in_rows() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from captures.decode.row import KEYS, PacketRow
 from captures.pipeline.reading.ranges.columns import PACKET_SCHEMA
 from captures.pipeline.reading.ranges.columns.schema import Table
+from captures.pipeline.tables.schemas.columns import CODED
 from tests.captures.pipeline.reading.ranges.columns.places import decoded
 from tests.examples import EVERY_PACKET
 
@@ -28,7 +29,7 @@ def test_the_columns_are_those_that_a_packet_says_by_itself_and_three_more() -> 
 
 
 def test_the_types_are_those_of_the_rows() -> None:
-    words = {"int": (pa.int32(), pa.int64()), "str": (pa.string(),), "bool": (pa.bool_(),)}
+    words = {"int": (pa.int32(), pa.int64()), "str": (pa.string(), CODED), "bool": (pa.bool_(),)}
     for field in dataclasses.fields(PacketRow):
         if field.name in PACKET_SCHEMA.names:
             kind = str(field.type).removesuffix(" | None")

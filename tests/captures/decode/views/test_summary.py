@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from captures.decode import Analyst, Kind, Summary
-from captures.decode import summary as module
+from captures.decode.views import summary as module
 from captures.packets import Totals
 from captures.points import Points
 from tests.captures.decode.scene import Scene, express

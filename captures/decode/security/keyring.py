@@ -1,0 +1,257 @@
+"""Keys that are at hand while captures are read: what they open and prove of the messages in them.
+
+They are read from files, and stay here: what is said of them is the name of their file. Only those who call
+`read_keys` need the extra `mqproto[security]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from captures.decode.findings import Finding, Severity
+from captures.decode.names import printable
+from captures.decode.security.words import protection_of
+from mqproto.base.errors import UsageError
+from mqproto.wire import UserMessage
+
+if TYPE_CHECKING:
+    from mqproto.security import Certificate, KeyPair, Opening, Proof, PublicKey
+
+LIMIT_BYTES: Final = 2**20
+"""The most that is read of a file: a bundle of some hundred certificates."""
+LONGEST_NAME: Final = 200
+KINDS: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
+"""What the kinds of signatures are called."""
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_HEX: Final = re.compile(rb"[0-9A-Fa-f\s]+")
+_ALONE: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+
+
+class Evidence(NamedTuple):
+    """What keys say of one message; None is what nobody can say, or what it has not.
+
+    verified: whether its signature holds by the certificate that it carries, or by a key at hand.
+    signer: whom a certificate at hand names that has proved it, or has issued the one that did; or the file of the key.
+    signature, decryption: the same in words, and why something is not known.
+    plain: its body in clear, if it was encrypted.
+    """
+
+    verified: bool | None = None
+    signer: str | None = None
+    signature: str | None = None
+    decryption: str | None = None
+    plain: bytes | None = None
+
+    def findings(self, packet: int) -> list[Finding]:
+        """What is to be noted of a packet: a signature that does not hold. Which bytes it is over is a reading."""
+        if self.verified is not False:
+            return []
+        text = f"the signature {self.signature}"
+        return [Finding(Severity.NOTE, "bad-signature", packet, text, "[MS-MQQB] 3.1.5.8.3")]
+
+
+NOTHING: Final = Evidence()
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found in files, each with the name of its file."""
+
+    pairs: list[tuple[float, str, KeyPair]] = field(default_factory=list)
+    certificates: list[tuple[str, Certificate]] = field(default_factory=list)
+    keys: list[tuple[str, PublicKey]] = field(default_factory=list)
+
+
+class KeyRing:
+    """What was found, ready to open and to verify."""
+
+    def __init__(self, found: Found) -> None:
+        from mqproto.security import Examiner
+
+        pairs = sorted(found.pairs, key=lambda each: -each[0])
+        self._files = {pair.public: where for _, where, pair in reversed(pairs)}
+        self._files |= {key: where for where, key in found.keys}
+        self._certificates = [certificate for _, certificate in found.certificates]
+        public = [*(key for _, key in found.keys), *(each.key for each in self._certificates)]
+        self._examiner = Examiner([pair for _, _, pair in pairs], public)
+        self._holder = lru_cache(maxsize=1_000)(self._holder_of)
+
+    def evidence(self, message: UserMessage, cut_bytes: int = 0) -> Evidence:
+        """What the keys say of a message.
+
+        Args:
+            cut_bytes: how much of it the capture lacks.
+        """
+        protection = protection_of(message)
+        if protection.signed is None and protection.encrypted is None:
+            return NOTHING
+        if cut_bytes:
+            why = f"the capture lacks {cut_bytes:,} bytes of it"
+            return Evidence(
+                signature=None if protection.signed is None else f"not checked: {why}",
+                decryption=None if protection.encrypted is None else f"not opened: {why}",
+            )
+        if protection.encrypted is None:
+            return Evidence(*self._signature(message))
+        return self._encrypted(message, is_signed=protection.signed is not None)
+
+    def _encrypted(self, message: UserMessage, *, is_signed: bool) -> Evidence:
+        """Where several keys may have opened it, a signature that holds tells which."""
+        from mqproto.security import ProtectionError
+
+        try:
+            openings = self._examiner.openings(message)
+        except ProtectionError as refusal:
+            signature = (
+                "not checked: it is over the body in clear, and that is encrypted" if is_signed else None
+            )
+            return Evidence(signature=signature, decryption=f"not opened: {refusal.reason}")
+        chosen = openings[0]
+        verified, signer, signature = self._signature(chosen.message) if is_signed else (None, None, None)
+        for other in openings[1:] if verified is False else ():
+            said = self._signature(other.message)
+            if said[0]:
+                chosen, (verified, signer, signature) = other, said
+                break
+        body = chosen.message.properties.message_body
+        return Evidence(verified, signer, signature, self._opened(chosen, verified=verified is True), body)
+
+    def _opened(self, opening: Opening, *, verified: bool) -> str:
+        where = self._files[opening.pair.public]
+        unproved = (
+            "" if opening.is_padded or verified else "; not proved, as RC4 has no padding that could be wrong"
+        )
+        return f"opened with {where}{unproved}"
+
+    def _signature(self, message: UserMessage) -> tuple[bool | None, str | None, str | None]:
+        from mqproto.security import ProtectionError
+
+        try:
+            proof = self._examiner.proof(message)
+        except ProtectionError as refusal:
+            return None, None, f"not checked: {refusal.reason}"
+        if proof.kind is None:
+            assert proof.certificate is not None, "by keys alone nothing is said not to hold"
+            return False, None, f"does not hold, by its certificate of {_name(proof.certificate.subject)}"
+        signer, words = self._by(proof)
+        late = ""
+        if (certificate := proof.certificate) is not None:
+            is_valid = certificate.since_s <= message.user.sent_time_s <= certificate.until_s
+            late = "" if is_valid else ", whose certificate was not valid when it was sent"
+        return True, signer, f"holds, {KINDS[proof.kind]}, by {words}{late}"
+
+    def _by(self, proof: Proof) -> tuple[str | None, str]:
+        """Whom it is by, as far as that is known here, and in words."""
+        if proof.certificate is not None:
+            signer, aside = self._holder(proof.certificate)
+            return signer, f"{_name(proof.certificate.subject)}{aside}"
+        assert proof.key is not None
+        for certificate in self._certificates:
+            if certificate.key == proof.key:
+                name = _name(certificate.subject)
+                return name, f"{name}, though it carries no certificate"
+        where = self._files[proof.key]
+        return where, f"the key in {where}"
+
+    def _holder_of(self, certificate: Certificate) -> tuple[str | None, str]:
+        """Whom a certificate names, if something at hand says that it is his, and what else is to be said of it."""
+        name = _name(certificate.subject)
+        if certificate in self._certificates:
+            return name, ""
+        if where := self._files.get(certificate.key):
+            return where, f", the key in {where}"
+        for issuer in self._certificates:
+            if certificate.is_issued_by(issuer):
+                return name, f" (issued by {_name(issuer.subject)})"
+        if certificate.is_issued_by(certificate):
+            return None, " (self-signed, not in --keys)"
+        return None, f" (issued by {_name(certificate.issuer)}, neither in --keys)"
+
+
+def _name(text: str) -> str:
+    """A name in a certificate, which a stranger may have written."""
+    return printable(text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…")
+
+
+def read_keys(paths: tuple[str, ...]) -> KeyRing:
+    """The keys and certificates in files, and in all files of folders: those that `mqproto keys` makes, for instance.
+
+    A file has private keys and certificates in PEM, one certificate in DER, or a key as the CryptoAPI writes it,
+    PUBLICKEYBLOB or PRIVATEKEYBLOB, as bytes or in hex.
+
+    Raises:
+        UsageError: a file that was named has none of these, or a folder has no such file.
+    """
+    found = Found()
+    for path in map(Path, paths):
+        try:
+            if not path.is_dir():
+                _take(path, found)
+                continue
+            count = sum(_take_of_folder(file, found) for file in sorted(path.iterdir()) if file.is_file())
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or path}: {error.strerror}: name keys that you can read"
+            ) from None
+        if not count:
+            raise UsageError(
+                f"{path}: no keys or certificates are in it: name the folder NODE.keys, or files"
+            )
+    return KeyRing(found)
+
+
+def _take_of_folder(file: Path, found: Found) -> bool:
+    """Whether it has some; what is neither is passed over, but not a private key that cannot be used."""
+    try:
+        _take(file, found)
+    except UsageError:
+        with file.open("rb") as opened:
+            if _ALONE.search(opened.read(LIMIT_BYTES)):
+                raise
+        return False
+    return True
+
+
+def _take(path: Path, found: Found) -> None:
+    from mqproto.security import Certificate, KeyPair, PublicKey
+    from mqproto.wire.layouts.keyblobs import begins_private_key
+
+    with path.open("rb") as file:
+        data = file.read(LIMIT_BYTES)
+        modified_s = path.stat().st_mtime
+    if _HEX.fullmatch(data):
+        data = _from_hex(data)
+    try:
+        certificates = [Certificate.from_bytes(each) for each in _certificates_in(data)]
+        if begins_private_key(data) or _ALONE.search(data):
+            found.pairs.append((modified_s, str(path), KeyPair.from_bytes(data)))
+        elif not certificates:
+            found.keys.append((str(path), PublicKey.from_bytes(data)))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    found.certificates += ((str(path), certificate) for certificate in certificates)
+
+
+def _certificates_in(data: bytes) -> Iterator[bytes]:
+    """Each certificate in PEM; or all, if it is one in DER."""
+    if data.startswith(b"\x30"):
+        from mqproto.security import Certificate
+
+        try:
+            yield Certificate.from_bytes(data).der
+        except UsageError:
+            return
+    else:
+        yield from _CERTIFICATE.findall(data)
+
+
+def _from_hex(data: bytes) -> bytes:
+    try:
+        return bytes.fromhex(data.decode("ascii"))
+    except ValueError:
+        return data

@@ -1,0 +1,32 @@
+"""What keys say of a message, in lines below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from captures.decode.names import printable
+from captures.decode.row import body_text
+from captures.decode.security.keyring import Evidence
+
+SHOWN_CHARACTERS: Final = 60
+SHOWN_BYTES: Final = 16
+
+
+def evidence_lines(evidence: Evidence, body_type: int) -> Iterator[str]:
+    """One of the body and one of the signature, where there is something to say that is no finding."""
+    if evidence.plain is not None:
+        said = _beginning(evidence.plain, body_type)
+        yield f"body of {len(evidence.plain):,} bytes {evidence.decryption}" + (f": {said}" if said else "")
+    elif evidence.decryption is not None:
+        yield f"body {evidence.decryption}"
+    if evidence.signature is not None and evidence.verified is not False:
+        yield f"signature {evidence.signature}"
+
+
+def _beginning(body: bytes, body_type: int) -> str:
+    """Its first characters if it is text, else its first bytes."""
+    text = body_text(body, body_type)
+    if text is None:
+        return body[:SHOWN_BYTES].hex(" ", 4) + (" ..." if len(body) > SHOWN_BYTES else "")
+    return repr(printable(text[:SHOWN_CHARACTERS])) + (" ..." if len(text) > SHOWN_CHARACTERS else "")

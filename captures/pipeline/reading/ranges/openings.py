@@ -1,0 +1,63 @@
+"""What a range shows of how connections begin in it, by which it is told which of them are others.
+
+These are the segments that captures.translation.Translations is to be given: of each pair of ends the first, those with
+a SYN, and behind each of these the first with payload.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from captures.net.tcp import SYN
+from captures.pipeline.reading.ranges.reassembly import Pairs
+from captures.pipeline.source.records import Data
+from captures.translation import COMPARED_COUNT, PROOF_BYTES, Early
+
+
+def openings(pairs: Pairs, data: Data, first_number: int) -> list[Early]:
+    """Those of a range, in the order of the capture."""
+    segments, by = pairs.segments, pairs.by_pair
+    if not len(by):
+        return []
+    begins = segments.flags[by] & SYN != 0
+    begins[pairs.first_places] = True
+    is_proof = segments.size[by] >= PROOF_BYTES
+    count = np.cumsum(is_proof)
+    before = np.maximum.accumulate(np.where(begins, count - is_proof, 0))
+    is_early = begins | (is_proof & (count - before <= COMPARED_COUNT))
+    rows = np.sort(by[is_early])
+    found = []
+    ends = segments.ends
+    columns = (
+        rows,
+        segments.frame[rows] + first_number,
+        segments.time_ns[rows],
+        segments.source[rows],
+        segments.destination[rows],
+        segments.sequence[rows],
+        segments.acknowledgment[rows],
+        segments.flags[rows],
+        segments.size[rows],
+        segments.cut[rows],
+    )
+    for row, number, time_ns, source, destination, sequence, acknowledgment, flags, size, cut in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        content = zlib.crc32(segments.payload(data, row)) if size >= PROOF_BYTES else 0
+        found.append(
+            Early(
+                number,
+                time_ns,
+                ends[source],
+                ends[destination],
+                sequence,
+                acknowledgment,
+                flags,
+                size + cut,
+                size,
+                content,
+            )
+        )
+    return found

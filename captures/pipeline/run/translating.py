@@ -1,0 +1,48 @@
+"""Which connections of a series are others, seen once more behind address translation; as captures.translation has it.
+
+All ranges are read as if there were none. Where their beginnings show some, those ranges are read once more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from captures.net.streams import CONNECTION_LIMIT, Ends, ends_of
+from captures.pipeline.reading.growth import Growth
+from captures.pipeline.reading.reading import RangeRead
+from captures.translation import Crossings, Translation, Translations
+
+
+class Translated:
+    """What is known of it, when all ranges have been read.
+
+    Args:
+        growth: what was known before.
+        reads: the new ranges, in order.
+
+    Attributes:
+        in_force: what holds behind them, as of captures.pipeline.reading.growth.Growth.
+        crossings: all that there have been.
+    """
+
+    def __init__(self, growth: Growth, reads: Iterable[RangeRead]) -> None:
+        translations = Translations(growth.translations)
+        for read in reads:
+            for early in read.openings:
+                translations.take(early)
+        self.crossings = Crossings(growth.crossings)
+        self.crossings.add(translations.found)
+        self._of: defaultdict[Ends, list[Translation]] = defaultdict(list)
+        for each in (*growth.translations, *translations.found):
+            self._of[ends_of(*each.way)].append(each)
+        last = sorted((each[-1] for each in self._of.values()), key=lambda each: each.number)
+        self.in_force = tuple(each for each in last if each.shown is not None)[-CONNECTION_LIMIT:]
+
+    def within(self, read: RangeRead) -> tuple[Translation, ...]:
+        """Those that a range has a segment of, in their order."""
+        if not self._of:
+            return ()
+        between = {ends_of(early.source, early.destination) for early in read.openings}
+        found = [each for ends in between if ends in self._of for each in self._of[ends]]
+        return tuple(sorted(found, key=lambda each: each.number))

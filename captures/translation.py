@@ -1,0 +1,252 @@
+"""Connections that are others, seen once more behind address translation: a host that translates, caught on both sides.
+
+`tcpdump -i any` on a host with containers has each segment at up to four interfaces, and behind the translation with
+other addresses or ports. Taken for two connections, all that crossed it would have been sent twice.
+
+A device that translates leaves TCP's numbers and the payload as they are. So two segments between other ends that have
+the same sequence and acknowledgment numbers, flags and payload are one: two connections that chose their numbers by
+chance have none in common. Each connection is compared by its first segments with payload, as a capture may lack some.
+From the first that is another's on, it is taken for that one, which was seen first: its copies are repetitions, or
+what another interface saw of it.
+
+What gives the bytes on by a connection of its own, a proxy, has numbers of its own, and is none of this.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from captures.net.direction import OPENING_LIMIT_BYTES, signed
+from captures.net.streams import CONNECTION_LIMIT, MSMQ_PORT
+from captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
+
+COMPARED_COUNT: Final = 8
+"""By so many of its first segments with payload a connection is compared with others."""
+PROOF_BYTES: Final = 16
+"""Of so much payload, at least."""
+REMEMBERED_COUNT: Final = 8_192
+"""With how many segments of others."""
+APART_NS: Final = 10_000_000_000
+"""Two copies are caught within this time, as far as clocks go that may be seconds apart."""
+
+Way: TypeAlias = tuple[Endpoint, Endpoint]
+"""From where to where."""
+
+
+class Early(NamedTuple):
+    """A segment of which it is to be told whether its connection is another one.
+
+    number: of its frame. size_bytes: of all its payload; kept_bytes: of what the capture has of that, whose checksum is
+        `content`.
+    """
+
+    number: int
+    time_ns: int
+    source: Endpoint
+    destination: Endpoint
+    sequence: int
+    acknowledgment: int
+    flags: int
+    size_bytes: int
+    kept_bytes: int
+    content: int
+
+    @classmethod
+    def of(cls, segment: Segment, number: int, time_ns: int) -> Early:
+        """One that was decoded by itself."""
+        payload = segment.payload
+        return cls(
+            number,
+            time_ns,
+            segment.source,
+            segment.destination,
+            segment.sequence_number,
+            segment.acknowledgment_number,
+            segment.flags,
+            len(payload) + segment.cut_bytes,
+            len(payload),
+            zlib.crc32(payload) if len(payload) >= PROOF_BYTES else 0,
+        )
+
+
+class Translation(NamedTuple):
+    """A connection that is another one.
+
+    number: of the frame from which on that is so.
+    way, shown: from where to where, and as what that is to be taken; None if it is itself again from here on.
+    initial: the sequence number with which its client began, if that was seen.
+    """
+
+    number: int
+    way: Way
+    shown: Way | None
+    initial: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Pair:
+    """Two ends that speak to each other: what is known of their connection.
+
+    left: how many segments more are to be compared.
+    shown: by either end, as what it is taken. leads: whether others are taken for it.
+    initial: the sequence number with which the client began. first: by sender, that of the first segment seen.
+    """
+
+    left: int = COMPARED_COUNT
+    shown: dict[Endpoint, Endpoint] = field(default_factory=dict)
+    leads: bool = False
+    initial: int | None = None
+    first: dict[Endpoint, int] = field(default_factory=dict)
+
+    def is_begun_anew(self, sender: Endpoint, sequence: int) -> bool:
+        """Whether a SYN begins another connection; one that comes late does not."""
+        if self.initial is not None:
+            return sequence != self.initial
+        first = self.first.get(sender)
+        return first is not None and not 0 <= signed(first - sequence) <= OPENING_LIMIT_BYTES
+
+
+class Translations:
+    """Takes the segments of a capture in order, and says which connections are others.
+
+    Args:
+        known: what was found in an earlier part of the capture.
+
+    Attributes:
+        found: all that was found since.
+    """
+
+    def __init__(self, known: Iterable[Translation] = ()) -> None:
+        self.found: list[Translation] = []
+        self._pairs: OrderedDict[Way, _Pair] = OrderedDict()
+        self._early: OrderedDict[tuple[int, ...], tuple[Way, int]] = OrderedDict()
+        for each in known:
+            pair = self._pair(each.way)
+            pair.left, pair.initial = 0, each.initial
+            pair.shown = {} if each.shown is None else dict(zip(each.way, each.shown, strict=True))
+
+    def translated(self, segment: Segment, number: int, time_ns: int) -> Segment:
+        """A segment as one of the connection that it is of."""
+        way = (segment.source, segment.destination)
+        pair = self._pairs.get(way)
+        if pair is None or (pair.left and segment.payload) or segment.flags & SYN:
+            pair = self.take(Early.of(segment, number, time_ns))
+        if not pair.shown:
+            return segment
+        return segment._replace(
+            source=pair.shown[segment.source], destination=pair.shown[segment.destination]
+        )
+
+    def take(self, early: Early) -> _Pair:
+        """Compare a segment: the first between two ends, one with payload of the first ones, or one with a SYN."""
+        way = (early.source, early.destination)
+        pair = self._pair(way)
+        if early.flags & SYN and not early.flags & ACK:
+            if pair.is_begun_anew(early.source, early.sequence):
+                if pair.shown:
+                    self.found.append(Translation(early.number, way, None, early.sequence))
+                pair.left, pair.shown, pair.leads, pair.first = COMPARED_COUNT, {}, False, {}
+            pair.initial = early.sequence
+        pair.first.setdefault(early.source, early.sequence)
+        if early.kept_bytes >= PROOF_BYTES and pair.left:
+            pair.left -= 1
+            self._compare(early, way, pair)
+        return pair
+
+    def _compare(self, early: Early, way: Way, pair: _Pair) -> None:
+        flags = early.flags & (SYN | FIN | RST | ACK)
+        key = (early.sequence, early.acknowledgment, flags, early.size_bytes, early.kept_bytes, early.content)
+        known = self._early.pop(key, None)
+        self._early[key] = (way, early.time_ns)
+        if len(self._early) > REMEMBERED_COUNT:
+            self._early.popitem(last=False)
+        if known is None or pair.shown or pair.leads or abs(known[1] - early.time_ns) > APART_NS:
+            return
+        shown = known[0]
+        other = self._pairs.get(shown)
+        if other is None or other is pair or not _may_be(way, shown):
+            return
+        if other.shown:
+            shown = (other.shown[shown[0]], other.shown[shown[1]])
+            other = self._pairs.get(shown)
+        if other is not None and other is not pair:
+            other.leads = True
+            pair.shown = dict(zip(way, shown, strict=True))
+            self.found.append(Translation(early.number, way, shown, pair.initial))
+
+    def _pair(self, way: Way) -> _Pair:
+        pair = self._pairs.get(way)
+        if pair is None:
+            pair = self._pairs[way] = self._pairs[way[::-1]] = _Pair()
+            while len(self._pairs) > 2 * CONNECTION_LIMIT:
+                oldest, _ = self._pairs.popitem(last=False)
+                self._pairs.pop(oldest[::-1], None)
+        return pair
+
+
+class Between(NamedTuple):
+    """The hosts that two connections that are one have at their ends, by the first of either."""
+
+    hosts: tuple[str, str]
+    shown: tuple[str, str]
+
+
+class Crossings(dict[Between, tuple[Translation, int]]):
+    """Connections that are others, by the hosts between which they are: the first of them, and how many there are."""
+
+    def add(self, found: Iterable[Translation]) -> None:
+        """More of them."""
+        for each in found:
+            if each.shown is None:
+                continue
+            between = _between(each.way, each.shown)
+            first, count = self.get(between, (each, 0))
+            self[between] = first, count + 1
+
+    def texts(self) -> Iterator[str]:
+        """What is to be said of them."""
+        for between, (first, count) in self.items():
+            yield _text(first, count, between)
+
+
+def _may_be(way: Way, shown: Way) -> bool:
+    """Whether one may be made of the other.
+
+    Another port of the same client is another connection: nobody translates an address into itself. The port of a
+    service may be translated where the service is.
+    """
+    if way[0] == way[1] or shown[0] == shown[1]:
+        return False
+    others = [(one, other) for one, other in zip(way, shown, strict=True) if one != other]
+    is_redirected = any(MSMQ_PORT in (one.port, other.port) for one, other in others)
+    return is_redirected or any(one.host != other.host for one, other in others)
+
+
+def said_of(found: Iterable[Translation]) -> list[str]:
+    """What is to be said of connections that are others."""
+    crossings = Crossings()
+    crossings.add(found)
+    return list(crossings.texts())
+
+
+def _between(way: Way, shown: Way) -> Between:
+    one, other = sorted((end.host, as_end.host) for end, as_end in zip(way, shown, strict=True))
+    return Between((one[0], other[0]), (one[1], other[1]))
+
+
+def _text(first: Translation, count: int, between: Between) -> str:
+    assert first.shown is not None
+    (source, destination), (shown_source, shown_destination) = first.way, first.shown
+    text = (
+        f"the connection {source} > {destination} is {shown_source} > {shown_destination}, seen once more behind "
+        "address translation, and is judged as that"
+    )
+    if count > 1:
+        hosts, shown = " and ".join(between.hosts), " and ".join(between.shown)
+        are = "is" if count == 2 else "are"
+        text += f"; so {are} {count - 1:,} more of {hosts}, which {are} of {shown}"
+    return text

@@ -1,0 +1,136 @@
+"""What somebody who has keys can say of messages that went to others: an analyst of captures.
+
+He reads by the rules of 3.1.5.8.3, as a queue manager does, but answers no sender. So he may say which key opened a
+message, and that none did, which a queue manager keeps to itself (exchange.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mqproto.security.algorithms import Provider, SessionKey, provider_by_privacy_level
+from mqproto.security.certificates import Certificate, certificate_in
+from mqproto.security.ciphers import decrypt
+from mqproto.security.exchange import session_keys_in
+from mqproto.security.keys import KeyPair, PublicKey
+from mqproto.security.messages import in_clear, session_blob
+from mqproto.security.refusals import ProtectionError, bad_encryption, unsupported
+from mqproto.security.signatures import hash_function
+from mqproto.security.signing import SignatureKind, verified_by
+from mqproto.wire import MessageClass, UserMessage
+
+REMEMBERED: Final = 1_000
+"""Of how many session keys it is known what opens them: a sender uses one for many messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A message that one of the keys has opened.
+
+    message: with its body in clear.
+    is_padded: whether the cipher has padding, which was right. RC4 has none: any key opens what it encrypted.
+    """
+
+    message: UserMessage = field(repr=False)
+    pair: KeyPair
+    is_padded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What became of a signature that was checked.
+
+    kind: which of the three it is; None if it does not hold.
+    certificate: that the message carries, and that it was checked with.
+    key: with which it was checked; None where it holds by none.
+    """
+
+    kind: SignatureKind | None
+    certificate: Certificate | None
+    key: PublicKey | None
+
+
+class Examiner:
+    """Opens and verifies messages with what is at hand.
+
+    Args:
+        pairs: private keys, the newest first.
+        keys: public keys of those who sign; those of the pairs are taken as well.
+    """
+
+    def __init__(self, pairs: Sequence[KeyPair], keys: Sequence[PublicKey] = ()) -> None:
+        self._pairs = pairs
+        self._keys = [*dict.fromkeys((*keys, *(pair.public for pair in pairs)))]
+        self._opened: dict[tuple[int, int, bytes], list[tuple[KeyPair, SessionKey]]] = {}
+
+    def openings(self, message: UserMessage) -> list[Opening]:
+        """The message as each key opens it that can: one at least, that of the newest key first.
+
+        Raises:
+            ProtectionError: none does.
+        """
+        security, properties = message.security, message.properties
+        assert security is not None, "nothing is encrypted without a SecurityHeader"
+        provider = provider_by_privacy_level(properties.privacy_level)
+        algorithm = provider.algorithm(properties.encryption_algorithm)
+        keys = self._session_keys(provider, algorithm.number, security.encryption_key)
+        if not keys:
+            raise bad_encryption("no key at hand opens its session key")
+        found = [
+            Opening(in_clear(message, body), pair, algorithm.block_bytes > 1)
+            for pair, body in _bodies(keys, properties.message_body)
+        ]
+        if not found:
+            raise bad_encryption("its body is not what a key at hand opens: the padding is wrong")
+        return found
+
+    def proof(self, message: UserMessage) -> Proof:
+        """What is to be said of the signature of a message in clear that has one.
+
+        It is checked with the certificate that the message carries; one that carries none, with all keys at hand.
+
+        Raises:
+            ProtectionError: it cannot be checked.
+        """
+        hash_function(message.properties.hash_algorithm)
+        if message.security is None:
+            raise unsupported("it has no SecurityHeader, and so no certificate")
+        carried = message.security.sender_cert
+        certificate = certificate_in(carried) if carried else None
+        keys = self._keys if certificate is None else [certificate.key]
+        if not keys:
+            raise unsupported("it carries no certificate, and no key is at hand")
+        try:
+            kind, key = verified_by(message, keys)
+        except ProtectionError as refusal:
+            if refusal.message_class is MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER:
+                raise
+            if certificate is None:
+                raise unsupported("it carries no certificate, and is not by a key at hand") from None
+            return Proof(None, certificate, None)
+        return Proof(kind, certificate, key)
+
+    def _session_keys(
+        self, provider: Provider, algorithm: int, encrypted: bytes
+    ) -> list[tuple[KeyPair, SessionKey]]:
+        name = provider.privacy_level, algorithm, encrypted
+        if name not in self._opened:
+            blob = session_blob(encrypted, algorithm)
+            bits = 8 * len(blob.encrypted_key)
+            if not any(pair.bits == bits for pair in self._pairs):
+                raise bad_encryption(f"it is for a key of {bits:,} bits, and none is at hand")
+            if len(self._opened) >= REMEMBERED:
+                self._opened.clear()
+            self._opened[name] = session_keys_in(blob, self._pairs, provider)
+        return self._opened[name]
+
+
+def _bodies(keys: Sequence[tuple[KeyPair, SessionKey]], body: bytes) -> Iterator[tuple[KeyPair, bytes]]:
+    for pair, key in keys:
+        try:
+            yield pair, decrypt(key, body)
+        except ProtectionError as refusal:
+            if refusal.message_class is MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER:
+                raise

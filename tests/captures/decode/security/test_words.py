@@ -1,0 +1,26 @@
+"""What a message says of its sender, signature and encryption; in the tables the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from captures.decode.security.words import protection_of
+from captures.pipeline.reading.ranges.columns import packet_columns
+from captures.pipeline.reading.ranges.columns.table import FEW
+from mqproto.wire import decode_message, encode_packet
+from tests.captures.decode.security.protections import EXAMPLES
+from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.20.6")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_header_sender_signature_and_encryption_are_told_apart(name: str) -> None:
+    message, expected = EXAMPLES[name]
+    assert protection_of(decode_message(encode_packet(message))) == expected
+
+
+def test_many_messages_are_told_apart_as_one_by_one() -> None:
+    packets = [encode_packet(message) for message, _ in EXAMPLES.values()] * (FEW // len(EXAMPLES) + 1)
+    rows = packet_columns(*laid_out(packets)).to_pylist()
+    assert len(rows) > FEW, "fewer are read one by one anyway"
+    assert rows == [decoded(packet) | {"body_text": None} for packet in packets]
