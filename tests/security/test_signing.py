@@ -32,6 +32,7 @@ from mqproto.wire import (
     UserMessage,
     decode_message,
     encode_packet,
+    inspect_packet,
     passed_on,
     with_previous_number,
     with_session_header,
@@ -52,6 +53,38 @@ def a_message() -> UserMessage:
     message.multi_queue_format, message.security = None, None
     message.user.has_multi_queue_format = message.user.has_security = False
     return message
+
+
+def as_it_lies_in_the_packet(message: UserMessage, kind: SignatureKind) -> bytes:
+    """What is hashed, field by field from the packet."""
+    base = replace(message.base)
+    base.session_header = False
+    fields = inspect_packet(encode_packet(replace(message, base=base, session=None))).fields
+
+    def raw(name: str) -> bytes:
+        return b"".join(each.raw for each in fields if each.name == name or each.name.startswith(f"{name}."))
+
+    user, properties = message.user, message.properties
+    names = ["correlation_id", "application_tag", "message_body", "label"]
+    parts = [raw(f"properties.{name}") for name in names] + [
+        raw("user.response_queue"),
+        raw("user.admin_queue"),
+    ]
+    if kind is MSMQ_30:
+        parts += [raw("properties.extension_data"), raw("multi_queue_format.destination.format_name_list")]
+    if kind is not MSMQ_10:
+        journal = user.journal_positive << 1 | user.journal_negative
+        bits = bytes((user.delivery_mode, message.base.priority, journal, properties.flags & 0x0F))
+        parts += [raw("user.source_queue_manager"), bits, raw("properties.message_class")]
+        parts += [raw("properties.body_type"), raw("user.connector_type")]
+    if kind is MSMQ_20:
+        parts.append(raw("user.destination_queue"))
+    return b"".join(parts)
+
+
+@given(user_messages(), st.sampled_from(SignatureKind))
+def test_what_is_hashed_lies_like_this_in_the_packet(message: UserMessage, kind: SignatureKind) -> None:
+    assert hashed(message, kind) == as_it_lies_in_the_packet(message, kind)
 
 
 def over(message: UserMessage) -> UserMessage:

@@ -91,8 +91,10 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
 
 
 def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
-    """Whether one of these numbers left a queue manager, and was not seen to come there: so the capture lacks something,
-    though perhaps no connection tells when. Where a file of a series is gone, whole connections are gone with it."""
+    """Whether one of these numbers left a queue manager, and was not seen to come there: the capture lacks something.
+
+    No connection need tell when: where a file of a series is gone, whole connections are gone with it.
+    """
     for (_, to), progress in sequence.hops.items():
         onward = (each.covered for (frm, _), each in sequence.hops.items() if frm == to)
         known_through = min(last, progress.covered.highest)
