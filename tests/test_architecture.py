@@ -58,6 +58,7 @@ LAYERS: Final = (
     Layer(
         "simulator/bench/contenders", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
     ),
+    Layer("simulator/world/node/keys.py", below=("mqproto",), extras=("command", "simulator", "security")),
     Layer("simulator/testing", below=("captures", "mqproto"), extras=("command", "simulator", "testing")),
     Layer("simulator", below=("captures", "mqproto"), extras=("command", "simulator")),
 )

@@ -36,7 +36,7 @@ from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending, Place, ReplyTo
-from mqproto.turn.guard import in_clear, is_unsealed
+from mqproto.turn.guard import in_clear, is_encrypted, is_unsealed
 from mqproto.wire import (
     MAXIMUM_PACKET_SIZE,
     DebugHeader,
@@ -296,10 +296,11 @@ def wants_administration(message: UserMessage, message_class: int) -> bool:
 
 def repeats_body(ending: Ending, message: UserMessage) -> bool:
     """Whether an administration acknowledgment has the message's body: a refusal has, if the body is not encrypted and
-    fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15"""
-    if ending.message_class in DELIVERED or (
-        message.security is not None and message.security.body_encrypted
-    ):
+    fits. A queue's number in a message may be a longer name in its acknowledgment.  3.1.7.15
+
+    A body that was encrypted on its way, or was to be, is in clear in its queue, and goes back on none.
+    """
+    if ending.message_class in DELIVERED or message.properties.privacy_level or is_encrypted(message):
         return False
     return len(ending.packet) <= MAXIMUM_PACKET_SIZE - LONGER_NAMES_BYTES
 

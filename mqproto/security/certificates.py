@@ -97,12 +97,13 @@ class Certificate:
         return f"<certificate of {self.subject}, {self.key.fingerprint}>"
 
 
-def self_signed(own: KeyPair, name: str, since_s: int, days: int) -> Certificate:
+def self_signed(own: KeyPair, name: str, since_s: int, days: int, number: int | None = None) -> Certificate:
     """A certificate of the public key that the key itself has signed.
 
     Args:
         name: whose it is; 1 to 64 characters.
         since_s: from this second on, UTC.
+        number: its serial number; without one the certificate is another each time.
 
     Raises:
         UsageError: X.509 cannot have such a name, or no such days.
@@ -121,7 +122,7 @@ def self_signed(own: KeyPair, name: str, since_s: int, days: int) -> Certificate
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(own.rsa.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(x509.random_serial_number() if number is None else number)
         .not_valid_before(since)
         .not_valid_after(until)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -20,8 +20,7 @@ from mqproto.wire import SimpleBlob
 
 def seal_session_key(key: SessionKey, receiver: PublicKey) -> SimpleBlob:
     """The key, so that only the receiver can read it."""
-    encrypted = receiver.rsa.encrypt(key.octets, PKCS1v15())
-    return SimpleBlob(session_key_algorithm=key.algorithm, encrypted_key=encrypted[::-1])
+    return SimpleBlob(session_key_algorithm=key.algorithm, encrypted_key=receiver.encrypted(key.octets)[::-1])
 
 
 def open_session_key(blob: SimpleBlob, own: KeyPair, provider: Provider) -> SessionKey:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
 
 from mqproto.base.errors import UsageError, WireFormatError
@@ -84,6 +85,10 @@ class PublicKey:
         raise UsageError(
             "no public key of RSA: bring a PUBLICKEYBLOB, or PEM of a public key or a certificate"
         )
+
+    def encrypted(self, octets: bytes) -> bytes:
+        """So that the owner alone can read it: RSAES-PKCS1-v1_5, the most significant byte first."""
+        return self.rsa.encrypt(octets, PKCS1v15())
 
     def blob(self, algorithm: int = RSA_KEY_EXCHANGE) -> PublicKeyBlob:
         """As the CryptoAPI writes it."""

@@ -98,7 +98,7 @@ def opened(
     key, body = _first_that_fits(keys, properties.message_body)
     if reject_reduced and algorithm == RC2 and key.is_reduced:
         raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
-    if known is None:
+    if known is None and len(keys) == 1:  # Of several, chance may have let a wrong one fit.
         cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
     return in_clear(message, body)
 

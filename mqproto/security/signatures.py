@@ -74,6 +74,6 @@ def hash_function(algorithm: int) -> hashes.HashAlgorithm:
     found = HASHES.get(algorithm)
     if found is None:
         name = _BROKEN.get(algorithm)
-        why = f"{name} is broken, and no library has it" if name else f"{algorithm:#x} is no HashAlgorithm"
+        why = f"{name} is broken: sign with SHA-512" if name else f"{algorithm:#x} is no HashAlgorithm"
         raise bad_signature(why)
     return found

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -22,11 +23,14 @@ from mqproto.security.keys import KeyPair, PublicKey
 from mqproto.security.refusals import ProtectionError, bad_signature
 from mqproto.security.signatures import SHA_512, sign, verify
 from mqproto.wire import (
+    NULL_GUID,
+    QueueName,
     SecurityHeader,
     SeenField,
     UserMessage,
     encode_packet,
     inspect_packet,
+    user_message,
 )
 from mqproto.wire.layouts.security import NO_SENDER
 
@@ -74,7 +78,12 @@ def signed(
         return message
     signature = sign(hash_algorithm, own, hashed(message, SignatureKind.MSMQ_30))
     beside = replace(listed.signature, signature=signature)
-    return replace(message, multi_queue_format=replace(listed, signature=beside))
+    # By [MS-MQMQ] 2.2.19.1 headers begin on 4-byte boundaries, and behind the signature there may be a SessionHeader.
+    return replace(
+        message,
+        multi_queue_format=replace(listed, signature=beside),
+        trailing=bytes(-len(signature) % 4),
+    )
 
 
 def verified(message: UserMessage) -> tuple[SignatureKind, Certificate]:
@@ -128,18 +137,54 @@ def _signatures(message: UserMessage) -> Iterator[tuple[SignatureKind, bytes]]:
 
 def hashed(message: UserMessage, kind: SignatureKind) -> bytes:
     """The bytes that a signature of this kind is over.  [MS-MQMQ] 2.5.1, 2.5.2, 2.5.3"""
+    user, properties = message.user, message.properties
+    label = b"" if properties.label is None else f"{properties.label}\0".encode("utf-16-le", "surrogatepass")
+    types = user.destination_type, user.admin_type, user.response_type
+    destination, admin, response = _names_of(
+        types, user.destination_queue, user.admin_queue, user.response_queue
+    )
+    parts = [
+        properties.correlation_id,
+        _NUMBER(properties.application_tag),
+        properties.message_body,
+        label,
+        response,
+        admin,
+    ]
+    if kind is SignatureKind.MSMQ_30:
+        parts += [properties.extension_data, _list_of(message)]
+    if kind is not SignatureKind.MSMQ_10:
+        parts += [user.source_queue_manager, _numbers(message), user.connector_type or b""]
+    if kind is SignatureKind.MSMQ_20:
+        parts.append(destination)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1_024)
+def _names_of(
+    types: tuple[int, int, int], destination: QueueName, admin: QueueName, response: QueueName
+) -> tuple[bytes, bytes, bytes]:
+    """The names of queues as they lie in a packet, without padding. The reader that shows each field takes a
+    millisecond, and there are few names."""
+    message = user_message(
+        source=NULL_GUID, destination_manager=NULL_GUID, destination=0, message_id=0, sent_time_s=0, body=b""
+    )
+    user = message.user
+    user.destination_type, user.admin_type, user.response_type = types
+    user.destination_queue, user.admin_queue, user.response_queue = destination, admin, response
+    fields = inspect_packet(encode_packet(message)).fields
+    found = [_raw(fields, f"user.{name}_queue") for name in ("destination", "admin", "response")]
+    return found[0], found[1], found[2]
+
+
+def _list_of(message: UserMessage) -> bytes:
+    """The FormatNameList of its destinations, with the padding between its elements."""
+    if message.multi_queue_format is None:
+        return b""
     base = replace(message.base)
     base.session_header = False
     fields = inspect_packet(encode_packet(replace(message, base=base, session=None))).fields
-    parts = [_raw(fields, name) for name in _FIRST]
-    if kind is SignatureKind.MSMQ_30:
-        parts += [_raw(fields, name) for name in _OF_LISTS]
-    if kind is not SignatureKind.MSMQ_10:
-        parts += [_raw(fields, "user.source_queue_manager"), _numbers(message)]
-        parts.append(_raw(fields, "user.connector_type"))
-    if kind is SignatureKind.MSMQ_20:
-        parts.append(_raw(fields, "user.destination_queue"))
-    return b"".join(parts)
+    return _raw(fields, "multi_queue_format.destination.format_name_list")
 
 
 def _raw(fields: list[SeenField], name: str) -> bytes:
@@ -161,12 +206,4 @@ def _numbers(message: UserMessage) -> bytes:
 
 
 _NUMBERS: Final[Callable[..., bytes]] = struct.Struct("<BBBBHI").pack
-_FIRST: Final = (
-    "properties.correlation_id",
-    "properties.application_tag",
-    "properties.message_body",
-    "properties.label",
-    "user.response_queue",
-    "user.admin_queue",
-)
-_OF_LISTS: Final = ("properties.extension_data", "multi_queue_format.destination.format_name_list")
+_NUMBER: Final[Callable[..., bytes]] = struct.Struct("<I").pack

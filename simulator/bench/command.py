@@ -78,11 +78,19 @@ def bench_chain(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write a profile of each process here; all are slower for it."),
     ] = None,
+    encrypt: Annotated[
+        bool, typer.Option("--encrypt", help="Beside it messages that are encrypted.")
+    ] = False,
+    sign: Annotated[bool, typer.Option("--sign", help="Beside it messages that are signed.")] = False,
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> int:
     """Three node processes, every message on disk before it is acknowledged: throughput, CPU, flushes."""
-    return _bench(as_json, out, chain=partial(_chain, messages, window or (), body_bytes, runs, profile))
+    if (encrypt or sign) and find_spec("cryptography") is None:
+        raise UsageError("there is no cryptography here: pip install 'mqproto[security]'")
+    protection = [word for word, is_asked in (("encrypted", encrypt), ("signed", sign)) if is_asked]
+    chain = partial(_chain, messages, window or (), body_bytes, runs, profile, protection)
+    return _bench(as_json, out, chain=chain)
 
 
 @app.command("latency")
@@ -206,7 +214,7 @@ def bench_all(
     """All of them, in one table. Status 1 for what is broken, such as a message lost; never for what is slow."""
     sizes = QUICK if quick else FULL
     benches: dict[str, Bench] = {
-        "chain": partial(_chain, sizes.messages, (), 1_024, 5, None),
+        "chain": partial(_chain, sizes.messages, (), 1_024, 5, None, ()),
         "latency": partial(_latency, (), sizes.seconds, 5),
         "backlog": partial(_backlog, backlog or sizes.backlog, 5),
         "outage": partial(_outage, sizes.kills),
@@ -237,12 +245,19 @@ def _codec(rounds: int, told: Told) -> Result:
 
 
 def _chain(
-    messages: int, windows: Sequence[int], body_bytes: int, runs: int, profiles: Path | None, told: Told
+    messages: int,
+    windows: Sequence[int],
+    body_bytes: int,
+    runs: int,
+    profiles: Path | None,
+    protection: Sequence[str],
+    told: Told,
 ) -> Result:
     from simulator.bench.measures import chain
 
+    windows = windows or chain.WINDOWS
     return run_task(
-        partial(chain.bench_chain, messages, windows or chain.WINDOWS, body_bytes, runs, profiles, told)
+        partial(chain.bench_chain, messages, windows, body_bytes, runs, profiles, told, protection)
     )
 
 

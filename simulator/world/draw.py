@@ -13,7 +13,13 @@ from itertools import pairwise
 from typing import Final
 
 from mqproto.base.configuration import WINDOWS_REMEMBERED
-from mqproto.messages.drafts import HEADROOM_BYTES, PACKET_LIMIT_BYTES
+from mqproto.messages.drafts import (
+    HEADROOM_BYTES,
+    PACKET_LIMIT_BYTES,
+    SEALING_BYTES,
+    SECURITY_BYTES,
+    SIGNATURE_BYTES,
+)
 from mqproto.transfer.sequence import LAST_NUMBER, TRANSACTION_LIMIT
 from simulator.base.randomness import chance
 from simulator.world.faults.attacks import draw_attacks
@@ -31,7 +37,9 @@ CALLER, CALLED = STRANGERS = ("a", "b")
 SHAPES: Final = ("pair", "chain", "chain", "chain", "two routes", "two routes", "fan-in", "ring", "mesh")
 ON_LINKS: Final = frozenset({"reset", "stall", "refuse", "silence", "half open"})
 AT_FORKS: Final = frozenset({"reroute", "detour"})
-APART: Final = frozenset({"cut", "put back", "impostor", "order acks otherwise", "picky"})
+APART: Final = frozenset(
+    {"cut", "put back", "impostor", "order acks otherwise", "picky", "new keys", "withdraw keys"}
+)
 """Faults that are drawn in their own way."""
 TRAFFIC: Final = {
     "transactional": 10,
@@ -58,6 +66,8 @@ MESSAGES: Final = 100
 """About how many messages a world has."""
 LARGEST_BODY_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 
+LARGEST_PROTECTED_BYTES: Final = LARGEST_BODY_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES
+
 
 def draw(seed: int) -> Scenario:
     """The scenario of a seed, always the same."""
@@ -83,6 +93,9 @@ def draw(seed: int) -> Scenario:
     bursts += doubted
     if unmet:
         bursts = tuple(_between_strangers(bursts, uncalled))
+    has_keys = not unmet and chance(seed, "secrets").randrange(10) == 0
+    if has_keys:
+        bursts = tuple(_protected(chance(seed, "protected"), bursts))
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
@@ -103,6 +116,8 @@ def draw(seed: int) -> Scenario:
     if len({(burst.source, burst.target) for burst in bursts}) == 1:
         # Two nodes that are full of messages for each other wait for ever, by the specification.
         settings["quota_bytes"] = chance(seed, "store quota").choice((8 * 2**30, 40_000))
+    if has_keys:
+        settings |= _key_settings(chance(seed, "key settings"))
     attacks = () if unmet else tuple(draw_attacks(chance(seed, "impostors"), nodes, links, bursts, storm_ms))
     put_back, counters = tuple(_put_back(seed, nodes, storm_ms)), _counters(chance(seed, "counters"))
     readings = tuple(draw_readings(chance(seed, "readings"), nodes))
@@ -127,6 +142,7 @@ def draw(seed: int) -> Scenario:
             *attacks,
             *readings,
             *_picky(chance(seed, "picky"), nodes, links, bursts),
+            *(_keys(chance(seed, "new keys"), nodes, bursts, times) if has_keys else ()),
         ),
         settings=settings,
         routes={name: chance(seed, "route", name).randrange(3) for name in nodes},
@@ -239,6 +255,51 @@ def _between_strangers(bursts: Iterable[Burst], uncalled: str) -> Iterable[Burst
         target = CALLED if burst.source == CALLER else CALLER
         kind = to_a_stranger(burst.kind) if target != uncalled else by_its_guid(burst.kind)
         yield replace(burst, target=target, kind=kind)
+
+
+def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
+    """Of what does not go by a direct format name a half is encrypted, and a third is signed.
+
+    Of some that could repeat a secret their sources hear if they are not received.
+    """
+    for burst in bursts:
+        encrypted, signed, heard_of = dice.randrange(2) == 0, dice.randrange(3) == 0, dice.randrange(2) == 0
+        if burst.kind.startswith(("recoverable", "express")) and heard_of:
+            burst = replace(burst, kind="express to receive, heard of")
+        if not KINDS[burst.kind].direct:
+            sizes_bytes = tuple(min(size, LARGEST_PROTECTED_BYTES) for size in burst.sizes_bytes)
+            burst = replace(burst, encrypted=encrypted, signed=signed, sizes_bytes=sizes_bytes)
+        yield burst
+
+
+def _key_settings(dice: random.Random) -> dict[str, int]:
+    """Session keys are remembered for a short time, or few of them."""
+    return {
+        "symmetric_key_short_lifetime_ms": dice.choice((1_000, 600_000)),
+        "send_symmetric_key_cache_size": dice.choice((1, 53)),
+        "receive_symmetric_key_cache_size": dice.choice((1, 127)),
+        "user_cert_lifetime_ms": dice.choice((1_000, 1_200_000)),
+    }
+
+
+def _keys(
+    dice: random.Random, nodes: tuple[str, ...], bursts: Iterable[Burst], times: Times
+) -> Iterable[Fault]:
+    """Nodes replace their keys while messages are on their way; in one of two such worlds a source knows none for a
+    time, and may have been paused until just then, so that messages wait."""
+    ends = [(burst.source, burst.target) for burst in bursts if burst.encrypted]
+    if not ends:
+        return
+    for _ in range(dice.choice((0, 1, 2, 5))):
+        for_ms = dice.choice((0, 0, 10, 1_000, 5_000))
+        yield Fault(at_ms=times.draw(dice), kind="new keys", where=dice.choice(ends)[1], for_ms=for_ms)
+    for _ in range(dice.choice((0, 0, 1, 2))):
+        at_ms, source = times.draw(dice), dice.choice(ends)[0]
+        for_ms = dice.choice((10, 1_000, 5_000, 30_000))
+        yield Fault(at_ms=at_ms, kind="withdraw keys", where=source, for_ms=for_ms)
+        if dice.randrange(2):
+            begins_ms = max(0, at_ms - PAUSE_MS)
+            yield Fault(at_ms=begins_ms, kind="hold", where=source, for_ms=at_ms + 1 - begins_ms)
 
 
 def _hurried(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:

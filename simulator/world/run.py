@@ -134,6 +134,9 @@ def _calm(world: World) -> None:
     world.trace.add(now_ms, "calm")
     for line in world.lines.values():
         line.mend()
+    if world.keyring is not None:
+        world.keyring.mend()
+        world.tell_of_keys(*world.machines)
     for machine in world.machines.values():
         machine.mend()
     sent_ms = _send_once_more(world)
@@ -259,6 +262,8 @@ def _follow(world: World, fault: Fault, left: int) -> None:
             target=refused.target,
             kind=refused.kind if kind.undeliverable else _plain(kind),
             size_bytes=max(refused.size_bytes, *refused.sizes_bytes, 0) + HEADROOM_BYTES,
+            encrypted=refused.encrypted,
+            signed=refused.signed,
         )
         world.machines[source].submit(burst, FIRST_FOLLOWING * (number + 1) + place * FOLLOWING_OF_ONE + left)
     world.events.at(now_ms + FOLLOWING_EVERY_MS, _follow, world, fault, left - 1)
@@ -308,7 +313,7 @@ def _plain(kind: Kind) -> str:
 
 def _has_ended(message: Message) -> bool:
     """Whether it is known what has become of a message."""
-    is_told = message.letters or message.refusals or message.lost_copies
+    is_told = message.letters or message.refusals or message.lost_copies or message.was_not_encrypted
     return bool(message.receipts or message.gone or message.deleted or is_told)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto import routing
+from mqproto.base.configuration import Settings
+from mqproto.base.errors import UsageError
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Enterprise, NextHop, Peer, Router, Routes, RoutingLink, Site
 from mqproto.routing.peers import brought_by
+from mqproto.turn.guard import NO_KEYS, Guard
 from mqproto.wire import Guid, MessageClass
 from simulator.world.network.events import EventQueue
 from simulator.world.network.links import Line
@@ -23,6 +26,9 @@ from simulator.world.oracle.oracle import Oracle
 from simulator.world.scenarios.scenario import Consumer, Link, Scenario, guid_of
 from simulator.world.scenarios.traffic import KINDS, QUEUES, REPLIES
 from simulator.world.scenarios.ways import steps_between
+
+if TYPE_CHECKING:
+    from simulator.world.node.keys import Keyring
 
 RESTART_MS: Final = 500
 """How long after a crash of its own a node is started again."""
@@ -87,6 +93,7 @@ class World:
             line.first_number = scenario.counters.session if scenario.counters is not None else 0
             self.machines[link.one].lines[link.other] = line
             self.machines[link.other].lines[link.one] = line
+        self.keyring = _keyring_of(scenario, self.ledger) if scenario.has_keys else None
         self._map: dict[str, Link] = {}
         """The links that operators know of, by name."""
         self._steps: dict[tuple[str, str], list[str]] = {}
@@ -198,6 +205,25 @@ class World:
             self.maximum("outage of a node", self.events.now_ms - machine.down_since_ms)
             machine.start()
 
+    # Keys
+
+    def guard_of(self, name: str, settings: Settings) -> Guard:
+        """What encrypts and signs at a node that starts."""
+        if self.keyring is None:
+            return NO_KEYS
+        self.ledger.keys_known[name] = self.keyring.known_by(name)
+        return self.keyring.guard_of(name, settings)
+
+    def tell_of_keys(self, *names: str) -> None:
+        """These nodes are told what there is now; those that are down read it when they start."""
+        for machine in map(self.machines.__getitem__, names):
+            machine.hear(machine.life, self._renew, machine)
+
+    def _renew(self, machine: Machine) -> None:
+        if self.keyring is not None:
+            self.ledger.keys_known[machine.name] = self.keyring.known_by(machine.name)
+            self.keyring.renew(machine.guard, machine.name)
+
     # What is counted
 
     def look(self, machine: Machine) -> None:
@@ -226,6 +252,19 @@ class World:
         self.breach = Breach(name, self.events.now_ms, detail)
         self.trace.add(self.events.now_ms, "breach", name, detail)
         raise BreachFoundError
+
+
+def _keyring_of(scenario: Scenario, ledger: Ledger) -> Keyring:
+    """All keys of a world.
+
+    Raises:
+        UsageError: the libraries are missing.
+    """
+    try:
+        from simulator.world.node.keys import Keyring
+    except ModuleNotFoundError:
+        raise UsageError("the nodes of this world have keys: pip install 'mqproto[security]'") from None
+    return Keyring(scenario, ledger.session_key_made)
 
 
 def _common_endings(scenario: Scenario) -> frozenset[int]:

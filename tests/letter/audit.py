@@ -12,7 +12,10 @@ from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from .peer.codec import BASE, INTERNAL, SESSION, Codec
+from .peer.cryptoapi import KEY_BITS
 from .peer.packets import (
+    AU,
+    DE,
     ENDLESS,
     NULL,
     ORDER_QUEUE,
@@ -21,6 +24,7 @@ from .peer.packets import (
     Class,
     ConnectionParameters,
     EstablishConnection,
+    Security,
     SessionAck,
     SessionHeader,
     TxSequenceId,
@@ -102,9 +106,13 @@ class Auditor:
         if bool(message.acknowledge) != bool(message.admin):
             yield f"2.2.19.2: AdminQueue {message.admin!r} with Flags {message.acknowledge}"
         if message.source == self.guid:
-            content = message.destination.encode() + message.body + struct.pack("<I", message.message_class)
+            # What is sent again may be encrypted by another key.
+            body = b"" if message.security and message.security.encrypted else message.body
+            content = message.destination.encode() + body + struct.pack("<I", message.message_class)
             if self.names.setdefault(message.message_id, content) != content:
                 yield f"2.2.19.2: MessageID {message.message_id} stands for two messages"
+        if message.security:
+            yield from self._security(message, message.security)
         if message.orders:
             yield from self._order(message, flags, user_flags)
         if it := message.transaction:
@@ -124,6 +132,21 @@ class Auditor:
             if it.previous > highest:
                 yield f"3.1.1.5: {it} follows on what was never sent: {highest}"
             self.sequences[message.destination.casefold()] = max(last, it.sequence), max(highest, it.number)
+
+    def _security(self, message: UserMessage, it: Security) -> Iterator[str]:
+        """[MS-MQMQ] 2.2.19.3, 2.2.20.6"""
+        if it.flags & AU or it.signed_as:
+            yield f"2.2.20.6: AU or AS is set: {it.flags:04x}"
+        if bool(it.flags & 15) != bool(it.sender):
+            yield f"2.2.20.6: {len(it.sender)} bytes of a sender of type {it.flags & 15}"
+        if it.provider and it.flags & DE:
+            yield "2.2.20.6: ProviderInfo beside DE"
+        if it.encrypted != bool(it.key) or it.encrypted != bool(message.privacy):
+            yield f"2.2.20.6: EB {it.encrypted}, {len(it.key)} bytes of key, PrivacyLevel {message.privacy}"
+        if it.encrypted and (message.privacy, message.encryption_algorithm) not in KEY_BITS:
+            yield f"2.2.19.3: {message.encryption_algorithm:#x} with PrivacyLevel {message.privacy}"
+        if not (it.sender or it.key or it.signature or it.certificate or it.provider):
+            yield "2.2.20.6: a SecurityHeader of nothing"
 
     def _order(self, message: UserMessage, flags: int, user_flags: int) -> Iterator[str]:
         """[MS-MQQB] 2.2.4, 2.2.4.1, 2.2.5, 2.2.5.1"""

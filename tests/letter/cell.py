@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from .audit import audit
 from .node import LETTER, OURS, QUEUES, SETTINGS, Node
 from .peer.network import Answer, Serve, Sockets
-from .peer.packets import PA, PR
+from .peer.packets import PA, PR, Security
 from .peer.peer import Peer, Timers
 from .peer.queues import Queue
 from .peer.switches import Switches
@@ -115,7 +115,8 @@ class Cell:
     seed: int = 0
     settings: dict[str, object] = field(default_factory=dict)
     ways: tuple[str, ...] = (TO_OURS, TO_LETTER)
-    sender_id: bytes = b""
+    security: Security | None = None
+    """What names the sender of what the peer sends, if anything does."""
     midst: Midst | None = None
     """What is done to the peer meanwhile."""
     flows: dict[tuple[str, str, str], Flow] = field(default_factory=dict)
@@ -181,11 +182,11 @@ class Cell:
                 if kind != "transactional":
                     recoverable, both = kind == "recoverable", list(names.values())
                     self.peer.send(
-                        name, body, recoverable=recoverable, destinations=both, sender_id=self.sender_id
+                        name, body, recoverable=recoverable, destinations=both, security=self.security
                     )
                 elif form == "private":
-                    told = {"admin": acks, "acknowledge": PA | PR, "journal": True}
-                    self.peer.send(name, body, transactional=True, sender_id=self.sender_id, **told)
+                    told: dict[str, Any] = {"admin": acks, "acknowledge": PA | PR, "journal": True}
+                    self.peer.send(name, body, transactional=True, security=self.security, **told)
                 else:
                     self.peer.send(name, body, transactional=True)
             await trio.sleep(0.01 if self.cuts else 0)

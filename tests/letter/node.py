@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -39,6 +39,8 @@ class Node:
     address: str
     peer_address: str
     settings: Mapping[str, object]
+    asks: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What its queues ask of messages, by name: keys of a topology."""
 
     def write_topology(self) -> None:
         lines = []
@@ -51,6 +53,7 @@ class Node:
                     f"[node.{name}.queue.{queue}]",
                     f"id = {number}",
                     f"transactional = {transactional}",
+                    *(f"{key} = {json.dumps(value)}" for key, value in self.asks.get(queue, {}).items()),
                 ]
         lines += ["[[link]]", 'between = ["ours", "letter"]', "[settings]"]
         lines += [f"{name} = {json.dumps(value)}" for name, value in self.settings.items()]

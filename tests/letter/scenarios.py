@@ -9,15 +9,19 @@ from typing import Any
 
 import trio
 
-from .peer.packets import NA, PA, Class, OrderBody
+from .peer.packets import NA, PA, SHA_512, SIGNED_20, Class, OrderBody
 from .peer.peer import Peer, Timers
 from .peer.queues import Queue
-from .wire import ADDRESSES, AT_B, AT_C, A, C, Wire, direct, private, running
+from .sealed.keys import CIPHERS, keys_of, nobody, owner
+from .wire import ADDRESSES, AT_B, AT_C, A, B, C, Wire, direct, private, running
 
 Scenario = Callable[[Wire, Peer, Peer], Awaitable[None]]
 ORDERS, NOTES = direct("orders"), direct("notes")
 TOLD: dict[str, Any] = {"admin": private(3, A), "label": "label", "acknowledge": PA}
 NEVER = 1e9
+BODY = b"a body of more than one block"
+SEALED = [NOTES + "x", private(10)]
+"""A list of destinations with padding within."""
 
 
 def order(destination: str = ORDERS, **fields: Any) -> dict[str, Any]:
@@ -215,3 +219,26 @@ async def half_confirmed(wire: Wire, a: Peer, b: Peer) -> None:
         assert messages[0].transaction
         a.departures.take_order_ack(OrderBody(messages[0].transaction.sequence, 1, 0), a.now())
         await trio.sleep(40)
+
+
+def keyed(*messages: dict[str, Any], deceived: bool = False, times: int = 1) -> Scenario:
+    """Both have keys; by a directory that is wrong, A encrypts with a key that is nobody's."""
+
+    async def run(wire: Wire, a: Peer, b: Peer) -> None:
+        first, second = owner(0), owner(1)
+        a.protection.keys = keys_of(first, A, second, B)
+        b.protection.keys = keys_of(second, B, first, A)
+        if deceived:
+            a.protection.keys.others = keys_of(first, A, nobody(second), B).others
+        await sends(*messages, times=times)(wire, a, b)
+
+    return run
+
+
+def protected(
+    cipher: str = "", signed: bool = True, hash_algorithm: int = SHA_512, **fields: Any
+) -> dict[str, Any]:
+    """An order by a private name, encrypted and signed, or one of both."""
+    told = {"destination": private(10), "body": BODY, "label": "label", **fields}
+    seal = CIPHERS[cipher] if cipher else None
+    return order(seal=seal, sign=(SIGNED_20, hash_algorithm) if signed else None, **told)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 import trio.testing
 
 from .audit import audit
+from .peer.codec import Codec
+from .peer.packets import AU, DE, EB, SID, SIGNED_20, Security, UserMessage
 from .peer.switches import Switches
 from .scenarios import TOLD, note, order, sends
 from .wire import A, B, Wire, pair, private
 
+SENDER = bytes(28)
 EVERYTHING = sends(
     order(**TOLD, journal=True), order(private(10)), note(private(11)), note(recoverable=True), times=5
 )
@@ -40,3 +45,22 @@ def test_a_peer_that_is_to_the_letter_passes() -> None:
 )
 def test_a_peer_that_is_not_is_found(switch: str, section: str) -> None:
     assert [fault for fault in faults(Switches(**{switch: True})) if f" {section}: " in fault]
+
+
+@pytest.mark.parametrize(
+    "security",
+    [
+        Security(SENDER, SID | AU),
+        Security(SENDER, SID | SIGNED_20 << 8),
+        Security(SENDER, SID | EB),
+        Security(SENDER, SID, key=b"key"),
+        Security(SENDER, 0),
+        Security(b"", SID),
+        Security(b"", 0),
+        Security(SENDER, SID | DE, provider=b"provider"),
+    ],
+)
+def test_a_security_header_that_nobody_may_send_is_found(security: Security) -> None:
+    fair = UserMessage(A, B, private(10), security=Security(SENDER))
+    assert audit(A, [Codec().pack(fair)]) == []
+    assert audit(A, [Codec().pack(replace(fair, security=security))])

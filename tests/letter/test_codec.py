@@ -8,11 +8,14 @@ from tests import frames
 
 from .peer.codec import Codec
 from .peer.packets import (
+    AI,
     NA,
     PA,
+    SID,
     ConnectionParameters,
     EstablishConnection,
     MalformedError,
+    Security,
     SessionAck,
     SessionHeader,
     Transaction,
@@ -40,7 +43,9 @@ EVERYTHING = UserMessage(
     session=SessionHeader(1, 2, 3, 4, 5),
     allocated=4,
     extension=b"x",
-    sender_id=bytes(12),
+    connector=B.bytes,
+    security=Security(bytes(12), AI | SID, b"key!", b"signature", b"certificate", b"provider"),
+    list_signature=b"another",
     destinations=[r"DIRECT=TCP:10.0.0.2\orders", f"PRIVATE={B}\\0000000a"],
 )
 

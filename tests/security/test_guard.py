@@ -11,7 +11,7 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import REPORT_NO_ARRIVAL
+from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.queues.protection import Protection, fingerprint
 from mqproto.security import PROVIDERS, Certificate, KeyGuard, KeyPair, Keys, self_signed
@@ -580,3 +580,21 @@ def test_the_intermediate_sends_on_what_it_got() -> None:
     assert decode_message(went) == replace(
         before, session=decode_message(went).session, base=decode_message(went).base
     )
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.15")
+@pytest.mark.parametrize("source", ["a", "c"])
+def test_what_was_encrypted_is_repeated_in_no_acknowledgment(source: str) -> None:
+    net = guarded()
+    net.send(
+        source,
+        at("c", 17),
+        SECRET,
+        privacy_level=5,
+        time_to_be_received_s=1,
+        admin_queue=at("a", 5).name,
+        acknowledgments=REPORT_NO_RECEIPT,
+    )
+    net.pass_ms(5_000)
+    assert administration(net, "a") == [MessageClass.NACK_RECEIVE_TIMEOUT]
+    assert SECRET not in crossed(net)

@@ -60,8 +60,8 @@ def refusal_of(algorithm: int, key: PublicKey, data: bytes, signature: bytes) ->
 @pytest.mark.parametrize(
     ("algorithm", "says"),
     [
-        (0x8001, "MD2 is broken, and no library has it"),
-        (0x8002, "MD4 is broken, and no library has it"),
+        (0x8001, "MD2 is broken: sign with SHA-512"),
+        (0x8002, "MD4 is broken: sign with SHA-512"),
         (0x800D, "0x800d is no HashAlgorithm"),
         (0, "0x0 is no HashAlgorithm"),
     ],

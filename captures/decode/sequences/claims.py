@@ -11,6 +11,7 @@ all the same, but is a note then.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from captures.decode.facts import Acknowledgment, NodeKey
@@ -66,7 +67,7 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
         return None
     since_ns = max(written_ns(sent_s) for sent_s, written in sequence.written if written <= missing)
     until_ns = ack.time_ns + SLACK_NS
-    if ways.into(acker, since_ns, until_ns) is not None:
+    if ways.into(acker, since_ns, until_ns) is not None or _lacks_between(sequence, missing, number):
         return None
     leave = {frm for frm, _ in sequence.hops}
     reached = claim.missing[missing]
@@ -87,6 +88,21 @@ def judged(sequence: Sequence, claim: Claim, ways: Ways) -> Finding | None:
         f"sender{doubt}"
     )
     return Finding(severity, "order-ack-beyond", ack.number, text, "[MS-MQQB] 3.1.1.6.2")
+
+
+def _lacks_between(sequence: Sequence, first: int, last: int) -> bool:
+    """Whether one of these numbers left a queue manager, and was not seen to come there: the capture lacks something.
+
+    No connection need tell when: where a file of a series is gone, whole connections are gone with it.
+    """
+    for (_, to), progress in sequence.hops.items():
+        onward = (each.covered for (frm, _), each in sequence.hops.items() if frm == to)
+        known_through = min(last, progress.covered.highest)
+        for begin, end in chain.from_iterable(onward):
+            number = progress.covered.after(max(begin, first, progress.base + 1) - 1)
+            if number <= min(end, known_through):
+                return True
+    return False
 
 
 def suspect_elsewhere(sequence: Sequence, ack: Acknowledgment) -> None:

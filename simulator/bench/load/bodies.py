@@ -52,10 +52,16 @@ class Bodies(Protocol):
 
 
 class Alike:
-    """Messages that have one body."""
+    """Messages that have one body.
 
-    def __init__(self, body: bytes) -> None:
-        self._draft = Draft(body=body, label="bench", transactional=True)
+    Args:
+        privacy_level, signer: of each draft, if they are encrypted or signed.
+    """
+
+    def __init__(self, body: bytes, *, privacy_level: int = 0, signer: str = "") -> None:
+        self._draft = Draft(
+            body=body, label="bench", transactional=True, privacy_level=privacy_level, signer=signer
+        )
         self._request_messages = max(1, min(REQUEST_MESSAGES, REQUEST_BYTES // max(1, len(body))))
         self.receive_messages = max(1, min(RECEIVE_MESSAGES, RECEIVE_BYTES // max(1, len(body))))
 
@@ -97,6 +103,8 @@ class Mixed:
         return [digest_of(message.label, message.body) for message in messages]
 
 
-def bodies_of(messages: bytes | Workload) -> Bodies:
+def bodies_of(messages: bytes | Workload | Alike) -> Bodies:
     """Of one body, or of a workload."""
+    if isinstance(messages, Alike):
+        return messages
     return Mixed(messages) if isinstance(messages, Workload) else Alike(messages)

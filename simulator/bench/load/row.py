@@ -22,12 +22,14 @@ import trio
 from simulator.base.collector import seldom_collected
 from simulator.base.processes import Memory, memory_of
 from simulator.bench.figures import BenchError
+from simulator.bench.load.bodies import Alike
 from simulator.bench.load.traffic import Traffic
 from simulator.client import Client, connect
 from simulator.demo.workload import Workload
 from simulator.faults.supervisor import Supervisor, supervised
 from simulator.topology import Topology
 from simulator.topology.file import parse
+from simulator.topology.places import keys_path, public_path
 
 SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
 """A row of three."""
@@ -38,6 +40,8 @@ PATIENCE_PER_MESSAGE_S: Final = 0.002
 AWAY_S: Final = 3_600.0
 """How long a node may be down before its client gives up; what is measured gives up sooner."""
 LOOK_S: Final = 0.03
+KEY_BITS: Final = 2_048
+CERTIFIED_DAYS: Final = 30
 SETTINGS: Final = """
 [settings]
 try_connect_interval_ms = 200
@@ -116,7 +120,7 @@ class Row:
 
     def traffic(
         self,
-        body: bytes | Workload,
+        body: bytes | Workload | Alike,
         to: str = "",
         queues: Sequence[str] = (QUEUE,),
         *,
@@ -129,7 +133,7 @@ class Row:
     async def flood(
         self,
         count: int,
-        body: bytes,
+        body: bytes | Alike,
         to: str = "",
         queues: Sequence[str] = (QUEUE,),
         *,
@@ -249,16 +253,22 @@ def patience_s(count: int) -> float:
 
 
 @asynccontextmanager
-async def row(topology: Topology, profiles: Path | None = None) -> AsyncIterator[Row]:
+async def row(
+    topology: Topology, profiles: Path | None = None, *, with_keys: bool = False
+) -> AsyncIterator[Row]:
     """The nodes of a topology in a folder of their own among the temporary files, for the block.
 
     Args:
         profiles: a folder for profiles of the nodes, which make them slower.
+        with_keys: whether each node has keys of 2,048 bits, and knows the others'.
 
     Raises:
         NodeError: a node does not start.
     """
     with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
+        if with_keys:
+            for name in topology.nodes:
+                make_keys(Path(folder), name)
         async with (
             supervised(topology, Path(folder), profiles=profiles) as supervisor,
             AsyncExitStack() as stack,
@@ -270,6 +280,20 @@ async def row(topology: Topology, profiles: Path | None = None) -> AsyncIterator
                 for name in topology.nodes
             }
             yield Row(supervisor, clients)
+
+
+def make_keys(directory: Path, name: str) -> None:
+    """Key pairs for AES and for signatures, as `mqproto keys make` makes them."""
+    from mqproto.security import new_key_pair, self_signed
+    from simulator.security.keyfiles import SIGNING, Kept, KeyFiles, PublicFiles
+
+    signing = new_key_pair(KEY_BITS)
+    certificate = self_signed(signing, name, int(time.time()), CERTIFIED_DAYS)
+    files = KeyFiles(keys_path(directory, name), name)
+    public = PublicFiles(public_path(directory, name))
+    for kept in (Kept("aes", new_key_pair(KEY_BITS)), Kept(SIGNING, signing, certificate)):
+        files.keep(kept, "")
+        public.write(kept)
 
 
 def difference(before_s: float | None, after_s: float | None) -> float | None:

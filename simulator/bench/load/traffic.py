@@ -15,7 +15,7 @@ import trio
 
 from mqproto.messages.drafts import Draft
 from simulator.bench.figures import BenchError
-from simulator.bench.load.bodies import Bodies, bodies_of
+from simulator.bench.load.bodies import Alike, Bodies, bodies_of
 from simulator.client import Client
 from simulator.demo.workload import Workload
 from simulator.faults.proof import Received, Sent, compare, delays_ms
@@ -43,7 +43,7 @@ class Traffic:
         receiver: Client,
         node: str,
         queues: Sequence[str],
-        body: bytes | Workload,
+        body: bytes | Workload | Alike,
         *,
         together: bool = False,
     ) -> None:

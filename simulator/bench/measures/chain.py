@@ -10,10 +10,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
+from mqproto.turn.guard import STRONG
 from simulator.base.profiling import profile_of, profiled
 from simulator.bench.figures import RUNS, Figure, Result, Wanted, known
+from simulator.bench.load.bodies import Alike
 from simulator.bench.load.row import CLIENT, THREE, Flow, in_a_row, row
 from simulator.bench.measures.machine import flush_ms
+from simulator.security.keyfiles import SIGNING
 
 MESSAGES: Final = 20_000
 BODY_BYTES: Final = 1_024
@@ -32,11 +35,13 @@ async def bench_chain(
     runs: int = RUNS,
     profiles: Path | None = None,
     told: Callable[[str], None] = lambda text: None,
+    protection: Sequence[str] = (),
 ) -> Result:
     """Measure.
 
     Args:
         messages: in each run.
+        protection: of "encrypted" and "signed" what the messages are of a run that follows each, by the same nodes.
         profiles: a folder for profiles of the nodes and of the client, which make all of them slower.
         told: is told how far it is.
 
@@ -44,21 +49,33 @@ async def bench_chain(
         BenchError: a message was lost, came twice, out of order or altered.
         NodeError: a node does not start.
     """
+    word = " and ".join(protection)
     body = bytes(body_bytes)
-    flows: dict[int, list[Flow]] = {window: [] for window in windows}
+    kinds = {"": Alike(body)}
+    if word:
+        kinds[word] = Alike(
+            body,
+            privacy_level=STRONG if "encrypted" in protection else 0,
+            signer=SIGNING if "signed" in protection else "",
+        )
+    flows: dict[int, dict[str, list[Flow]]] = {window: {kind: [] for kind in kinds} for window in windows}
     flushes_ms = []
     async with AsyncExitStack() as stack:
         rows = {}
         for window in flows:
             folder = profiles and profiles / f"window-{window}"
-            rows[window] = await stack.enter_async_context(row(in_a_row(window=window), folder))
-            await rows[window].flood(min(messages, WARM_UP_MESSAGES), body)
+            rows[window] = await stack.enter_async_context(
+                row(in_a_row(window=window), folder, with_keys=bool(word))
+            )
+            for alike in kinds.values():
+                await rows[window].flood(min(messages, WARM_UP_MESSAGES), alike)
         with profiled(profiles and profile_of(profiles, CLIENT)):
             for number in range(runs):
                 flushes_ms.append(flush_ms())
                 for window in flows:
                     told(f"chain, window {window:,}: run {number + 1} of {runs}")
-                    flows[window].append(await rows[window].flood(messages, body))
+                    for kind, alike in kinds.items():
+                        flows[window][kind].append(await rows[window].flood(messages, alike))
     notes = ["each run is checked: every message once, in order, unaltered; the client is no node"]
     if profiles is not None:
         notes.append(f"all of it is slower than it is without profiles, which are in {profiles}")
@@ -66,18 +83,25 @@ async def bench_chain(
         name="chain",
         title=f"three nodes, {messages:,} messages of {body_bytes:,} bytes a run, flushed at each node",
         figures=[
-            *(figure for window in flows for figure in _figures(window, flows[window])),
+            *(
+                figure
+                for window, by_kind in flows.items()
+                for kind in by_kind
+                for figure in _figures(window, kind, by_kind[kind])
+            ),
             Figure(FLUSH, "ms", tuple(flushes_ms)),
         ],
         notes=notes,
     )
 
 
-def _figures(window: int, flows: list[Flow]) -> list[Figure]:
-    wanted = Wanted(at_least=WANTED_PER_S[window]) if window in WANTED_PER_S else None
+def _figures(window: int, kind: str, flows: list[Flow]) -> list[Figure]:
+    is_plain = not kind
+    wanted = Wanted(at_least=WANTED_PER_S[window]) if is_plain and window in WANTED_PER_S else None
+    title = f"window {window:,}" if is_plain else f"window {window:,}, {kind}"
 
     def figure(name: str, unit: str, values: list[float | None], wanted: Wanted | None = None) -> Figure:
-        return Figure(f"window {window:,}: {name}", unit, known(values), wanted)
+        return Figure(f"{title}: {name}", unit, known(values), wanted)
 
     return [
         figure("throughput", "messages/s", [flow.messages_per_s for flow in flows], wanted),
@@ -85,7 +109,7 @@ def _figures(window: int, flows: list[Flow]) -> list[Figure]:
             "CPU of the three nodes",
             "µs/message",
             [flow.cpu_us() for flow in flows],
-            Wanted(at_most=WANTED_CPU_US),
+            Wanted(at_most=WANTED_CPU_US) if is_plain else None,
         ),
         *(
             figure(f"CPU of {name}", "µs/message", [flow.cpu_us(name) for flow in flows])

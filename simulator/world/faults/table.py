@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from mqproto.queues.localqueue import SystemQueue
@@ -140,6 +141,38 @@ def detour(world: World, fault: Fault) -> bool:
             world.events.at(fault.at_ms + DETOUR_MS, reroute, world, replace(fault, for_ms=1))
             return True
     return False
+
+
+def new_keys(world: World, fault: Fault) -> bool:
+    """The node has a new key pair, and keeps the old ones; the others are told of it later."""
+    if world.keyring is None:
+        return False
+    world.keyring.replace(fault.where)
+    world.tell_of_keys(fault.where)
+    world.events.at(fault.at_ms + fault.for_ms, _hand_out, world, fault.where)
+    return True
+
+
+def _hand_out(world: World, name: str) -> None:
+    if world.keyring is not None:
+        world.keyring.hand_out(name)
+        world.tell_of_keys(*world.machines)
+
+
+def withdraw_keys(world: World, fault: Fault) -> bool:
+    """For a while the node knows nobody's public keys."""
+    if world.keyring is None:
+        return False
+    world.ledger.keys_withdrawn.add(fault.where)
+    _withdraw(world, fault.where, withdrawn=True)
+    world.events.at(fault.at_ms + fault.for_ms, partial(_withdraw, world, fault.where, withdrawn=False))
+    return True
+
+
+def _withdraw(world: World, name: str, *, withdrawn: bool) -> None:
+    if world.keyring is not None:
+        world.keyring.withdraw(name, withdrawn=withdrawn)
+        world.tell_of_keys(name)
 
 
 # Links
@@ -306,6 +339,8 @@ FAULTS: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "impostor": impostor,
     "order acks otherwise": order_acks_otherwise,
     "picky": picky,
+    "new keys": new_keys,
+    "withdraw keys": withdraw_keys,
 }
 """What `draw` draws from."""
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from mqproto.base.configuration import Settings
 from mqproto.base.errors import QuotaExceeded, UsageError
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
@@ -36,6 +37,7 @@ from mqproto.turn.effects import (
     SendPing,
     Writes,
 )
+from mqproto.turn.guard import NO_KEYS, Guard
 from simulator.base.randomness import chance
 from simulator.base.storeerrors import DiskFullError, LifeFullError, StoreError
 from simulator.node.room import Fullness, found_for
@@ -53,7 +55,7 @@ from simulator.world.oracle import answers, invariants
 from simulator.world.oracle.oracle import Oracle
 from simulator.world.oracle.watched import ROOMY, WatchedNode
 from simulator.world.scenarios.scenario import Burst, Scenario
-from simulator.world.scenarios.traffic import KINDS, Message, body_of, destination
+from simulator.world.scenarios.traffic import KINDS, Message, body_of, destination, wishes_of
 
 LOOKS_EVERY: Final = 16
 """How many turns pass between two looks at what a core has in memory."""
@@ -61,6 +63,7 @@ BACK_AFTER_MS: Final = 1_000
 """How long a node is down that is started with other settings."""
 LETTERS: Final = 1_000
 """How many dead letters an operator sends once more at a time."""
+LONGEST_HEADERS_BYTES: Final = 2_000
 STORE: Final = Path("node.sqlite")
 MADE_AGAIN_MS: Final = 100
 """How often a queue is tried to be made again that was deleted, and is not empty yet."""
@@ -97,6 +100,9 @@ class Surroundings(Protocol):
 
     def routes_of(self, name: str) -> Routes:
         """The ways from a node to all others, as they are now."""
+
+    def guard_of(self, name: str, settings: Settings) -> Guard:
+        """What encrypts and signs at a node that starts."""
 
     def look(self, machine: Machine) -> None:
         """Take down what a core says of itself before it is gone."""
@@ -136,7 +142,11 @@ class Machine(WatchedNode):
                 fault.kind == "order acks otherwise" and fault.where == name for fault in scenario.faults
             ),
             largest_bytes=max(
-                (2_000 + max(burst.size_bytes, *burst.sizes_bytes, 0) for burst in scenario.bursts), default=0
+                (
+                    LONGEST_HEADERS_BYTES + max(burst.size_bytes, *burst.sizes_bytes, 0)
+                    for burst in scenario.bursts
+                ),
+                default=0,
             ),
             least_window=min(scenario.settings_of(other).window_size for other in scenario.nodes),
         )
@@ -167,6 +177,7 @@ class Machine(WatchedNode):
         """The queues that an operator has deleted, and that are not there, as far as it knows."""
         self.is_calm = False
         """Whether its operators bring all in order."""
+        self.guard: Guard = NO_KEYS
         self.misread: Callable[[QueueManager], None] | None = None
         """What makes each of its queue managers read the specification otherwise."""
         self.refuses: set[bytes] = set()
@@ -286,7 +297,7 @@ class Machine(WatchedNode):
         kind = KINDS[burst.kind]
         targets = burst.targets
         goals = [destination(target, kind) for target in targets]
-        options = kind.draft_at(self.guid)
+        options = {**kind.draft_at(self.guid), **wishes_of(burst)}
         bodies = [body_of(burst, number, index) for index in range(burst.count)]
         drafts = [Draft(body=body, label=burst.label, priority=burst.priority, **options) for body in bodies]
         messages = copies(goals, drafts)
@@ -303,9 +314,10 @@ class Machine(WatchedNode):
             return
         except UsageError as error:
             # For want of room, or as the queue that was meant is one of its own that it does not have, or that of a
-            # queue manager which it has not met.
+            # queue manager which it has not met, or whose key it does not know.
             is_nowhere = self.name in targets and (kind.undeliverable or bool(self.deleted))
             is_nowhere |= self._world.scenario.unmet and not kind.direct and not self.has_met
+            is_nowhere |= burst.encrypted and not self.ledger.keys_known[self.name]
             if not (isinstance(error, QuotaExceeded) or is_nowhere):
                 raise
             self.ledger.tally["refused at once"] += burst.count * len(goals)
@@ -361,8 +373,15 @@ class Machine(WatchedNode):
             # Only where one was before it matters where MessageIDs begin; small ones are easier to read.
             first = counters.message_id if counters is not None else 0
             state.life = state.life._replace(first_message_id=first or 1)
+        self.guard = self._world.guard_of(self.name, self.settings)
         self.core = QueueManager(
-            self.guid, self.queues, self._world.routes_of(self.name), self.settings, state, self.moment()
+            self.guid,
+            self.queues,
+            self._world.routes_of(self.name),
+            self.settings,
+            state,
+            self.moment(),
+            self.guard,
         )
         if counters is not None:
             begin_late(self.core, counters)

@@ -38,10 +38,11 @@ def all_is_accounted_for(ledger: Ledger) -> str | None:
             continue
         elif (
             not (message.told or message.refusals or message.lost_copies or message.gone)
+            and not message.was_not_encrypted
             and not kind.endings & LATE
         ):
             return f"{message} was accepted and is nowhere"
-        elif kind.undeliverable and not message.told:
+        elif kind.undeliverable and not (message.told or message.was_not_encrypted):
             return f"{message} was refused, and {message.burst.source} was not told"
     return None
 
@@ -64,7 +65,7 @@ def replies_are_complete(ledger: Ledger) -> str | None:
     A node that had no room for an acknowledgment, and then has for others, is as one that refuses it.
     """
     for message in ledger.accepted:
-        if not message.kind.acknowledged or message.is_unsure:
+        if not message.kind.acknowledged or message.kind.promise is Promise.NOTHING or message.is_unsure:
             continue
         untold = [
             what

@@ -1,7 +1,7 @@
 """What must hold of dead letters in doubt: of messages that were sent, may have arrived, and were given up.
 
-A message is given up when its time is over, when its next hop refuses it, and when some queue manager says that it
-ended on its way: only a copy has ended there.
+A message is given up when its time is over, when it cannot be encrypted any more to be sent again, when its next hop
+refuses it, and when some queue manager says that it ended on its way: only a copy has ended there.
 
 For a time one may be a dead letter and have arrived, or been received, as well. In the end one of both is true.
 """
@@ -30,7 +30,7 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
         return node.settings.expire_sent == FIGURE_9
     if message_class == MessageClass.NACK_DELETED:
         return not node.has_purged  # By an operator, who wants it to be gone.
-    return message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
+    return message_class in (MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_BAD_ENCRYPTION)
 
 
 def is_list_of_doubts(queue: QueueRow) -> bool:
@@ -57,7 +57,10 @@ def was_let_go(ledger: Ledger, packet: bytes) -> bool:
     """
     message = ledger.messages.get(identity_of(packet))
     return message is not None and (
-        message.in_doubt or message.let_go or not NOT_THERE.isdisjoint(message.told)
+        message.in_doubt
+        or message.let_go
+        or message.was_not_encrypted
+        or not NOT_THERE.isdisjoint(message.told)
     )
 
 

@@ -26,7 +26,15 @@ from mqproto.turn.effects import (
     StoredState,
     Writes,
 )
-from mqproto.wire import Guid, MessageClass, OrderAckBody, guid_text
+from mqproto.turn.guard import SIGNED_20, SIGNED_30
+from mqproto.wire import (
+    Guid,
+    MessageClass,
+    OrderAckBody,
+    decode_message,
+    decode_simple_blob,
+    guid_text,
+)
 from mqproto.wire.glance import acknowledges, receive_deadline_s
 from simulator.storage import Store
 from simulator.world.network.glimpse import Glimpse, SessionGlimpse
@@ -35,7 +43,7 @@ from simulator.world.oracle.doubts import is_in_doubt
 from simulator.world.oracle.ledger import SET_ASIDE, Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Consumer, guid_of
-from simulator.world.scenarios.traffic import LATE, REPLIES, Message, Promise, destination
+from simulator.world.scenarios.traffic import LATE, REPLIES, SECRET, Message, Promise, destination
 
 ALL: Final = 2**40
 SYSTEM_QUEUES: Final = frozenset(SystemQueue)
@@ -46,6 +54,8 @@ BROKEN_RULES: Final = ("3.1.5.1", "3.1.5.3", "3.1.5.4", "3.1.5.5", "3.1.5.8")
 """Sections that close a session because the peer broke a rule. Peers that keep to the rules never see them."""
 UNORDERED: Final = frozenset({"outgoing", "incoming", "outcomes"})
 """Fields of a StoredState without an order of their own."""
+SESSION_KEY_BYTES: Final = 128
+"""More than a session key takes, which an encrypted message has with it in its queue."""
 BAD_DST_Q: Final = MessageClass.NACK_BAD_DST_Q
 DELETED: Final = MessageClass.NACK_DELETED
 """Of a message that an operator deleted on its way, whether or not it had arrived."""
@@ -136,7 +146,7 @@ def received_once(ledger: Ledger, node: WatchedNode, messages: Iterable[Message]
         # A copy of one that was refused while its queue was deleted may come when that is there again.
         classes = {message_class for _, message_class in message.letters} - {DELETED, BAD_DST_Q}
         if message.in_doubt:
-            classes.discard(MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+            classes -= {MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_BAD_ENCRYPTION}
         # Of one that was set aside a copy was on its way, and found its neighbour mended.
         if message.body in ledger.refused:
             classes -= SET_ASIDE
@@ -159,7 +169,10 @@ def endings_have_reasons(
         if not allowed:
             return f"{message} left its queue at {node.name} and nobody received it"
         return None
-    if message_class not in allowed:
+    if message_class == MessageClass.NACK_BAD_ENCRYPTION and ledger.may_not_be_encrypted(node, message):
+        if not message.kind.dead_lettered:
+            return f"{message} could not be encrypted, and is a dead letter unasked"
+    elif message_class not in allowed:
         return f"{message} is a dead letter of class {message_class:#06x}, for which there is no reason"
     if message.kind.transactional and [name for name, _ in message.letters].count(message.burst.source) > 1:
         return f"{message} is a dead letter twice where it was sent"
@@ -232,9 +245,10 @@ def turned_away_only_when_full(node: WatchedNode, message: Message, fresh: Mappi
     for queue in node.queues:
         if queue.identifier == message.kind.queue and queue.quota_bytes is not None:
             most_bytes = node.disk.size_of(QueueKind.LOCAL, queue.name) + fresh.get(queue.name, 0)
-            if most_bytes + message.size_bytes <= queue.quota_bytes:
+            size_bytes = message.size_bytes + SESSION_KEY_BYTES * message.burst.encrypted
+            if most_bytes + size_bytes <= queue.quota_bytes:
                 return (
-                    f"{node.name} has no room for {message}, {message.size_bytes:,} bytes, and at most "
+                    f"{node.name} has no room for {message}, {size_bytes:,} bytes, and at most "
                     f"{most_bytes:,} of {queue.quota_bytes:,} bytes were taken in {queue.name}"
                 )
     return None
@@ -246,7 +260,7 @@ def replies_tell_the_truth(node: WatchedNode, message: Message | None, message_c
         return f"{node.name} hears of a message that nobody sent"
     if message.is_unsure:
         return None
-    if message_class in message.replies:
+    if message_class in message.replies and message.kind.promise is not Promise.NOTHING:
         return f"{node.name} hears twice that {message} ended with {message_class:#06x}"
     if message_class == MessageClass.ACK_REACH_QUEUE and not message.arrivals:
         return f"{node.name} hears that {message} arrived, and it has not"
@@ -365,6 +379,35 @@ def paused_queues_send_nothing(ledger: Ledger, node: WatchedNode, glimpses: Iter
     return None
 
 
+def secrets_stay_secret(node: WatchedNode, glimpses: Iterable[Glimpse]) -> str | None:
+    """Of a body that is to be encrypted nothing is on a wire in clear, in whatever packet.  3.1.7.1.5"""
+    for glimpse in glimpses:
+        if SECRET in glimpse.packet:
+            return f"{node.name} sends in clear what is to be encrypted: message {glimpse.identity.hex()}"
+    return None
+
+
+def encrypted_with_the_latest_key(
+    ledger: Ledger, node: WatchedNode, message: Message, packet: bytes
+) -> str | None:
+    """A message leaves its source with a session key for the public key of its destination that is known by then."""
+    security = decode_message(packet).security
+    assert security is not None, "it is to be encrypted"
+    target, known = message.burst.target, ledger.keys_known[node.name]
+    blob = decode_simple_blob(security.encryption_key)
+    found = ledger.session_keys.get(blob.encrypted_key[::-1])
+    if found is None or found != (target, known.get(target)):
+        return f"{node.name} sends {message} with a key for {found}, and knows key {known.get(target)} of {target}"
+    return None
+
+
+def given_up_for_a_reason(ledger: Ledger, node: WatchedNode, message: Message | None) -> str | None:
+    """A message is not encrypted any more only if it was to be, and the key for it was withdrawn.  3.1.7.1.5.1"""
+    if message is None or ledger.may_not_be_encrypted(node, message):
+        return None
+    return f"{node.name} cannot encrypt {message}, and has the key for it"
+
+
 def gaps_are_bridged(
     ledger: Ledger, node: WatchedNode, glimpse: Glimpse, passed: Iterable[Message], named: Message | None
 ) -> str | None:
@@ -377,7 +420,9 @@ def gaps_are_bridged(
     for other in passed:
         if not ledger.has_ended(node, other):
             return f"{node.name} sends {message} as if {other} were not before it, which has not ended"
-    is_letter = named is not None and any(name == node.name for name, _ in named.letters)
+    is_letter = named is not None and (
+        named.was_not_encrypted or any(name == node.name for name, _ in named.letters)
+    )
     if named is not None and is_letter and not (named.arrivals or named.refusals or named.is_unsure):
         return f"{node.name} sends {message} behind {named}, which is a dead letter and never comes"
     return None
@@ -468,6 +513,21 @@ def handed_out_as_it_was_sent(
         deadline_s = receive_deadline_s(packet)
         if deadline_s is not None and now_s > deadline_s:
             return f"{node.name} hands out {message}, whose time is over"
+    return None
+
+
+def proofs_are_true(node: WatchedNode, message: Message, packet: bytes) -> str | None:
+    """A message in its queue is in clear, and says that it was verified if it was signed, and no other.  3.1.5.8.3"""
+    security = decode_message(packet).security
+    burst = message.burst
+    kind = (SIGNED_30 if burst.also else SIGNED_20) if burst.signed else 0
+    said = (False, False, 0)
+    if security is not None:
+        said = security.body_encrypted, security.authenticated, security.signature_type
+    if said != (False, burst.signed, kind):
+        return (
+            f"{node.name} hands out {message} with EB, AU and AS {said}, and its signature is of kind {kind}"
+        )
     return None
 
 

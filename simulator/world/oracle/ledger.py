@@ -73,6 +73,12 @@ class Ledger:
         """Whether some store was ever put back as it was at an earlier moment, or moved away."""
         self._deleted: set[tuple[str, int]] = set()
         """The queues that operators have ever deleted, by node and identifier."""
+        self.keys_known: dict[str, dict[str, int]] = {}
+        """By node, whose public keys it knows, and which of theirs."""
+        self.session_keys: dict[bytes, tuple[str, int]] = {}
+        """Session keys as they are encrypted: for whom, and with which of that node's key pairs."""
+        self.keys_withdrawn: set[str] = set()
+        """The nodes that knew nobody's public keys for a time."""
         self.refused: set[bytes] = set()
         """The bodies of messages that some node refuses, by closing each session on which they come."""
 
@@ -99,9 +105,22 @@ class Ledger:
         """The latest date that any clock can have shown by now."""
         return START_UTC_S + now_ms // 1_000 + self.latest_utc_offset_s
 
+    def session_key_made(self, encrypted: bytes, owner: str, number: int) -> None:
+        """Somebody has encrypted a session key for a node, with the public half of this one of its key pairs."""
+        self.tally["session key"] += 1
+        self.session_keys[encrypted] = owner, number
+
+    def may_not_be_encrypted(self, node: WatchedNode, message: Message) -> bool:
+        """Whether a message of a node ends there if its key is gone when it is to leave."""
+        burst = message.burst
+        is_sent = node.name == burst.source != burst.target
+        return is_sent and burst.encrypted and node.name in self.keys_withdrawn
+
     def has_ended(self, node: WatchedNode, message: Message) -> bool:
         """Whether a sequence may go on behind a message: it has arrived, was refused, or its time is over."""
         if message.arrivals or message.refusals or message.letters or message.deleted or message.is_unsure:
+            return True
+        if message.was_not_encrypted:
             return True
         if message.lost_copies:
             return True

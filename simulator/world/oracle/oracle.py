@@ -298,6 +298,10 @@ class Oracle:
             if message is not None:
                 message.delivery_count = received.delivery_count
                 self.check("delivery_counts_are_true", invariants.delivery_counts_are_true(node, message))
+        if self.ledger.keys_known:
+            for message, packet in handed:
+                if message is not None:
+                    self.check("proofs_are_true", invariants.proofs_are_true(node, message, packet))
         messages = [message for message, _ in handed if message is not None]
         for message in messages:
             waiting = message.stream.waiting
@@ -320,6 +324,8 @@ class Oracle:
         if node.paused:
             reason = invariants.paused_queues_send_nothing(self.ledger, node, glimpses)
             self.check("paused_queues_send_nothing", reason)
+        if self.ledger.keys_known:
+            self.check("secrets_stay_secret", invariants.secrets_stay_secret(node, glimpses))
         foreign = []
         for glimpse in glimpses:
             if glimpse.session is not None and end.peer.host.is_node:
@@ -367,6 +373,9 @@ class Oracle:
         """A message of an application leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
         message = self.ledger.messages.get(glimpse.identity)
+        if message is not None and message.burst.encrypted:
+            reason = invariants.encrypted_with_the_latest_key(self.ledger, node, message, glimpse.packet)
+            self.check("encrypted_with_the_latest_key", reason)
         if place is None:
             if message is not None:
                 message.stream.unsent.pop(message, None)
@@ -402,6 +411,13 @@ class Oracle:
                 message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
                 if message is not None:
                     message.told.append(int(facts.get("class", MessageClass.NACK_HOP_COUNT_EXCEEDED)))
+            elif note.name == "message-not-encrypted":
+                message = self.ledger.messages.get(identity(node.guid, int(facts["message_id"])))
+                reason = invariants.given_up_for_a_reason(self.ledger, node, message)
+                self.check("given_up_for_a_reason", reason)
+                if message is not None:
+                    message.was_not_encrypted = True
+                    message.stream.unsent.pop(message, None)
             elif note.name == "message-refused":
                 source = guid_from_text(str(facts["source"]))
                 message = self.ledger.messages.get(identity(source, int(facts["message_id"])))

@@ -53,6 +53,7 @@ class Burst:
     sizes_bytes: of their bodies, in turns; `size_bytes` is that of all if there are none.
     together: whether they are one transaction, if they are transactional.
     also: other nodes whose queue of that kind gets a copy of each message.
+    encrypted, signed: whether they are; what goes by a direct format name cannot be.
     """
 
     at_ms: int
@@ -66,6 +67,8 @@ class Burst:
     label: str = ""
     also: tuple[str, ...] = ()
     sizes_bytes: tuple[int, ...] = ()
+    encrypted: bool = False
+    signed: bool = False
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -209,6 +212,11 @@ class Scenario:
             slice_messages=max(1, self.log_bytes // 1_000),
             slice_bytes=self.log_bytes // 2,
         )
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its nodes have keys, and know each other's."""
+        return any(burst.encrypted or burst.signed for burst in self.bursts)
 
     @property
     def message_count(self) -> int:

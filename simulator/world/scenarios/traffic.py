@@ -11,8 +11,14 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL
+from mqproto.messages.drafts import (
+    ACKNOWLEDGE_ARRIVAL,
+    ACKNOWLEDGE_RECEIPT,
+    REPORT_NO_ARRIVAL,
+    REPORT_NO_RECEIPT,
+)
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.turn.guard import STRONG
 from mqproto.wire import MessageClass, guid_text
 from mqproto.wire.guid import Guid
 from simulator.world.scenarios.scenario import Burst, guid_of
@@ -25,6 +31,12 @@ QUEUES: Final = (ORDERS, NOTES)
 """The queues of each target of a burst."""
 VISITING: Final = b"from a stranger"
 """The body of what strangers send who may."""
+SECRET: Final = b"for nobody else "
+"""In the body of each message that is to be encrypted."""
+SIGNER: Final = "application"
+"""The name under which each node signs."""
+SHA_256: Final = 0x800C
+"""What is signed, as SHA-512 is too long for keys of 512 bits.  [MS-MQMQ] 2.2.19.3"""
 NOWHERE: Final = 99
 """The identifier of a queue that no node has."""
 
@@ -155,6 +167,13 @@ _KNOWN: Final[Mapping[str, Kind]] = {
     "express": Kind(Promise.NOTHING, NOTES.identifier),
     "express to reach": Kind(Promise.NOTHING, NOTES.identifier, {"time_to_reach_queue_s": 2}, endings=LATE),
     "express to receive": Kind(Promise.NOTHING, NOTES.identifier, {"time_to_be_received_s": 3}, endings=LATE),
+    "express to receive, heard of": Kind(
+        Promise.NOTHING,
+        NOTES.identifier,
+        {"time_to_be_received_s": 3, "acknowledgments": REPORT_NO_RECEIPT},
+        endings=LATE,
+        acknowledged=True,
+    ),
 }
 
 UNMET: Final = " to a stranger"
@@ -254,6 +273,8 @@ class Message:
     """Where it was put into a dead-letter queue, and with which class."""
     in_doubt: bool = False
     """Whether it was put into a dead-letter queue when it might have arrived."""
+    was_not_encrypted: bool = False
+    """Whether its source let go of it as it could not encrypt it any more."""
     let_go: bool = False
     """Whether its source let go of it without a letter when it had neither arrived nor been refused."""
     sent_again: bool = False
@@ -275,6 +296,17 @@ class Message:
 
 
 def body_of(burst: Burst, number: int, index: int) -> bytes:
-    """What message `index` of burst `number` says: which it is, then as many bytes as it should have."""
+    """What message `index` of burst `number` says: which it is, what is secret, and as many bytes as it should have."""
     sizes_bytes = burst.sizes_bytes or (burst.size_bytes,)
-    return f"{number}.{index} ".encode().ljust(sizes_bytes[index % len(sizes_bytes)], b".")
+    named = f"{number}.{index} ".encode() + SECRET * burst.encrypted
+    return named.ljust(sizes_bytes[index % len(sizes_bytes)], b".")
+
+
+def wishes_of(burst: Burst) -> dict[str, Any]:
+    """The fields of a draft that say how its messages are encrypted and signed."""
+    wishes: dict[str, Any] = {}
+    if burst.encrypted:
+        wishes["privacy_level"] = STRONG
+    if burst.signed:
+        wishes |= {"signer": SIGNER, "hash_algorithm": SHA_256}
+    return wishes

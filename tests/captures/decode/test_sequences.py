@@ -412,3 +412,12 @@ def test_many_sequences_are_followed_in_bounded_memory() -> None:
     assert [code for code, _ in scene.faults()] == ["order-ack-beyond"]
     assert SEQUENCE_LIMIT * 1_000 > NUMBER_LIMIT
     assert shown(SEQUENCE) == "1700000000:1"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
+@pytest.mark.parametrize("lost", [False, True])
+def test_where_a_message_left_and_was_not_seen_to_come_another_may_have_done_so_too(lost: bool) -> None:
+    came = [number for number in range(1, 8) if not (lost and number == 5)]
+    scene, _, second = through(came, [1, 4, 5, 6, 7])
+    wrong = second.send("c", ordered(7))
+    assert scene.faults() == ([] if lost else [("order-ack-beyond", wrong.number)])

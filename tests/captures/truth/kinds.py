@@ -42,7 +42,7 @@ def _bursts(frames: list[Frame], seed: int) -> Files:
     chance = spoil.dice(seed, "bursts")
     moments = [
         (frames[chance.randrange(len(frames))].time_ns, chance.randrange(50, 500) * MILLISECOND_NS)
-        for _ in range(max(2, len(frames) // 300))
+        for _ in range(max(2, len(frames) // 300) if frames else 0)
     ]
     return [
         [frame for frame in frames if not any(0 <= frame.time_ns - since_ns < ns for since_ns, ns in moments)]

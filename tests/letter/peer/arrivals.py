@@ -20,6 +20,7 @@ from .packets import (
     OrderBody,
     UserMessage,
 )
+from .protection import RefusedError
 from .queues import Incoming, Queue
 from .session import Session, State
 
@@ -48,7 +49,7 @@ INSECURE: Final = {
     Class.NACK_ACCESS_DENIED,
     Class.NACK_UNSUPPORTED_CRYPTO_PROVIDER,
 }
-"""Sent to administration queues only with SendInsecureNacks, which this peer has not.  [MS-MQQB] 3.1.7.15"""
+"""Sent to administration queues only with SendInsecureNacks.  [MS-MQQB] 3.1.7.15"""
 
 
 class Arrivals:
@@ -133,9 +134,22 @@ class Arrivals:
             return Class.NACK_NOT_TRANSACTIONAL_Q
         if queue.transactional and not message.transaction:
             return Class.NACK_NOT_TRANSACTIONAL_MSG
+        if message.judged is None:
+            message.judged = self._judge(message)
+        if message.judged:
+            return message.judged
         if self.peer.departures.expires(message) < self.peer.utc():
             return Class.NACK_REACH_QUEUE_TIMEOUT
         return Class.NACK_Q_EXCEED_QUOTA if len(queue.messages) >= queue.quota else 0
+
+    def _judge(self, message: UserMessage) -> int:
+        """Decrypt and authenticate, once, as RC4 may go on.  [MS-MQQB] 3.1.5.8.3"""
+        try:
+            self.peer.protection.judge(message)
+        except RefusedError as error:
+            self.peer.refusals.append((message.label, error.message_class, str(error)))
+            return error.message_class
+        return 0
 
     def deliver(self, message: UserMessage) -> None:
         """Put it into its queue, or say why not.  [MS-MQQB] 3.1.5.8.8, 3.1.5.8.10"""
@@ -179,7 +193,9 @@ class Arrivals:
 
     def tell(self, message: UserMessage, message_class: int, asked: int) -> None:
         """An administration acknowledgment, if one of `asked` was asked for.  [MS-MQQB] 3.1.7.15"""
-        if not message.admin or not message.acknowledge & asked or message_class in INSECURE:
+        if not message.admin or not message.acknowledge & asked:
+            return
+        if message_class in INSECURE and not self.peer.insecure_nacks:
             return
         bare = self.switches.admin_ack_bare
         positive = message_class in (Class.ACK_REACH_QUEUE, Class.ACK_RECEIVE)

@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from .packets import (
+    AI,
     NULL,
     ConnectionParameters,
     EstablishConnection,
@@ -15,6 +16,7 @@ from .packets import (
     OrderBody,
     Packet,
     Ping,
+    Security,
     SessionAck,
     SessionHeader,
     Transaction,
@@ -140,11 +142,11 @@ class Codec:
         parts = [self._pack_user(message)]
         if message.transaction:
             parts.append(self._pack_transaction(message.transaction))
-        if message.sender_id:
-            parts.append(self._pack_security(message.sender_id))
+        if message.security:
+            parts.append(self._pack_security(message.security))
         parts.append(self._pack_properties(message))
         if message.destinations:
-            parts.append(self._pack_lists(message.destinations))
+            parts.append(self._pack_lists(message.destinations, message.list_signature))
         flags = message.priority
         size = BASE.size + sum(map(len, parts))
         if message.session:
@@ -159,7 +161,7 @@ class Codec:
         if user_flags & TRANSACTION:
             message.transaction = self._read_transaction(reader)
         if user_flags & SECURITY:
-            message.sender_id = self._read_security(reader)
+            message.security = self._read_security(reader)
         self._read_properties(reader, message)
         if flags & DEBUG:
             kind, _ = reader.unpack("<HH")
@@ -167,7 +169,7 @@ class Codec:
         if user_flags & SOAP:
             raise MalformedError("this peer reads no SoapHeader")
         if user_flags & LIST:
-            message.destinations = self._read_lists(reader)
+            message.destinations, message.list_signature = self._read_lists(reader)
         if flags & SESSION:
             message.session = self._read_session(reader)
         return message
@@ -180,24 +182,27 @@ class Codec:
             (message.dead_letter, DEAD_LETTER),
             (message.journal, JOURNAL),
             (message.transaction, TRANSACTION),
-            (message.sender_id, SECURITY),
+            (message.security, SECURITY),
+            (message.connector, CONNECTOR),
             (message.destinations, LIST),
             (self.switches.reserved_bits, USER_RESERVED),
         ):
             flags |= bit if wanted else 0
         names = b""
-        at_both = {message.source: 2, message.address: 3}
-        for name, shift, hosts in (
-            (message.destination, 10, {message.address: 3}),
-            (message.admin, 13, at_both),
-            (message.response, 16, at_both),
-        ):
-            kind, data = self._pack_name(name, hosts)
+        for shift, (kind, data) in zip((10, 13, 16), self.names(message), strict=True):
             flags |= kind << shift
-            names += data
+            names += data + padding(len(data))
         guids = self.guid(message.source), self.guid(message.address)
         times = message.time_to_be_received, message.sent_time
-        return struct.pack("<16s16sIIII", *guids, *times, message.message_id, flags) + names
+        head = struct.pack("<16s16sIIII", *guids, *times, message.message_id, flags)
+        return head + names + message.connector
+
+    def names(self, message: UserMessage) -> list[tuple[int, bytes]]:
+        """Its destination, administration and response queues: of each the type and the bytes, without padding."""
+        hosts = {message.address: 3}
+        at_both = {message.source: 2, **hosts}
+        queues = (message.destination, hosts), (message.admin, at_both), (message.response, at_both)
+        return [self._pack_name(name, at) for name, at in queues]
 
     def _read_user(self, reader: Reader) -> tuple[UserMessage, int]:
         source, address, life, sent, number, flags = reader.unpack("<16s16sIIII")
@@ -207,8 +212,9 @@ class Codec:
         destination = self._read_name(reader, start, flags >> 10 & 7, {3: hosts[3]})
         admin = self._read_name(reader, start, flags >> 13 & 7, hosts)
         response = admin if flags >> 16 & 7 == 1 else self._read_name(reader, start, flags >> 16 & 7, hosts)
-        reader.take(16 if flags & CONNECTOR else 0)
+        connector = reader.take(16 if flags & CONNECTOR else 0)
         message = UserMessage(hosts[2], hosts[3], destination, message_id=number, hops=flags & 31)
+        message.connector = connector
         message.time_to_be_received, message.sent_time = life, sent
         message.admin, message.response = admin, response
         message.recoverable = flags >> 5 & 3 == 1
@@ -223,7 +229,7 @@ class Codec:
                 return 0, b""
             case "DIRECT":
                 data = wide(rest)
-                return 7, struct.pack("<H", len(data)) + data + padding(2 + len(data))
+                return 7, struct.pack("<H", len(data)) + data
             case "PUBLIC":
                 return 5, self.guid(UUID(rest))
         host, _, number = rest.partition("\\")
@@ -262,21 +268,24 @@ class Codec:
         marks = bool(flags & 2), bool(flags & 4), bool(flags & 8)
         return Transaction(TxSequenceId(stamp, ordinal), number, previous, *marks, flags >> 4 & 0xFFFFF)
 
-    def _pack_security(self, sender: bytes) -> bytes:
-        """A SID and nothing else, with AI clear, as frame 7 of [MS-MQQB] 4.1 has it.  [MS-MQMQ] 2.2.20.6"""
-        flags = 1 | (0xF000 if self.switches.reserved_bits else 0)
-        data = b"" if self.switches.no_data_without_ai else sender + padding(len(sender))
-        return struct.pack("<HHHHII", flags, len(sender), 0, 0, 0, 0) + data
+    def _pack_security(self, it: Security) -> bytes:
+        """[MS-MQMQ] 2.2.20.6"""
+        flags = it.flags | (0xF000 if self.switches.reserved_bits else 0)
+        items = it.sender, it.key, it.signature, it.certificate, it.provider
+        header = struct.pack("<HHHHII", flags, *map(len, items))
+        if self.switches.no_data_without_ai and not flags & AI:
+            return header
+        return header + b"".join(item + padding(len(item)) for item in items)
 
-    def _read_security(self, reader: Reader) -> bytes:
+    def _read_security(self, reader: Reader) -> Security:
         flags, *sizes = reader.unpack("<HHHHII")
-        if self.switches.no_data_without_ai and not flags & 0x80:
-            return b""
+        if self.switches.no_data_without_ai and not flags & AI:
+            return Security(flags=flags & 0xFFF)
         items = []
         for size in sizes:
             items.append(reader.take(size))
             reader.take(-size % 4)
-        return items[0]
+        return Security(items[0], flags & 0xFFF, *items[1:])
 
     def _pack_properties(self, message: UserMessage) -> bytes:
         """[MS-MQMQ] 2.2.19.3"""
@@ -308,8 +317,8 @@ class Codec:
         message.extension, message.body = reader.take(extension), reader.take(size)
         reader.align(start)
 
-    def _pack_lists(self, names: list[str]) -> bytes:
-        """Destinations, no administration or response queues, and no signature.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
+    def elements(self, names: list[str], padded: bool = True) -> bytes:
+        """FormatNameList.  [MS-MQMQ] 2.2.18.1.4, 2.2.20.2"""
         elements = b""
         for name in names:
             kind, _, rest = name.partition("=")
@@ -318,15 +327,21 @@ class Codec:
             else:
                 host, _, number = rest.partition("\\")
                 elements += struct.pack("<H", 2)
-                elements += padding(len(elements))
+                elements += padding(len(elements)) if padded else b""
                 elements += self.guid(UUID(host)) + struct.pack("<I", int(number, 16))
+        return elements
+
+    def _pack_lists(self, names: list[str], signature: bytes) -> bytes:
+        """Destinations, no administration or response queues, and a signature.  [MS-MQMQ] 2.2.20.1 to 2.2.20.3"""
+        elements = self.elements(names)
         size = 12 + len(elements) + (0 if self.switches.list_size_unpadded else len(padding(len(elements))))
         lists = struct.pack("<IHHI", size, 0x64, 0, len(names)) + elements + padding(len(elements))
         for empty in (0xC8, 0x12C):
             lists += struct.pack("<IHHI", 12, empty, 0, 0)
-        return lists + struct.pack("<HHI", 0x15E, 0, 0)
+        return lists + struct.pack("<HHI", 0x15E, 0, len(signature)) + signature + padding(len(signature))
 
-    def _read_lists(self, reader: Reader) -> list[str]:
+    def _read_lists(self, reader: Reader) -> tuple[list[str], bytes]:
+        """All queues that were sent a copy, and the signature."""
         lists = []
         for _ in range(3):
             start = reader.at
@@ -336,9 +351,9 @@ class Codec:
             lists.append([self._read_element(reader) for _ in range(count)])
             reader.take(max(0, start + size - reader.at))
             reader.align()
-        reader.take(reader.unpack("<HHI")[2])
+        signature = reader.take(reader.unpack("<HHI")[2])
         reader.align()
-        return lists[0]
+        return lists[0], signature
 
     def _read_element(self, reader: Reader) -> str:
         """[MS-MQMQ] 2.2.18.1.4"""

@@ -29,6 +29,8 @@ class Departures:
         """By format name too, or by neighbour."""
         self.awaiting: list[UserMessage] = []
         """AwaitingFinalACKTable."""
+        self.finals: dict[int, int] = {}
+        """The class of the FinalAck of each message, for tests."""
         self.last_stamp = 0
         """The last TimeStamp that was given to a sequence, and the last Ordinal that any has."""
         self.last_ordinal = 0
@@ -208,6 +210,7 @@ class Departures:
         """A message was received, or will never be.  [MS-MQQB] 3.1.5.7"""
         if body.source != self.peer.guid:
             return
+        self.finals[body.message_id] = message_class
         for message in [message for message in self.awaiting if message.message_id == body.message_id]:
             self.awaiting.remove(message)
             self._end(message, message_class)

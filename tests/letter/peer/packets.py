@@ -53,6 +53,18 @@ class Class:
 PA, PR, NA, NR = 1, 2, 4, 8
 
 
+# SecurityHeader.Flags, [MS-MQMQ] 2.2.20.6; ST is in the lowest four bits, AS in bits 8 to 11.
+SID, MANAGER, AU, EB, DE, AI = 1, 2, 1 << 4, 1 << 5, 1 << 6, 1 << 7
+
+# PrivacyLevel, EncryptionAlgorithm and HashAlgorithm, [MS-MQMQ] 2.2.19.3
+BASE_PRIVACY, ENHANCED_PRIVACY, ADVANCED_PRIVACY = 1, 3, 5
+RC2, RC4, AES_128, AES_192, AES_256 = 0x6602, 0x6801, 0x660E, 0x660F, 0x6610
+MD2, MD4, MD5, SHA_1, SHA_256, SHA_512 = 0x8001, 0x8002, 0x8003, 0x8004, 0x800C, 0x800E
+
+# Kinds of signatures, by AS of a message that has one.  [MS-MQQB] 3.1.5.8.3
+SIGNED_10, SIGNED_20, SIGNED_30 = 1, 3, 5
+
+
 class TxSequenceId(NamedTuple):
     """Names one sequence; it compares as one number of 64 bits.  [MS-MQMQ] 2.2.18.1.2"""
 
@@ -129,6 +141,30 @@ class Transaction:
 
 
 @dataclass
+class Security:
+    """[MS-MQMQ] 2.2.20.6; by default a SID and nothing else, with AI clear, as frame 7 of [MS-MQQB] 4.1 has it."""
+
+    sender: bytes = b""
+    """A SID, or the GUID of a queue manager."""
+    flags: int = SID
+    key: bytes = b""
+    """EncryptionKey: a SIMPLEBLOB."""
+    signature: bytes = b""
+    certificate: bytes = b""
+    provider: bytes = b""
+    """ProviderInfo."""
+
+    @property
+    def encrypted(self) -> bool:
+        return bool(self.flags & EB)
+
+    @property
+    def signed_as(self) -> int:
+        """AS: what kind of signature was verified, which a receiver sets; 0 for none."""
+        return self.flags >> 8 & 15
+
+
+@dataclass
 class OrderBody:
     """The body of an OrderAck, or of a FinalAck, which also names the message.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
 
@@ -173,10 +209,15 @@ class UserMessage:
     hash_algorithm: int = 0x8004
     encryption_algorithm: int = 0x6801
     extension: bytes = b""
-    sender_id: bytes = b""
-    """A SID, which puts a SecurityHeader into the packet."""
+    connector: bytes = b""
+    """ConnectorType, a GUID as it lies in the packet."""
+    security: Security | None = None
     destinations: list[str] = field(default_factory=list)
     """All queues that were sent a copy, which puts a MultiQueueFormatHeader into the packet."""
+    list_signature: bytes = b""
+    """The signature beside that list."""
+    judged: int | None = None
+    """What its protection came to, which is not in the packet: 0, a class, or None before it was looked at."""
     neighbour: UUID = NULL
     """Who brought it, and from which address; both are not in the packet."""
     neighbour_address: str = ""

@@ -25,6 +25,7 @@ from .codec import BASE, Codec
 from .departures import Departures
 from .network import Network
 from .packets import NO_SEQUENCE, NULL, Class, MalformedError, OrderBody, Ping, Transaction, UserMessage
+from .protection import Keys, Protection, RefusedError
 from .queues import Outgoing, Queue
 from .session import Session, State
 from .switches import Switches
@@ -71,11 +72,15 @@ class Peer:
     """Which neighbours may bring messages of which others."""
     names: tuple[str, ...] = ()
     """What else this host is called in direct names."""
+    keys: Keys = field(default_factory=Keys)
+    insecure_nacks: bool = False
+    """SendInsecureNacks."""
 
     def __post_init__(self) -> None:
         self.codec = Codec(self.switches)
         self.room = inf
         """How many more messages it keeps before it is full."""
+        self.protection = Protection(self.codec, self.keys, self.switches)
         self.arrivals, self.departures = Arrivals(self), Departures(self)
         self.sessions: list[Session] = []
         self.calls: dict[str, Call] = {}
@@ -83,6 +88,8 @@ class Peer:
         self.dead_letters: list[UserMessage] = []
         self.closings: list[str] = []
         """Why sessions closed, for tests that fail."""
+        self.refusals: list[tuple[str, int, str]] = []
+        """Of each message that was not protected as it should be its label, the class and why."""
         self.heard: list[bytes] = []
         """All packets that came, for tests that look at each."""
         self.message_id = 0 if self.switches.message_ids_from_zero else random.randrange(1 << 31)
@@ -316,9 +323,16 @@ class Peer:
         return next((queue for queue in self.queues if queue.number == int(path, 16)), None)
 
     def send(
-        self, destination: str, body: bytes = b"", *, transactional: bool = False, **fields: Any
+        self,
+        destination: str,
+        body: bytes = b"",
+        *,
+        transactional: bool = False,
+        seal: tuple[int, int] | None = None,
+        sign: tuple[int, int] | None = None,
+        **fields: Any,
     ) -> UserMessage:
-        """Hand in a message; `fields` are those of `UserMessage`."""
+        """Hand in a message; `fields` are those of `UserMessage`, the rest is as in `Protection.protect`."""
         address = NULL if destination.upper().startswith("DIRECT") else self._guid(destination)
         message = UserMessage(self.guid, address, destination, body, message_id=self.message_id, **fields)
         message.sent_time = int(self.utc())
@@ -330,6 +344,12 @@ class Peer:
         if self.switches.other_case and self.spelled[destination] % 2 == 0:
             kind, _, rest = destination.partition("=")
             message.destination = f"{kind}={rest.swapcase()}"
+        try:
+            self.protection.protect(message, seal, sign)
+        except RefusedError:  # [MS-MQQB] 3.1.7.1.5.1
+            if message.dead_letter:
+                self.dead_letters.append(message)
+            return message
         if address == self.guid or (
             address == NULL and self.host(destination) in (self.address, *self.names)
         ):

@@ -208,7 +208,8 @@ def test_without_spark_the_analysis_alone_is_misuse(
     [
         (["codec", "--rounds", "3"], "codec", (3,)),
         (["edges", "--quick"], "edges", (True, 5)),
-        (["chain", "-m", "7", "--window", "8", "--window", "9"], "chain", (7, [8, 9], 1_024, 5, None)),
+        (["chain", "-m", "7", "--window", "8", "--window", "9"], "chain", (7, [8, 9], 1_024, 5, None, [])),
+        (["chain", "--encrypt", "--sign"], "chain", (20_000, (), 1_024, 5, None, ["encrypted", "signed"])),
         (["latency", "--rate", "50", "--seconds", "2", "--runs", "1"], "latency", ([50], 2.0, 1)),
         (["outage", "--kills", "3"], "outage", (3,)),
         (["growth", "--quick"], "growth", (True,)),

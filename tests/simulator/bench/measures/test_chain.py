@@ -10,13 +10,25 @@ from simulator.bench.measures.chain import bench_chain
 
 async def test_the_chain_is_measured_with_every_message_checked(tmp_path: Path) -> None:
     told: list[str] = []
-    result = await bench_chain(300, [32], body_bytes=10, runs=2, profiles=tmp_path, told=told.append)
+    result = await bench_chain(
+        100,
+        [32],
+        body_bytes=10,
+        runs=2,
+        profiles=tmp_path,
+        told=told.append,
+        protection=("encrypted", "signed"),
+    )
     figures = {figure.name: figure for figure in result.figures}
     assert figures["a flush of 64 KiB, before each run"].minimum > 0
     assert all(len(figure.values) == 2 for figure in result.figures)
     assert figures["window 32: throughput"].minimum > 0
     for name in (*THREE, CLIENT):
         assert f"window 32: CPU of {name}" in figures
+    protected = "window 32, encrypted and signed: "
+    assert figures[f"{protected}throughput"].minimum > 0
+    spent = {name: figures[f"{protected}CPU of {name}"].median for name in THREE}
+    assert min(spent["sender"], spent["destination"]) > spent["intermediate"], "it opens nothing"
     for name in THREE:
         # Each node has each message on disk, and hears of it afterwards what has to be on disk as well.
         assert figures[f"window 32: flushes of {name}"].minimum > 0

@@ -1,0 +1,161 @@
+"""The keys of a world's nodes: what each has, and whose it knows.
+
+The guard is the one that nodes have, with all its caches. What it takes from the system elsewhere comes from dice:
+keys, session keys, and what pads them, for which pyca has no other source than the system. So one scenario has one
+capture.
+
+Keys of 512 bits are quick, and anybody breaks them. Each pair that takes the place of another is a little longer: of
+two that are equally long the wrong one fits a body now and then.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from math import gcd, prod
+from typing import Final
+
+from mqproto.base.configuration import Settings
+from mqproto.security import Certificate, KeyGuard, KeyPair, Keys, PublicKey, self_signed
+from mqproto.turn.guard import Guard, Signer
+from mqproto.wire.layouts.keyblobs import PrivateKeyBlob, private_key_blob
+from mqproto.wire.layouts.security import QUEUE_MANAGER
+from simulator.base.randomness import chance
+from simulator.world.scenarios.scenario import START_UTC_S, Scenario, guid_of
+from simulator.world.scenarios.traffic import SIGNER
+
+BITS: Final = 512
+LONGER_BITS: Final = 16
+"""By how much each key pair for key exchange is longer than the one before it."""
+EXPONENT: Final = 65_537
+SMALL_PRIMES: Final = prod((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47))
+PROVIDER: Final = "aes"
+YEARS_S: Final = 5 * 365 * 86_400
+CERTIFIED_DAYS: Final = 10 * 365
+
+
+class Keyring:
+    """All keys of one world, and a guard for each node.
+
+    Args:
+        made: called with a session key as it is encrypted, whose it is, and with which of that node's key pairs.
+    """
+
+    def __init__(self, scenario: Scenario, made: Callable[[bytes, str, int], None]) -> None:
+        self._made = made
+        self._generations = dict.fromkeys(scenario.nodes, 0)
+        """Which of its key pairs a node has in use."""
+        self._handed_out = dict.fromkeys(scenario.nodes, 0)
+        """Which of a node's public keys the others are told."""
+        self._withdrawn: set[str] = set()
+        """The nodes that are told nobody's."""
+        self._users = {bytes(guid_of(name)): [_certificate(name).der] for name in scenario.nodes}
+        self._dice = {name: chance(scenario.seed, "session keys", name) for name in scenario.nodes}
+
+    def guard_of(self, name: str, settings: Settings) -> KeyGuard:
+        """That of a node which starts."""
+        return KeyGuard(self.keys_of(name), settings, self._dice[name].randbytes)
+
+    def renew(self, guard: Guard, name: str) -> None:
+        """A node that runs is told what it has and knows now."""
+        assert isinstance(guard, KeyGuard), "each node of this world has one"
+        guard.renew(self.keys_of(name))
+
+    def keys_of(self, name: str) -> Keys:
+        """What a node has and knows."""
+        own = [
+            _key(name, "exchange", BITS + LONGER_BITS * number)
+            for number in range(self._generations[name] + 1)
+        ]
+        signer = Signer(_certificate(name).der, bytes(guid_of(name)), QUEUE_MANAGER)
+        return Keys(
+            own={PROVIDER: own[::-1]},
+            signers={SIGNER: (signer, _key(name, "signing", BITS))},
+            managers={guid_of(other): {PROVIDER: self._public(other, name)} for other in self.known_by(name)},
+            users=self._users,
+        )
+
+    def known_by(self, name: str) -> dict[str, int]:
+        """Whose public keys a node is told, and which of them."""
+        if name in self._withdrawn:
+            return {}
+        return {other: number for other, number in self._handed_out.items() if other != name}
+
+    def _public(self, owner: str, user: str) -> PublicKey:
+        number = self._handed_out[owner]
+        pair = _key(owner, "exchange", BITS + LONGER_BITS * number)
+
+        def made(encrypted: bytes) -> None:
+            self._made(encrypted, owner, number)
+
+        return _DicedKey(pair.public, self._dice[user], made)
+
+    def replace(self, name: str) -> None:
+        """A node has a new key pair, and keeps the others, as messages may be on their way that need them."""
+        self._generations[name] += 1
+
+    def hand_out(self, name: str) -> None:
+        """The others are told of the newest."""
+        self._handed_out[name] = self._generations[name]
+
+    def withdraw(self, name: str, *, withdrawn: bool) -> None:
+        """A node is told nobody's keys from now on, or is told all of them again."""
+        (self._withdrawn.add if withdrawn else self._withdrawn.discard)(name)
+
+    def mend(self) -> None:
+        """Everybody is told all there is."""
+        self._withdrawn.clear()
+        self._handed_out.update(self._generations)
+
+
+class _DicedKey(PublicKey):
+    """A public key that pads by dice."""
+
+    def __init__(self, key: PublicKey, dice: random.Random, made: Callable[[bytes], None]) -> None:
+        super().__init__(key.rsa)
+        self._dice = dice
+        self._made = made
+
+    def encrypted(self, octets: bytes) -> bytes:
+        size, numbers = self.bits // 8, self.rsa.public_numbers()
+        padding = bytes(self._dice.randrange(1, 256) for _ in range(size - 3 - len(octets)))
+        block = int.from_bytes(b"\0\2" + padding + b"\0" + octets, "big")
+        encrypted = pow(block, numbers.e, numbers.n).to_bytes(size, "big")
+        self._made(encrypted)
+        return encrypted
+
+
+@cache
+def _certificate(name: str) -> Certificate:
+    return self_signed(_key(name, "signing", BITS), name, START_UTC_S - YEARS_S, CERTIFIED_DAYS, number=1)
+
+
+@cache
+def _key(name: str, use: str, bits: int) -> KeyPair:
+    """A key pair of a node, the same in all worlds."""
+    dice, half, whole = chance(0, "key", name, use, str(bits)), bits // 16, bits // 8
+    p, q = _prime(dice, bits // 2), _prime(dice, bits // 2)
+    private = pow(EXPONENT, -1, (p - 1) * (q - 1))
+    return KeyPair.from_bytes(
+        private_key_blob.encode(
+            PrivateKeyBlob(
+                pub_exp=EXPONENT,
+                modulus=(p * q).to_bytes(whole, "little"),
+                prime1=p.to_bytes(half, "little"),
+                prime2=q.to_bytes(half, "little"),
+                exponent1=(private % (p - 1)).to_bytes(half, "little"),
+                exponent2=(private % (q - 1)).to_bytes(half, "little"),
+                coefficient=pow(q, -1, p).to_bytes(half, "little"),
+                private_exponent=private.to_bytes(whole, "little"),
+            )
+        )
+    )
+
+
+def _prime(dice: random.Random, bits: int) -> int:
+    """One of that length, its two highest bits set. By Fermat's test alone: pyca looks at the key once more."""
+    while True:
+        number = dice.getrandbits(bits) | 3 << bits - 2 | 1
+        if gcd(number, SMALL_PRIMES) == 1 and number % EXPONENT != 1 and pow(2, number - 1, number) == 1:
+            return number

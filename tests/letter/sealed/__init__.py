@@ -1,0 +1,1 @@
+"""Letter peers with keys, among themselves and with our node."""
