@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from trio.testing import MockClock
 
-from simulator.base.http.monitoring import KEPT_S, Monitored, Monitoring
+from simulator.base.http.monitoring import KEPT_S, SLICE_S, Monitored, Monitoring
 from simulator.base.http.server import Answer, Request
 
 
@@ -25,11 +25,11 @@ def request(target: str, method: str = "GET") -> Request:
 class Asked:
     """One who counts how often it is asked."""
 
-    def __init__(self, families: int = 1) -> None:
+    def __init__(self, families: int = 1, slice_s: float = SLICE_S) -> None:
         self.count = 0
         self.trouble = ""
         self._families = families
-        self.monitoring = Monitoring(Monitored(self._collect, lambda: self.trouble))
+        self.monitoring = Monitoring(Monitored(self._collect, lambda: self.trouble), slice_s)
 
     def _collect(self) -> Iterator[Metric]:
         self.count += 1
@@ -56,8 +56,8 @@ async def test_however_many_ask_it_is_looked_once_a_second(autojump_clock: MockC
     assert b"asked_0 2.0" in (await asked.get("/metrics")).body
 
 
-async def test_others_have_their_turn_between_two_families() -> None:
-    asked, turns = Asked(families=50), 0
+async def test_others_have_their_turn_when_a_slice_is_over() -> None:
+    asked, turns = Asked(families=50, slice_s=0), 0
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
