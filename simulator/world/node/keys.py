@@ -19,7 +19,6 @@ from typing import Final
 from mqproto.base.configuration import Settings
 from mqproto.security import Certificate, KeyGuard, KeyPair, Keys, PublicKey, self_signed
 from mqproto.turn.guard import Guard, Signer
-from mqproto.wire.layouts.keyblobs import PrivateKeyBlob, private_key_blob
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 from simulator.base.randomness import chance
 from simulator.world.scenarios.scenario import START_UTC_S, Scenario, guid_of
@@ -134,23 +133,8 @@ def _certificate(name: str) -> Certificate:
 @cache
 def _key(name: str, use: str, bits: int) -> KeyPair:
     """A key pair of a node, the same in all worlds."""
-    dice, half, whole = chance(0, "key", name, use, str(bits)), bits // 16, bits // 8
-    p, q = _prime(dice, bits // 2), _prime(dice, bits // 2)
-    private = pow(EXPONENT, -1, (p - 1) * (q - 1))
-    return KeyPair.from_bytes(
-        private_key_blob.encode(
-            PrivateKeyBlob(
-                pub_exp=EXPONENT,
-                modulus=(p * q).to_bytes(whole, "little"),
-                prime1=p.to_bytes(half, "little"),
-                prime2=q.to_bytes(half, "little"),
-                exponent1=(private % (p - 1)).to_bytes(half, "little"),
-                exponent2=(private % (q - 1)).to_bytes(half, "little"),
-                coefficient=pow(q, -1, p).to_bytes(half, "little"),
-                private_exponent=private.to_bytes(whole, "little"),
-            )
-        )
-    )
+    dice = chance(0, "key", name, use, str(bits))
+    return KeyPair.from_primes(_prime(dice, bits // 2), _prime(dice, bits // 2))
 
 
 def _prime(dice: random.Random, bits: int) -> int:
