@@ -5,7 +5,8 @@ other addresses or ports. Taken for two connections, all that crossed it would h
 
 A device that translates leaves TCP's numbers and the payload as they are. So two segments between other ends that have
 the same sequence and acknowledgment numbers, flags and payload are one: two connections that chose their numbers by
-chance have none in common. Each connection is compared by its first segments with payload, as a capture may lack some.
+chance have none in common. Each connection is compared by its first segments with payload, as a capture may lack some;
+and where they have something else at one place they are two.
 From the first that is another's on, it is taken for that one, which was seen first: its copies are repetitions, or
 what another interface saw of it.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -94,6 +95,7 @@ class _Pair:
     left: how many segments more are to be compared.
     shown: by either end, as what it is taken. leads: whether others are taken for it.
     initial: the sequence number with which the client began. first: by sender, that of the first segment seen.
+    said: by sender and sequence number, what its first segments with payload have.
     """
 
     left: int = COMPARED_COUNT
@@ -101,6 +103,15 @@ class _Pair:
     leads: bool = False
     initial: int | None = None
     first: dict[Endpoint, int] = field(default_factory=dict)
+    said: dict[tuple[Endpoint, int], tuple[int, ...]] = field(default_factory=dict)
+
+    def contradicts(self, other: _Pair, shown: Mapping[Endpoint, Endpoint]) -> bool:
+        """Whether something else stands at the same place of the other: whoever makes captures may have all connections
+        begin with one number, and has some packets twice."""
+        return any(
+            content != other.said.get((shown[sender], sequence), content)
+            for (sender, sequence), content in self.said.items()
+        )
 
     def is_begun_anew(self, sender: Endpoint, sequence: int) -> bool:
         """Whether a SYN begins another connection; one that comes late does not."""
@@ -150,6 +161,7 @@ class Translations:
                 if pair.shown:
                     self.found.append(Translation(early.number, way, None, early.sequence))
                 pair.left, pair.shown, pair.leads, pair.first = COMPARED_COUNT, {}, False, {}
+                pair.said = {}
             pair.initial = early.sequence
         pair.first.setdefault(early.source, early.sequence)
         if early.kept_bytes >= PROOF_BYTES and pair.left:
@@ -159,7 +171,9 @@ class Translations:
 
     def _compare(self, early: Early, way: Way, pair: _Pair) -> None:
         flags = early.flags & (SYN | FIN | RST | ACK)
-        key = (early.sequence, early.acknowledgment, flags, early.size_bytes, early.kept_bytes, early.content)
+        content = (early.size_bytes, early.kept_bytes, early.content)
+        key = (early.sequence, early.acknowledgment, flags, *content)
+        pair.said.setdefault((early.source, early.sequence), content)
         known = self._early.pop(key, None)
         self._early[key] = (way, early.time_ns)
         if len(self._early) > REMEMBERED_COUNT:
@@ -173,9 +187,10 @@ class Translations:
         if other.shown:
             shown = (other.shown[shown[0]], other.shown[shown[1]])
             other = self._pairs.get(shown)
-        if other is not None and other is not pair:
+        as_shown = dict(zip(way, shown, strict=True))
+        if other is not None and other is not pair and not pair.contradicts(other, as_shown):
             other.leads = True
-            pair.shown = dict(zip(way, shown, strict=True))
+            pair.shown = as_shown
             self.found.append(Translation(early.number, way, shown, pair.initial))
 
     def _pair(self, way: Way) -> _Pair:

@@ -27,7 +27,7 @@ def test_the_faults_are_those_that_are_drawn_and_belong_to_the_seed() -> None:
     # A chain has no second way: no node can choose, and without one of its links it would be in two. What is accepted
     # before a store goes back need not arrive, and a benchmark counts what does. Impostors, those who read
     # OrderAcks otherwise and those who refuse messages are drawn beside the faults.
-    beside = {"impostor", "order acks otherwise", "picky"}
+    beside = {"impostor", "order acks otherwise", "picky", "new keys", "withdraw keys"}
     assert kinds == {*FAULTS} - {"reroute", "detour", "cut", "put back"} - beside
     assert scenarios[:20] == [with_faults(a_chain(seed)) for seed in range(20)]
 
