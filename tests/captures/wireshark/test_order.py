@@ -34,7 +34,12 @@ HARMLESS: Final = {"nothing", "ends early", "0.1 % lost", "0.5 % lost", "1 % swa
 """What changes nothing in a few frames, or next to nothing."""
 ROTATED: Final = {"rotated", "rotated, a file gone"}
 """What makes several files, which nobody opens as one unless they have been put in order."""
-SPOILT: Final = [*sorted(KINDS.keys() - TWO_POINTS - HARMLESS - ROTATED), *["begins late"] * 2]
+TRANSLATED: Final = {"address translation", "address translation, 1 % lost"}
+"""What Wireshark reads as two connections."""
+SPOILT: Final = [
+    *sorted(KINDS.keys() - TWO_POINTS - HARMLESS - ROTATED - TRANSLATED),
+    *["begins late"] * 2,
+]
 LENGTHS: Final = (45, 300)
 """Of segments: nearly all of them begin inside of packets."""
 HEAD_BYTES: Final = 16
