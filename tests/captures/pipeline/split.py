@@ -24,6 +24,7 @@ from captures.pipeline.reading.ranges.flows import PairSummary, read_flows
 from captures.pipeline.reading.ranges.reassembly import RangeSegments
 from captures.pipeline.reading.ranges.seams import Correction, OpenPair, Stitcher
 from captures.pipeline.source.segments import Segments
+from captures.translation import Translations
 from tests.captures.frames import segment_in
 
 BETWEEN = b"\xee\xee\xee"
@@ -48,8 +49,13 @@ def ranges(frames: Sequence[Frame], cuts: Iterable[int] = (), odd: Iterable[int]
     parts = [
         _range(frames[start:end], start + 1, reader, scattered) for start, end in itertools.pairwise(edges)
     ]
+    translations, reader = Translations(), IpReader()
+    for frame in frames:
+        if (segment := segment_in(frame, reader)) is not None:
+            translations.translated(segment, frame.number, frame.time_ns)
     for part in parts:
         part.segments.join_halves(taps.halves)
+        part.segments.translate(translations.found, part.first_number)
     return [part._replace(apart=bool(taps.halves)) for part in parts]
 
 
