@@ -6,7 +6,6 @@ import errno
 import ipaddress
 import re
 import resource
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
@@ -20,10 +19,12 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.base.collector import seldom_collected
 from simulator.base.http.server import DOORWAY, Limits, Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
+from simulator.base.program.again import asked_to_end
+from simulator.base.program.collector import seldom_collected
+from simulator.base.program.manager import keep_telling, tell
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, tls_of
@@ -52,7 +53,6 @@ DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""
 BACKLOG: Final = 1_024
-ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +230,13 @@ async def serve(options: Options) -> None:
 
     async def end_at_signal(everything: trio.CancelScope) -> None:
         async for _ in signals:
+            tell("STOPPING=1")
             if server is None:
                 everything.cancel()
             else:
                 server.stop()
 
-    with seldom_collected(), LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
+    with seldom_collected(), LogFile(path) as log, asked_to_end() as signals:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:
@@ -245,6 +246,7 @@ async def serve(options: Options) -> None:
                 host = f"[{options.host}]" if ":" in options.host else options.host
                 scheme = "https" if options.tls_certificate else "http"
                 print(f"ready {scheme}://{host}:{port}", flush=True)
+                around.start_soon(keep_telling)
             around.cancel_scope.cancel()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
@@ -17,9 +16,11 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
-from simulator.base.collector import seldom_collected
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
+from simulator.base.program.again import asked_to_end
+from simulator.base.program.collector import seldom_collected
+from simulator.base.program.manager import keep_telling, tell
 from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
@@ -57,7 +58,6 @@ ANSWERS: Final = {
     Attempt.FAILED_FOR_NOW: "system-error",
 }
 """What a consumer's answers are called."""
-ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             leadership,
             hook,
         )
-        with trio.open_signal_receiver(*ENDINGS) as signals:
+        with asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
                 if options.metrics is not None:
                     await _start_metrics(
@@ -239,12 +239,14 @@ async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator
 
 async def _stop_at_signal(trigger: Trigger, signals: AsyncIterator[int]) -> None:
     async for _ in signals:
+        tell("STOPPING=1")
         trigger.stop()
 
 
 async def _say_ready(name: str, ready: trio.Event) -> None:
     await ready.wait()
     print(f"ready {name}", flush=True)
+    await keep_telling()
 
 
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:

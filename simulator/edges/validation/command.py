@@ -11,6 +11,7 @@ import typer
 from mqproto.base.errors import UsageError
 from simulator.command.options import (
     DONE,
+    ConfigOption,
     DirectoryOption,
     HistoryOption,
     SupervisedOption,
@@ -136,6 +137,7 @@ def gateway(
         ),
     ] = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    _config: ConfigOption = "",
     supervised: SupervisedOption = False,
 ) -> int:
     """Take messages by HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
@@ -343,6 +345,7 @@ def trigger(
         bool, typer.Option("--allow-remote", help="Answer --metrics beyond loopback as well.")
     ] = False,
     directory: DirectoryOption = None,
+    _config: ConfigOption = "",
     supervised: SupervisedOption = False,
 ) -> int:
     """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.

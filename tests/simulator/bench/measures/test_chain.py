@@ -3,7 +3,7 @@ from __future__ import annotations
 import pstats
 from pathlib import Path
 
-from simulator.base.profiling import profile_of
+from simulator.base.program.profiling import profile_of
 from simulator.bench.load.row import CLIENT, THREE
 from simulator.bench.measures.chain import bench_chain
 
