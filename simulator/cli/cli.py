@@ -55,6 +55,9 @@ __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 DEBUG: Final = "MQPROTO_DEBUG"
 """Set to anything, this environment variable has every error shown with its traceback."""
 
+MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What comes of a path that cannot be, such as a file to write in a folder that is not there."""
+
 app = typer.Typer(
     name="mqproto",
     help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
@@ -611,6 +614,9 @@ def run_command(arguments: list[str]) -> int:
         if debug:
             raise
         where = f"{error.filename}: " if error.filename else ""
+        if isinstance(error, MISNAMED) and _was_typed(str(error.filename), arguments):
+            complain(f"{where}{error.strerror}; make its folder first, or name another")
+            return MISUSE
         complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
         return FINDING
     except Exception as bug:
@@ -622,6 +628,12 @@ def run_command(arguments: list[str]) -> int:
         inner = only_one(bug)
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
+
+
+def _was_typed(path: str, arguments: list[str]) -> bool:
+    """Whether a path is one of the arguments, alone or behind `--option=`, or lies in one."""
+    typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
+    return any(Path(path).absolute().is_relative_to(one) for one in typed)
 
 
 if __name__ == "__main__":

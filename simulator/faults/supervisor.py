@@ -27,6 +27,7 @@ from mqproto.base.errors import MqprotoError
 from simulator.base.logfile import appended, written
 from simulator.base.processes import cpu_s_of
 from simulator.base.profiling import profile_of
+from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import Topology, places
 from simulator.topology.views import Address, as_toml, seen_by
 
@@ -118,7 +119,7 @@ class NodeProcess:
     def failure(self) -> NodeError:
         """Why it ended: the signal that killed it when it ran, or else what its log says.
 
-        A second process for the same node, which somebody else starts, writes to that log as well.
+        Another process for the same node, which somebody else starts, may write to that log as well.
         """
         status = self.process.returncode
         if status is not None and status < 0 and self.has_said(READY):
@@ -198,7 +199,14 @@ class Supervisor:
         raise node.failure()
 
     async def spawn(self, name: str) -> NodeProcess:
-        """Start a node's process. To wait until it listens, use `start`."""
+        """Start a node's process. To wait until it listens, use `start`.
+
+        Raises:
+            NodeError: it runs already, for somebody else; nothing is written into its files.
+        """
+        store = places.store_path(self.directory, name)
+        if SYSTEM_FILES.is_locked(store):
+            raise NodeError(f"{name}: {store}: another node has it open: stop that one first")
         log = self.directory / f"{name}.log"
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))

@@ -137,8 +137,11 @@ def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) ->
 def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) -> None:
     again = topology_file(running.directory.parent, "pair")
     again.write_text(as_toml(load(str(running.file)).with_free_ports()), "utf-8")
+    files = [*running.directory.glob("*.log"), *running.directory.glob("*.seen.toml")]
+    before = {file: file.read_bytes() for file in files}
+    assert len(before) == 6
     assert "stop that one first" in mqproto("run", again, "-d", running.directory).complaint
-    # What it left behind tells of other ports; a node that starts again must not follow it.
+    assert {file: file.read_bytes() for file in files} == before
     os.kill(pid_of(running.directory / "intermediate.seen.toml"), signal.SIGKILL)
     running("send", r"destination\orders", "-b", "through")
     assert running("receive", "orders", "--timeout", "60").out == "through\n"
