@@ -22,6 +22,7 @@ from simulator.base.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import commands, keys
 from simulator.cli.choosing import only
+from simulator.cli.helping import ByTask, worded
 from simulator.cli.queues import app as queue_app
 from simulator.cli.queues import asked_for
 from simulator.command import analysis, decoding, peers, reporting, store
@@ -60,6 +61,7 @@ MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADi
 
 app = typer.Typer(
     name="mqproto",
+    cls=ByTask,
     help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -321,7 +323,7 @@ def node(
     """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
 
     \b
-    $ mqproto node --name shop --queue orders:strangers --queue replies:transactional:strangers
+    $ mqproto node --name shop --queue orders:strangers --queue log:transactional
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
@@ -570,7 +572,13 @@ def replay(
 @cache
 def command_named(name: str) -> Callable[..., Any]:
     """What runs the command of this name; or any other, or says which there are."""
-    return get_command(only(app, name))
+    return command_of(only(app, name))
+
+
+def command_of(some: typer.Typer) -> Callable[..., Any]:
+    """All of it as one command, with its help in our words."""
+    command: Callable[..., Any] = worded(get_command(some))
+    return command
 
 
 def main() -> NoReturn:

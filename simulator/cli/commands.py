@@ -379,11 +379,15 @@ def explain(
     $ mqproto explain orders
     sender to destination\\orders: 1 message waits, the oldest for 14 s
       connected to intermediate (127.0.0.2:1801)
-      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s (resend 7, interval 5 s)
-      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old: number 1, the next hop has it, ...
+      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s
+        (resend 7, interval 5 s)
+      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old:
+        number 1, the next hop has it, ...
     intermediate to destination: 7 messages wait, the oldest for 14 s
-      not connected to destination (127.0.0.3:1801) for 14 s: connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running, or does not answer; `mqproto node three-node destination` starts it
+      not connected to destination (127.0.0.3:1801) for 14 s:
+        connection refused by 127.0.0.3:1801; next try in 0.1 s
+    destination is not running, or does not answer; `mqproto node three-node
+      destination` starts it
     """
     from simulator.client.live import as_it_is
     from simulator.command import oversee
