@@ -20,7 +20,7 @@ from typer.main import get_command
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.extras import to_install
 from simulator.bench import command as bench
-from simulator.cli import commands, keys
+from simulator.cli import breaking, commands, keys
 from simulator.cli.choosing import only
 from simulator.cli.helping import ByTask, worded
 from simulator.cli.queues import app as queue_app
@@ -227,15 +227,30 @@ def run(
             help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
         ),
     ] = None,
+    breakable: Annotated[
+        bool,
+        typer.Option(
+            "--breakable",
+            help="Have each link go through proxies of its own, for mqproto cut and mqproto stall.",
+        ),
+    ] = False,
     waypoints: WaypointsOption = False,
 ) -> int:
-    """Start the nodes of a topology and keep them running, until Ctrl-C."""
+    """Start the nodes of a topology and keep them running, until Ctrl-C.
+
+    mqproto kill, restart, cut, stall and mend break and mend them meanwhile.
+
+    \b
+    $ mqproto run --breakable
+    $ mqproto cut sender intermediate    # in another terminal
+    $ mqproto mend
+    """
     from simulator.command.running import run_topology
 
     place = place_of(topology, directory, waypoints=waypoints)
     if metrics is not None:
         place = place.with_metrics(metrics)
-    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture))
+    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable))
 
 
 @app.command()
@@ -383,6 +398,8 @@ for command in (
 app.command("return")(commands.send_back)
 
 
+for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.mend):
+    app.command()(deed)
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")

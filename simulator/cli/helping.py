@@ -39,6 +39,11 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "probe": "Is this MSMQ, and what does it say?",
     },
     "Break": {
+        "kill": "Kill nodes that run, which then stay down",
+        "restart": "Start nodes that were killed, or stop and start them",
+        "cut": "Cut a link: its connections are reset, and none can be made",
+        "stall": "Stall a link: nothing crosses it, and nothing is closed",
+        "mend": "Mend links that were cut or stalled",
         "simulate": "Whole systems on a clock that jumps, with all that can go wrong",
         "crash": "Three nodes that are killed at every moment of their lives",
         "validate": "A consumer that fails on cue, and all before it",
