@@ -31,9 +31,7 @@ LINE_S: Final = 10.0
 """How often there is a line for each node in a pipe, if anything has changed."""
 
 
-async def run_topology(
-    place: Place, *, free_ports: bool, capture: Path | None = None, breakable: bool = False
-) -> int:
+async def run_topology(place: Place, *, free_ports: bool, capture: Path | None, breakable: bool) -> int:
     """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
 
     Args:
@@ -47,7 +45,7 @@ async def run_topology(
         UsageError: another run has these nodes.
     """
     orders = places.run_socket(place.directory, place.topology.name)
-    if byhand.is_served(orders):
+    if places.is_run(place.directory, place.topology.name):
         raise UsageError(
             f"another mqproto run has the nodes of {place.topology.name} in {place.directory}: stop that one first"
         )

@@ -98,6 +98,11 @@ class LinkProxy:
         """How many connections are open now, or being opened."""
         return len(self._open_connections())
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether nobody can connect, as after `refuse`."""
+        return not self._welcome.is_open
+
     async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry traffic until cancelled, then reset every connection. Starts with the address it listens on.
 
