@@ -21,8 +21,9 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.program.again import AGAIN
 from simulator.base.program.extras import to_install
 from simulator.bench import command as bench
-from simulator.cli import commands, keys
+from simulator.cli import breaking, commands, keys
 from simulator.cli.choosing import only
+from simulator.cli.helping import ByTask, worded
 from simulator.cli.node import node
 from simulator.cli.queues import app as queue_app
 from simulator.cli.service import command as services
@@ -55,8 +56,12 @@ __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 DEBUG: Final = "MQPROTO_DEBUG"
 """Set to anything, this environment variable has every error shown with its traceback."""
 
+MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What comes of a path that cannot be, such as a file to write in a folder that is not there."""
+
 app = typer.Typer(
     name="mqproto",
+    cls=ByTask,
     help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -222,15 +227,34 @@ def run(
             help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
         ),
     ] = None,
+    breakable: Annotated[
+        bool | None,
+        typer.Option(
+            "--breakable/--direct",
+            help="Whether links go through proxies, for mqproto cut and stall. They do, but with --capture, as each "
+            "connection is to be the same at both ends.",
+            show_default=False,
+        ),
+    ] = None,
     waypoints: WaypointsOption = False,
 ) -> int:
-    """Start the nodes of a topology and keep them running, until Ctrl-C."""
+    """Start the nodes of a topology and keep them running, until Ctrl-C.
+
+    mqproto kill, restart, cut, stall and mend break and mend them meanwhile.
+
+    \b
+    $ mqproto run
+    $ mqproto cut sender intermediate    # in another terminal
+    $ mqproto mend
+    """
     from simulator.command.running import run_topology
 
     place = place_of(topology, directory, waypoints=waypoints)
     if metrics is not None:
         place = place.with_metrics(metrics)
-    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture))
+    if breakable is None:
+        breakable = capture is None
+    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable))
 
 
 app.command()(node)
@@ -250,6 +274,8 @@ for command in (
 app.command("return")(commands.send_back)
 
 
+for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.mend):
+    app.command()(deed)
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
@@ -441,7 +467,13 @@ def replay(
 @cache
 def command_named(name: str) -> Callable[..., Any]:
     """What runs the command of this name; or any other, or says which there are."""
-    return get_command(only(app, name))
+    return command_of(only(app, name))
+
+
+def command_of(some: typer.Typer) -> Callable[..., Any]:
+    """All of it as one command, with its help in our words."""
+    command: Callable[..., Any] = worded(get_command(some))
+    return command
 
 
 def main() -> NoReturn:
@@ -487,6 +519,10 @@ def run_command(arguments: list[str]) -> int:
         if debug:
             raise
         where = f"{error.filename}: " if error.filename else ""
+        if isinstance(error, MISNAMED) and _was_typed(str(error.filename), arguments):
+            first = "make its folder first, or " if isinstance(error, FileNotFoundError) else ""
+            complain(f"{where}{error.strerror}; {first}name another")
+            return MISUSE
         complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
         return FINDING
     except Exception as bug:
@@ -498,6 +534,12 @@ def run_command(arguments: list[str]) -> int:
         inner = only_one(bug)
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
+
+
+def _was_typed(path: str, arguments: list[str]) -> bool:
+    """Whether a path is one of the arguments, alone or behind `--option=`, or lies in one."""
+    typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
+    return any(Path(path).absolute().is_relative_to(one) for one in typed)
 
 
 if __name__ == "__main__":

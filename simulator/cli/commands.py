@@ -26,6 +26,7 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
+    start_again,
     typed_again,
 )
 
@@ -379,11 +380,15 @@ def explain(
     $ mqproto explain orders
     sender to destination\\orders: 1 message waits, the oldest for 14 s
       connected to intermediate (127.0.0.2:1801)
-      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s (resend 7, interval 5 s)
-      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old: number 1, the next hop has it, ...
+      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s
+        (resend 7, interval 5 s)
+      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old:
+        number 1, the next hop has it, ...
     intermediate to destination: 7 messages wait, the oldest for 14 s
-      not connected to destination (127.0.0.3:1801) for 14 s: connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running, or does not answer; `mqproto node three-node destination` starts it
+      not connected to destination (127.0.0.3:1801) for 14 s:
+        connection refused by 127.0.0.3:1801; next try in 0.1 s
+    destination is not running, or does not answer; `mqproto node three-node
+      destination` starts it
     """
     from simulator.client.live import as_it_is
     from simulator.command import oversee
@@ -399,7 +404,7 @@ def explain(
             one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
         print_json(said)
         return DONE if any(found.values()) else FINDING
-    start, options = typed_again(topology, directory)
+    start, options = start_again(place, topology, directory)
     in_full = not oversee.is_message(subject)
     explainer = Explainer(place.topology, start, options, in_full=in_full)
     for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
@@ -465,7 +470,7 @@ def history(
     if as_json:
         print_json(story.as_json(found, now, place.topology))
     else:
-        explainer = Explainer(place.topology, *typed_again(topology, directory), in_full=False)
+        explainer = Explainer(place.topology, *start_again(place, topology, directory), in_full=False)
         for line in (*story.told(found, place.topology), *story.told_now(now, explainer)):
             print(line)
     if not found.has_waypoints:

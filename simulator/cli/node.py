@@ -105,7 +105,7 @@ def node(
     """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
 
     \b
-    $ mqproto node --name shop --queue orders:strangers --queue replies:transactional:strangers
+    $ mqproto node --name shop --queue orders:strangers --queue log:transactional
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """

@@ -136,7 +136,8 @@ def create(
 
     \b
     $ mqproto queue create orders --transactional --topology shop
-    shop\\private$\\orders is there: transactional, PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
+    shop\\private$\\orders is there: transactional,
+    PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
     """
     place = place_of(topology, directory)
     name = _maker(place, node, queue)

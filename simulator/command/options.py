@@ -131,13 +131,26 @@ def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:
 
     What stands in the environment needs not.
     """
-    place = ""
-    if directory is not None and os.environ.get(DIRECTORY_VARIABLE) != str(directory):
-        place = f" --directory {shlex.quote(str(directory))}"
+    place = directory_again(directory)
     start = f"mqproto node{place} {shlex.quote(topology)}"
     if topology == DEFAULT_TOPOLOGY or os.environ.get(TOPOLOGY_VARIABLE) == topology:
         return start, place
     return start, f" --topology {shlex.quote(topology)}{place}"
+
+
+def start_again(place: Place, topology: str, directory: Path | None) -> tuple[str, str]:
+    """The same as `typed_again`; where `mqproto run` has the nodes, it is what has that start one."""
+    from simulator.topology.places import is_run
+
+    start, options = typed_again(topology, directory)
+    return (f"mqproto restart{options}" if is_run(place.directory, place.topology.name) else start), options
+
+
+def directory_again(directory: Path | None) -> str:
+    """The option that has to be typed for other commands to find the same directory, after a space; empty if none."""
+    if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):
+        return ""
+    return f" --directory {shlex.quote(str(directory))}"
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -373,7 +373,7 @@ async def run_node(
         pings, unanswered = ping_port(node, allow_remote=allow_remote)
         if pings is not None:
             held.enter_context(closing(pings))
-        clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
+        clients = held.enter_context(places.listening(places.socket_path(directory, node.name), BACKLOG))
         for_readers, folder = None, node.readers_folder or places.readers_folder(node.readers)
         if node.readers:
             is_alone = [*topology.nodes] == [topology.name]
@@ -533,27 +533,6 @@ def _check_metrics() -> None:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as missing:
         raise UsageError(f"metrics: {to_install(missing, ())}") from None
-
-
-@contextmanager
-def _listening_for_clients(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at a path that only this user reaches.
-
-    The caller has the store's lock, so what is left at the path belongs to a process that is dead.
-
-    Raises:
-        UsageError: the path cannot be had.
-    """
-    places.prepared(path).unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.setblocking(False)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen(BACKLOG)
-        try:
-            yield listener
-        finally:
-            path.unlink(missing_ok=True)
 
 
 @contextmanager
