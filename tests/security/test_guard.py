@@ -457,6 +457,20 @@ def test_a_signed_message_that_comes_again_as_another_is_taken_and_said() -> Non
     assert {str(facts["first"]).rpartition("\\")[2] for facts in seen} == {"1"}
 
 
+def test_whose_key_is_replaced_signs_with_the_new_one_at_once() -> None:
+    net = guarded()
+    for name in ("alice", "mallory"):
+        key, certificate = signer(name)
+        guard = net.nodes["a"].guard
+        assert isinstance(guard, KeyGuard)
+        guard.renew(replace(keys_of("a"), signers={"somebody": (Signer(certificate.der), key)}))
+        net.send("a", at("c", 17), SECRET, **by("somebody"))
+        net.run()
+    assert [message.security.sender_cert for message in kept(net, "c", "notes") if message.security] == [
+        signer(name)[1].der for name in ("alice", "mallory")
+    ]
+
+
 def test_who_has_no_key_cannot_sign() -> None:
     net = guarded()
     with pytest.raises(UsageError, match="no key here that signs as bob; there is alice, mallory"):
