@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import pytest
@@ -14,10 +15,21 @@ from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.queues.protection import Protection, fingerprint
-from mqproto.security import PROVIDERS, Certificate, KeyGuard, KeyPair, Keys, self_signed
+from mqproto.security import (
+    PROVIDERS,
+    Certificate,
+    KeyGuard,
+    KeyPair,
+    Keys,
+    SessionKey,
+    decrypt,
+    new_key_pair,
+    self_signed,
+)
 from mqproto.session import ConnectionStatus
-from mqproto.turn.guard import CIPHERS, NO_KEYS, Signer
+from mqproto.turn.guard import CIPHERS, NO_KEYS, ProtectionError, Signer
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet, sid_from_text
+from mqproto.wire.layouts.keyblobs import AES_256
 from tests.observing import (
     DEADLETTER,
     DEADXACT,
@@ -31,7 +43,7 @@ from tests.observing import (
     packets,
 )
 from tests.pair import START, Net, at, chain, direct, guid_of, queue
-from tests.security.keys import own_key
+from tests.security.keys import FakeKey, own_key
 
 BASE, ENHANCED, AES = PROVIDERS
 SECRET: Final = b"a body that nobody on the way is to read"
@@ -469,6 +481,32 @@ def test_whose_key_is_replaced_signs_with_the_new_one_at_once() -> None:
     assert [message.security.sender_cert for message in kept(net, "c", "notes") if message.security] == [
         signer(name)[1].der for name in ("alice", "mallory")
     ]
+
+
+def test_of_keys_that_all_fit_a_body_the_one_counts_with_which_the_signature_is_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key pair that came after the message has a session key for it now and then, and that a body."""
+    message = sent_by_a(**private(), **by("alice"))
+    body = message.properties.message_body
+    wrong = next(filter(partial(fits, body), (number.to_bytes(32) for number in range(2**16))))
+    newer = new_key_pair(512)
+    monkeypatch.setattr(newer, "rsa", FakeKey(wrong))
+    net = guarded()
+    net.nodes["c"].guard = KeyGuard(replace(keys_of("c"), own={"aes": (newer, own_key(512))}), Settings())
+    net.start("c")
+    arrive(net, "c", message, peer="b")
+    assert bodies(net, "c", "notes") == [SECRET]
+    message.properties.label = "another"
+    message.user.message_id += 1
+    arrive(net, "c", message, peer="b")
+    assert refusal(net)[0] == "NACK_BAD_SIGNATURE"
+
+
+def fits(body: bytes, octets: bytes) -> bool:
+    with suppress(ProtectionError):
+        return bool(decrypt(SessionKey(AES_256, octets), body))
+    return False
 
 
 def test_who_has_no_key_cannot_sign() -> None:
