@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.turn.guard import STRONG
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.demo.consumer import RECONNECT_S
 from simulator.demo.workload import Item, Workload, as_batches
 from simulator.faults.proof import Sent, digest_of
+from simulator.security.keyfiles import SIGNING
 
 BEAT_S: Final = 0.02
 """How often what has become due is handed over."""
@@ -33,6 +35,7 @@ class Producer:
         connect: opens a connection to the node that is to send.
         queue: where to.
         transactional: each message arrives exactly once and in order; otherwise recoverable, so that none is lost.
+        protected: each is encrypted, and signed by the node.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Producer:
         workload: Workload,
         *,
         transactional: bool = True,
+        protected: bool = False,
     ) -> None:
         self.sent: list[Sent] = []
         """What was handed over, in order; those in doubt too."""
@@ -49,6 +53,7 @@ class Producer:
         self._connect = connect
         self._queue = queue
         self.is_transactional = transactional
+        self._protection: dict[str, Any] = {"privacy_level": STRONG, "signer": SIGNING} if protected else {}
         self._count = workload.count
         self._items = workload.items()
         self._due: list[Item] = []
@@ -108,4 +113,5 @@ class Producer:
             transactional=self.is_transactional,
             recoverable=not self.is_transactional,
             final_ack=self.is_transactional and place % FINAL_ACK_EVERY == 0,
+            **self._protection,
         )

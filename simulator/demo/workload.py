@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import HEADROOM_BYTES, LABEL_LIMIT, PACKET_LIMIT_BYTES
+from mqproto.messages.drafts import (
+    HEADROOM_BYTES,
+    LABEL_LIMIT,
+    PACKET_LIMIT_BYTES,
+    SEALING_BYTES,
+    SECURITY_BYTES,
+    SIGNATURE_BYTES,
+)
 
 BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 BATCH_MESSAGES: Final = 200
@@ -37,6 +44,12 @@ HEAVY: Final[Sizes] = (
     (10, 300_000, BODY_LIMIT_BYTES),
 )
 """A hundred that wait reach the limits in bytes of windows and pages, and a thousand those of the store's log."""
+
+HEAVY_PROTECTED: Final[Sizes] = (
+    *HEAVY[:-1],
+    (10, 300_000, BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES),
+)
+"""The same, with room for a key, a certificate and a signature."""
 
 
 class Item(NamedTuple):
