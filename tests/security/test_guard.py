@@ -91,7 +91,7 @@ def asking(**protection: Any) -> Net:
     return guarded(replace(ORDERS, protection=asked), replace(NOTES, protection=asked))
 
 
-def private(cipher: str = "aes-256") -> dict[str, int]:
+def private(cipher: str = "AES-256") -> dict[str, int]:
     """What a draft says that is to be encrypted so."""
     level, algorithm = CIPHERS[cipher]
     return {"privacy_level": level, "encryption_algorithm": algorithm}
@@ -143,13 +143,13 @@ def test_a_body_is_read_at_its_destination_and_nowhere_on_its_way(
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.5")
 @pytest.mark.parametrize("cipher", CIPHERS)
 def test_a_cipher_that_is_named_is_taken_and_a_weak_one_is_noted_at_both_ends(cipher: str) -> None:
-    net = asking(weak_ciphers=("rc2", "rc4", "base-rc2", "base-rc4"))
+    net = asking(weak_ciphers=("RC2-128", "RC4-128", "RC2-40", "RC4-40"))
     net.send("a", at("c", 17), SECRET, **private(cipher))
     net.run()
     assert bodies(net, "c", "notes") == [SECRET]
     [sent] = messages(net, "a", "b")
     assert (sent.properties.privacy_level, sent.properties.encryption_algorithm) == CIPHERS[cipher]
-    weak = not cipher.startswith("aes")
+    weak = not cipher.startswith("AES")
     assert ("weak-cipher-sent" in net.nodes["a"].note_names()) == weak
     assert ("weak-cipher-received" in net.nodes["c"].note_names()) == weak
 
@@ -265,10 +265,10 @@ def test_the_base_provider_s_keys_have_a_cache_and_a_timer_of_their_own() -> Non
         assert security is not None
         return security.encryption_key
 
-    first = [key("base-rc4"), key("aes-256")]
-    assert [key("base-rc4"), key("aes-256")] == first, "neither took the other's place"
+    first = [key("RC4-40"), key("AES-256")]
+    assert [key("RC4-40"), key("AES-256")] == first, "neither took the other's place"
     net.pass_ms(121_000)
-    assert key("base-rc4") != first[0]
+    assert key("RC4-40") != first[0]
 
 
 def test_the_receiver_has_new_keys_and_what_waits_is_encrypted_with_them() -> None:
@@ -332,8 +332,8 @@ def test_what_cannot_be_encrypted_any_more_is_not_sent_and_is_a_dead_letter_if_i
 def test_a_weak_cipher_that_the_queue_does_not_name_is_refused_by_a_class_of_its_own(insecure: bool) -> None:
     net = guarded(settings=Settings(send_insecure_nacks=insecure))
     wish = {"admin_queue": at("a", 5).name, "acknowledgments": REPORT_NO_ARRIVAL}
-    net.send("a", at("c", 17), SECRET, **private("rc4"), **wish)
-    net.send("a", at("c"), SECRET, transactional=True, **private("rc4"))
+    net.send("a", at("c", 17), SECRET, **private("RC4-128"), **wish)
+    net.send("a", at("c"), SECRET, transactional=True, **private("RC4-128"))
     net.pass_ms(2_000)
     assert bodies(net, "c", "notes") == bodies(net, "c", "orders") == []
     assert administration(net, "a") == [MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER] * insecure

@@ -98,7 +98,7 @@ async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topolog
             for body, signer in (("before", "CN=signing"), ("between", "CN=office")):
                 assert await received(tmp_path) == {
                     "body": body,
-                    "encrypted": "aes-256",
+                    "encrypted": "AES-256",
                     "signed_by": signer,
                     "sender_id": None,
                     "authenticated": None,
@@ -108,7 +108,7 @@ async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topolog
             await sent(tmp_path, r"shop\orders", "--cipher", "aes-128", "--body", "after")
             assert await received(tmp_path) == {
                 "body": "after",
-                "encrypted": "aes-128",
+                "encrypted": "AES-128",
                 "signed_by": None,
                 "sender_id": None,
                 "authenticated": False,
@@ -180,11 +180,11 @@ async def test_an_operator_says_what_a_queue_asks_and_it_stays_so(pair: Topology
         )
         assert ", signed messages alone, encrypted messages alone, " in made.out
         alice = ("--sender", "S-1-5-21-1-2-3-1000", "--sender", "S-1-5-18")
-        changed = await typed(tmp_path, "queue", "set", r"shop\private", "--weak-cipher", "rc4", *alice)
-        assert "encrypted messages alone, takes rc4, 2 may send, " in changed.out
+        changed = await typed(tmp_path, "queue", "set", r"shop\private", "--weak-cipher", "rc4-128", *alice)
+        assert "encrypted messages alone, takes RC4-128, 2 may send, " in changed.out
         for wrong, says in (
             ("--privacy=all", "must be none, optional, body"),
-            ("--weak-cipher=des", "des is none: name rc2, rc4"),
+            ("--weak-cipher=des", "des is none: name RC2-128, RC4-128"),
             ("--sender=alice", "alice"),
         ):
             refused = await typed(tmp_path, "queue", "set", r"shop\private", wrong)
@@ -195,7 +195,7 @@ async def test_an_operator_says_what_a_queue_asks_and_it_stays_so(pair: Topology
         assert asked == {
             "authenticated": True,
             "privacy": "body",
-            "weak_ciphers": ["rc4"],
+            "weak_ciphers": ["RC4-128"],
             "senders": ["S-1-5-21-1-2-3-1000", "S-1-5-18"],
         }
         wish = ("--no-authenticated", "--privacy", "optional", "--weak-cipher", "-", "--sender", "-")
