@@ -90,21 +90,21 @@ class Producer:
             NodeUnreachable: the node is gone; what it has not been asked to take is still due.
         """
         self._due += islice(self._items, max(0, due - len(self.sent) - len(self._due)))
-        for batch in as_batches(self._due[:]):
+        drafts = [self._draft(place, item) for place, item in enumerate(self._due, len(self.sent))]
+        for batch in as_batches(drafts):  # One request each, which is accepted wholly or not at all.
             await self._send(client, batch)
             del self._due[: len(batch)]
 
-    async def _send(self, client: Client, batch: list[Item]) -> None:
-        drafts = [self._draft(place, item) for place, item in enumerate(batch, len(self.sent))]
+    async def _send(self, client: Client, drafts: list[Draft]) -> None:
         at_s = trio.current_time()
         identifiers: list[MessageId] | list[None]
         try:
             identifiers = await client.send_many(self._queue, drafts)
         except InDoubt:
-            identifiers = [None] * len(batch)
-        for identifier, item in zip(identifiers, batch, strict=True):
-            self.sent.append(Sent(identifier, digest_of(item.label, item.body), at_s))
-            self.sent_bytes += len(item.body)
+            identifiers = [None] * len(drafts)
+        for identifier, draft in zip(identifiers, drafts, strict=True):
+            self.sent.append(Sent(identifier, digest_of(draft.label, draft.body), at_s))
+            self.sent_bytes += len(draft.body)
 
     def _draft(self, place: int, item: Item) -> Draft:
         return Draft(

@@ -58,6 +58,11 @@ class Item(NamedTuple):
     label: str
     body: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of a request."""
+        return len(self.body)
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -167,10 +172,10 @@ def lines(path: Path) -> Workload:
 
 
 class Weighted(Protocol):
-    """Anything with a body."""
+    """Anything that takes room in a request."""
 
     @property
-    def body(self) -> bytes: ...
+    def size_bytes(self) -> int: ...
 
 
 Thing = TypeVar("Thing", bound=Weighted)
@@ -181,10 +186,10 @@ def as_batches(things: Iterable[Thing]) -> Iterator[list[Thing]]:
     batch: list[Thing] = []
     size_bytes = 0
     for thing in things:
-        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + len(thing.body) > BATCH_BYTES):
+        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + thing.size_bytes > BATCH_BYTES):
             yield batch
             batch, size_bytes = [], 0
         batch.append(thing)
-        size_bytes += len(thing.body)
+        size_bytes += thing.size_bytes
     if batch:
         yield batch
