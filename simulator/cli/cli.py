@@ -178,6 +178,12 @@ def crash(
         ),
     ] = "three-node",
     kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
+    keys: Annotated[
+        bool,
+        typer.Option(
+            "--keys", help="Encrypt and sign all, and replace the nodes' keys while they are killed."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
@@ -196,6 +202,7 @@ def crash(
             ProgressScreen(quiet=as_json),
             load(topology),
             kills=kills,
+            keys=keys,
         )
     )
     if as_json:
