@@ -15,6 +15,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
 from simulator.base.screen import plain_table, wide_console
 from simulator.client import Client, MessageId, NodeUnreachable, connect
+from simulator.client.exchange import PATIENCE_S
 from simulator.client.live import as_it_is
 from simulator.command.explain import Explainer, duration, is_kept
 from simulator.node.control import Explanation
@@ -27,9 +28,15 @@ T = TypeVar("T")
 
 
 async def ask_all(
-    place: Place, ask: Callable[[Client], Awaitable[T]], node: str | None = None
+    place: Place,
+    ask: Callable[[Client], Awaitable[T]],
+    node: str | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> dict[str, T | None]:
     """What each node answers, or the one; None for one of all that is not running.
+
+    Args:
+        patience_s: how long it may be away.
 
     Raises:
         UsageError, FormatNameError: no node knows what to make of the question.
@@ -37,14 +44,14 @@ async def ask_all(
     """
     if node is not None:
         name = place.topology.node_named(node).name
-        async with connect(place.topology, name, place.directory) as client:
+        async with connect(place.topology, name, place.directory, patience_s=patience_s) as client:
             return {name: await ask(client)}
     found: dict[str, T | None] = dict.fromkeys(place.topology.nodes)
     refusals: dict[str, UsageError | FormatNameError] = {}
 
     async def ask_one(name: str) -> None:
         try:
-            async with connect(place.topology, name, place.directory) as client:
+            async with connect(place.topology, name, place.directory, patience_s=patience_s) as client:
                 found[name] = await ask(client)
         except NodeUnreachable:
             return
@@ -239,18 +246,18 @@ def _outgoing_row(
         _count(queue.resent),
         "",
         queue.state,
-        _next_hop(topology, queue),
-        _why(queue, status) if queue.waiting or queue.state == "on hold" else "",
+        next_hop(topology, queue),
+        why_it_waits(queue, status) if queue.waiting or queue.state == "on hold" else "",
     )
 
 
-def _next_hop(topology: Topology, queue: OutgoingStatus) -> str:
+def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
     """Its name, or its address if it is in no topology."""
     known = queue.next_manager and topology.node_by_guid(guid_from_text(queue.next_manager))
     return known.name if known else queue.next_hop
 
 
-def _why(queue: OutgoingStatus, status: NodeStatus) -> str:
+def why_it_waits(queue: OutgoingStatus, status: NodeStatus) -> str:
     """In a few words, why something waits; `mqproto explain` has more."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
     if queue.state == "on hold":
