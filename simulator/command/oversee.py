@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import trio
+from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.text import Text
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
@@ -164,6 +168,7 @@ def _status_as_json(topology: Topology, status: NodeStatus) -> dict[str, Any]:
 
 
 COUNTS: Final = ("waiting", "unsettled", "held", "resent")
+MEASURED_COLUMNS: Final = 10_000
 WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
@@ -179,9 +184,34 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> N
             table.add_column(name, justify="left", overflow="fold")
     for row in rows:
         table.add_row(*(escape(cell) for cell, is_filled in zip(row, filled, strict=True) if is_filled))
-    wide_console().print(table, markup=False)
+    console = wide_console()
+    if (
+        Measurement.get(console, console.options.update(max_width=MEASURED_COLUMNS), table).maximum
+        > console.width
+    ):
+        _print_narrow(console, rows, filled)
+    else:
+        console.print(table, markup=False)
     for line in (*_unlisted(found), *_dropped(topology, found)):
         print(line)
+
+
+def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
+    """The same where it is too wide: why something waits stands below its row, and names may end in dots."""
+    headings = ("queue", *COUNTS, *WORDS[:-1])
+    table = plain_table()
+    for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
+        if is_filled:
+            justify: Literal["left", "right"] = "right" if 0 < place <= len(COUNTS) else "left"
+            table.add_column(heading, justify=justify, no_wrap=True)
+    for row in rows:
+        cells = zip(row, filled, headings, strict=False)
+        table.add_row(*(Text(shown(cell, TEXT_LIMIT)) for cell, is_filled, _ in cells if is_filled))
+    drawn = console.render_lines(table, pad=False)
+    for line, (*_, why) in zip(drawn, [("",), *rows], strict=True):
+        console.print(Text("").join(Text(part.text, part.style or "") for part in line), soft_wrap=True)
+        if why:
+            console.print(Text(f"  {shown(why, TEXT_LIMIT)}"), soft_wrap=True)
 
 
 def _unlisted(found: Mapping[str, NodeStatus | None]) -> Iterator[str]:
