@@ -270,6 +270,7 @@ for command in (
     commands.receive,
     commands.peek,
     commands.queues,
+    commands.top,
     commands.explain,
     commands.history,
     commands.validate,

@@ -34,6 +34,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
     },
     "Look": {
         "queues": "What waits where, on every node that runs",
+        "top": "The same and more while it happens, each second anew",
         "explain": "Why something waits, what happens next, what can be done",
         "history": "All that happened to a message, and where it is now",
         "peers": "Who is connected, and what they did",

@@ -146,6 +146,17 @@ def start_again(place: Place, topology: str, directory: Path | None) -> tuple[st
     return (f"mqproto restart{options}" if is_run(place.directory, place.topology.name) else start), options
 
 
+def run_again(topology: str, directory: Path | None) -> str:
+    """What has to be typed to run all nodes."""
+    return f"mqproto run {shlex.quote(topology)}{directory_again(directory)}"
+
+
+def all_down(place: Place, topology: str, directory: Path | None) -> int:
+    """Say that no node runs; the exit status."""
+    complain(f"no node of {place.topology.name} is running; start them: {run_again(topology, directory)}")
+    return FINDING
+
+
 def directory_again(directory: Path | None) -> str:
     """The option that has to be typed for other commands to find the same directory, after a space; empty if none."""
     if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):
