@@ -6,6 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -66,50 +67,63 @@ def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: l
         assert result.codes == codes
 
 
-def test_what_is_judged_and_over_is_not_looked_at_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rotation with late, repeated and lost frames: whatever it has come to, each file costs as much."""
-    monkeypatch.setattr(judged, "QUIET_NS", 90 * NANOSECONDS)
-    paths = rotation(tmp_path / "captures", 10)
-    tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
-    kept, tasks = [], []
-    for path in paths:
-        runner = CountingEngine()
-        result = analyse([str(path)], tables, runner)
-        tasks.append(runner.counts["sharing out packets"] - 1)
-        kept.append(
-            sum(
-                parquet_table(tables.store.path(name)).num_rows
-                for name in tables.kept.files
-                if name.startswith(FOLDER) and "-messages-" in name
+class Rotated(NamedTuple):
+    """A rotation with late, repeated and lost frames, analysed file by file, and at once.
+
+    tasks: what each file cost. kept: the messages that were kept open behind each.
+    """
+
+    tables: Tables
+    at_once: Tables
+    tasks: list[int]
+    kept: list[int]
+    codes: tuple[object, object]
+
+
+@pytest.fixture(scope="module")
+def rotated(tmp_path_factory: pytest.TempPathFactory) -> Rotated:
+    folder = tmp_path_factory.mktemp("rotated")
+    tables, at_once = Tables(folder / "out"), Tables(folder / "at once")
+    tasks, kept = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judged, "QUIET_NS", 90 * NANOSECONDS)
+        patch.setattr(tidying, "PARTS", 3)
+        for path in rotation(folder / "captures", 10):
+            runner = CountingEngine()
+            result = analyse([str(path)], tables, runner)
+            tasks.append(runner.counts["sharing out packets"] - 1)
+            kept.append(
+                sum(
+                    parquet_table(tables.store.path(name)).num_rows
+                    for name in tables.kept.files
+                    if name.startswith(FOLDER) and "-messages-" in name
+                )
             )
-        )
+        codes = analyse([str(folder / "captures")], at_once, LocalEngine()).codes
+    return Rotated(tables, at_once, tasks, kept, (result.codes, codes))
+
+
+def test_what_is_judged_and_over_is_not_looked_at_again(rotated: Rotated) -> None:
+    """Whatever it has come to, each file costs as much."""
+    tasks, kept = rotated.tasks, rotated.kept
     assert set(tasks[4:]) <= {1, 2}, tasks  # The file, and what only the end of the series lets be read.
     assert 0 < max(kept[5:]) < 1.5 * max(kept[:5]), kept
-    codes = analyse([str(tmp_path / "captures")], at_once, LocalEngine()).codes
-    assert rows_of(tables) == rows_of(at_once)
-    assert result.codes == codes
+    assert rows_of(rotated.tables) == rows_of(rotated.at_once)
+    by_file, at_once = rotated.codes
+    assert by_file == at_once
 
 
-def test_small_parts_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_parts_are_made_one(rotated: Rotated) -> None:
     """And what they remember of messages that came long ago is found there."""
-    monkeypatch.setattr(tidying, "PARTS", 3)
-    monkeypatch.setattr(judged, "QUIET_NS", 90 * NANOSECONDS)
-    paths = rotation(tmp_path / "captures", 8)
-    tables, at_once = Tables(tmp_path / "out"), Tables(tmp_path / "at once")
-    for path in paths:
-        analyse([str(path)], tables, LocalEngine())
+    tables = rotated.tables
     counts = Counter(part.table for part in tables.every_part())
-    assert counts.pop("packets") >= 8
+    assert counts.pop("packets") >= 10
     # Those of the last run may be both settled and open, and findings come from three stages.
     assert counts.pop("findings") <= 3 + 2 * 3
     assert max(counts.values()) <= 3 + 3, counts
     [arrivals] = tables.state["judged"]["arrivals"]
     assert set(arrivals) <= {part.name for part in tables.parts("arrivals")}
     assert len(arrivals) < 6
-    analyse([str(tmp_path / "captures")], at_once, LocalEngine())
-    assert rows_of(tables) == rows_of(at_once)
 
 
 def test_parts_come_together_by_their_keys_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
