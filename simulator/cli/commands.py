@@ -102,7 +102,7 @@ def send(
         str,
         typer.Option(
             metavar="NAME",
-            help="Encrypt with this one: aes-256, aes-192 or aes-128; rc2, rc4, base-rc2 and base-rc4 protect little.",
+            help="Encrypt with this one: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40, RC4-40 protect little.",
             show_default=False,
         ),
     ] = "",

@@ -66,7 +66,7 @@ WeakCiphersOption = Annotated[
     typer.Option(
         "--weak-cipher",
         metavar="NAME",
-        help="rc2, rc4, base-rc2 or base-rc4, to be taken as well; repeatable, and `-` for none.",
+        help="RC2-128, RC4-128, RC2-40 or RC4-40, to be taken as well; repeatable, and `-` for none.",
         show_default=False,
     ),
 ]

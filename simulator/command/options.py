@@ -70,6 +70,33 @@ ProfileOption = Annotated[
         "--profile", metavar="FILE", help="Write a profile for pstats here when it is stopped.", hidden=True
     ),
 ]
+
+
+def _configured(context: typer.Context, value: str) -> str:
+    """Take what is in a file for what was not typed, and heed SIGHUP."""
+    if value and not context.resilient_parsing:
+        from simulator.base.program import settings
+        from simulator.base.program.again import AGAIN
+
+        def read() -> dict[str, Any]:
+            return settings.read(settings.Chosen.of(value), context.command, context)
+
+        context.default_map = read()
+        AGAIN.heed(read, complain)
+    return value
+
+
+ConfigOption = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        metavar="FILE[#NAME]",
+        callback=_configured,
+        is_eager=True,
+        help="A TOML file of settings, by the names they have here; what is typed comes first. SIGHUP reads it again.",
+        show_default=False,
+    ),
+]
 SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
