@@ -502,7 +502,9 @@ def run_command(arguments: list[str]) -> int:
         if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
             print(text, file=sys.stderr)
         else:
-            complain(f"{' '.join(text.split()).rstrip('.')}; see mqproto --help")
+            context = getattr(misuse, "ctx", None)
+            asked = context.command_path if context is not None else "mqproto"
+            complain(f"{' '.join(text.split()).rstrip('.?')}; see {asked} --help")
         return MISUSE
     except (UsageError, FormatNameError) as error:
         if debug:

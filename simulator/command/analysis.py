@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
+from simulator.command.options import (
+    DONE,
+    FINDING,
+    MISUSE,
+    TOPOLOGY_VARIABLE,
+    JsonOption,
+    complain,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -332,6 +340,8 @@ def _status(result: Result) -> int:
     if wrong:
         count = len(result.refused) + sum(series.new for series in result.series)
         complain(f"{len(wrong)} of {count} captures could not be read, or not to the end")
+    if result.refused and not result.series:
+        return MISUSE
     faults = sum(count for (severity, _), count in result.codes.items() if severity == "fault")
     return FINDING if wrong or faults or result.codes["note", "bad-signature"] else DONE
 

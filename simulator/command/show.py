@@ -6,6 +6,7 @@ Fields come from `inspect_packet`, so a broken packet is shown up to its fault, 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,12 @@ def read_source(source: str) -> bytes:
     try:
         found = read_pasted(source.encode("utf-8", "surrogateescape"), "the argument")
     except UsageError as error:
+        if path.is_dir():
+            raise UsageError(
+                f"{quoted(source)} is a folder; name a file in it, or --tables for all of it"
+            ) from None
+        if not why and re.fullmatch(r"\S*\.\w{1,8}", source):
+            raise UsageError(f"{quoted(source)}: there is no such file") from None
         raise UsageError(f"{quoted(source)} is neither a file{why} nor bytes: {error}") from None
     return found
 

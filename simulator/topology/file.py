@@ -440,6 +440,8 @@ def read_address(text: str, where: str, default_port: int = DEFAULT_PORT) -> tup
         host, port = text, str(default_port)
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
         raise TopologyError(f"{where}: {text!r} has no port from 1 to 65535; write host:port")
+    if host.isdigit():
+        raise TopologyError(f"{where}: {text!r} has no host; write host:port, such as 127.0.0.1:{host}")
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else host
     if not host or (":" in host and not bracketed) or not host.isprintable() or " " in host:

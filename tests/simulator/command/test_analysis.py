@@ -119,7 +119,7 @@ def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse
 
     missing = tmp_path / "nowhere.pcap"
     status, _, complaints = analysed(capsys, str(missing), "--out", str(tmp_path / "out"))
-    assert status == FINDING
+    assert status == MISUSE
     assert complaints.startswith(f"mqproto: {missing}: byte 0: No such file or directory\n")
 
     status, _, complaints = analysed(capsys, capture, "--out", str(tmp_path / "out"), "--master", "local[1]")

@@ -22,6 +22,7 @@ from simulator.topology import (
     Tls,
     Topology,
     TopologyError,
+    file,
     load,
     parse,
     shipped,
@@ -433,6 +434,11 @@ def test_any_toml_is_a_topology_or_refused_in_one_line(table: dict[str, Any]) ->
     except TopologyError as error:
         said = str(error)
     assert len(said.splitlines()) == 1
+
+
+def test_a_port_alone_is_no_address() -> None:
+    with pytest.raises(TopologyError, match="'999' has no host; write host:port"):
+        file.read_address("999", "--metrics")
 
 
 def test_routes_that_lead_round_in_a_circle_are_refused() -> None:
