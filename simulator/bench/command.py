@@ -104,7 +104,7 @@ def bench_latency(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> int:
-    """From when a message is due to be sent, until it is received three nodes further."""
+    """How long a message takes from when it is due to be sent, until it is received three nodes further."""
     return _bench(as_json, out, latency=partial(_latency, rate or (), seconds, runs))
 
 

@@ -18,12 +18,15 @@ import typer
 from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
-from simulator.base.extras import to_install
+from simulator.base.program.again import AGAIN
+from simulator.base.program.extras import to_install
 from simulator.bench import command as bench
-from simulator.cli import commands, keys
+from simulator.cli import breaking, commands, keys
 from simulator.cli.choosing import only
+from simulator.cli.helping import ByTask, worded
+from simulator.cli.node import node
 from simulator.cli.queues import app as queue_app
-from simulator.cli.queues import asked_for
+from simulator.cli.service import command as services
 from simulator.command import analysis, decoding, peers, reporting, store
 from simulator.command.options import (
     DONE,
@@ -33,11 +36,9 @@ from simulator.command.options import (
     DirectoryOption,
     HistoryOption,
     JsonOption,
-    ProfileOption,
     TopologyArgument,
     WaypointsOption,
     complain,
-    only_node,
     only_one,
     place_of,
     print_json,
@@ -55,8 +56,12 @@ __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 DEBUG: Final = "MQPROTO_DEBUG"
 """Set to anything, this environment variable has every error shown with its traceback."""
 
+MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What comes of a path that cannot be, such as a file to write in a folder that is not there."""
+
 app = typer.Typer(
     name="mqproto",
+    cls=ByTask,
     help="Message queuing by [MS-MQQB], simulated. Begin with: mqproto demo",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -229,151 +234,43 @@ def run(
             help="Have each node record what crosses its connections: FILE-NODE.pcapng for FILE.pcapng."
         ),
     ] = None,
+    breakable: Annotated[
+        bool | None,
+        typer.Option(
+            "--breakable/--direct",
+            help="Whether links go through proxies, for mqproto cut and stall. They do, but with --capture, as each "
+            "connection is to be the same at both ends.",
+            show_default=False,
+        ),
+    ] = None,
     waypoints: WaypointsOption = False,
 ) -> int:
-    """Start the nodes of a topology and keep them running, until Ctrl-C."""
+    """Start the nodes of a topology and keep them running, until Ctrl-C.
+
+    mqproto kill, restart, cut, stall and mend break and mend them meanwhile.
+
+    \b
+    $ mqproto run
+    $ mqproto cut sender intermediate    # in another terminal
+    $ mqproto mend
+    """
     from simulator.command.running import run_topology
 
     place = place_of(topology, directory, waypoints=waypoints)
     if metrics is not None:
         place = place.with_metrics(metrics)
-    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture))
+    if breakable is None:
+        breakable = capture is None
+    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable))
 
 
-@app.command()
-def node(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TOPOLOGY]",
-            help="A shipped topology, a .toml file, or a node alone that was made before.",
-            show_default=False,
-        ),
-    ] = "",
-    name: Annotated[
-        str,
-        typer.Argument(metavar="[NAME]", help="Which of its nodes, if it has several.", show_default=False),
-    ] = "",
-    alone: Annotated[
-        str,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="A node alone, in no topology; its first start makes it.",
-            show_default=False,
-        ),
-    ] = "",
-    queues: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="NAME[:transactional][:strangers]",
-            help="Make this queue if it is not there; repeatable. Those who are in no topology may send to one with "
-            ":strangers.",
-            show_default=False,
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Where a node alone listens, when it is made: 127.0.0.1:1801 by default.",
-            show_default=False,
-        ),
-    ] = None,
-    directory: DirectoryOption = None,
-    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
-    readers: Annotated[
-        str,
-        typer.Option(
-            metavar="GROUP",
-            help="Let this group of the system look at it by a socket of its own, and change nothing.",
-            show_default=False,
-        ),
-    ] = "",
-    readers_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--readers-folder",
-            metavar="FOLDER",
-            help="Where that socket is, and what readers type as --directory; by default among the temporary files.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Answer /metrics for Prometheus, /live and /ready over HTTP there; at port 9180 by default. Beyond "
-            "loopback with --allow-remote.",
-            show_default=False,
-        ),
-    ] = None,
-    capture: Annotated[
-        Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
-    ] = None,
-    waypoints: WaypointsOption = False,
-    profile: ProfileOption = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the log here, and not to stderr; it rotates at 16 MiB, and four older ones stay."
-        ),
-    ] = None,
-    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
-) -> int:
-    """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
-
-    \b
-    $ mqproto node --name shop --queue orders:strangers --queue replies:transactional:strangers
-    $ mqproto send orders --body hello --topology shop
-    $ mqproto queue create notes --topology shop
-    """
-    from simulator.base.profiling import profiled
-    from simulator.node.node import serve
-    from simulator.topology.places import Place
-
-    if alone and (topology or name):
-        raise UsageError("--name is that of a node alone: leave TOPOLOGY and NAME out")
-    if address is not None and not alone:
-        raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
-    wanted = list(map(asked_for, queues or ()))
-    remote_metrics = allow_remote
-    if alone:
-        from simulator.topology.alone import node_alone
-
-        found, where = node_alone(alone, directory, address)
-        place, name = Place(found, where), alone
-        allow_remote = True  # Whoever gave it its address has asked for that.
-        place = place.with_waypoints() if waypoints else place
-    elif topology:
-        place = place_of(topology, directory, waypoints=waypoints)
-        name = name or only_node(place)
-    else:
-        raise UsageError("name a topology and one of its nodes, or a node alone with --name")
-    name = place.topology.node_named(name).name
-    if metrics is not None:
-        place = place.with_metrics(metrics, name)
-    with profiled(profile):
-        serve(
-            place.topology.with_readers(name, readers, readers_folder),
-            name,
-            place.directory,
-            allow_remote=allow_remote,
-            remote_metrics=remote_metrics,
-            queues=wanted,
-            capture=capture,
-            log=log,
-            supervised=supervised,
-        )
-    return DONE
-
-
+app.command()(node)
 for command in (
     commands.send,
     commands.receive,
     commands.peek,
     commands.queues,
+    commands.top,
     commands.explain,
     commands.history,
     commands.validate,
@@ -385,12 +282,16 @@ for command in (
 app.command("return")(commands.send_back)
 
 
+for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.mend):
+    app.command()(deed)
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
 app.add_typer(failed.app, name="failed")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(services.config, name="config")
+app.add_typer(services.service, name="service")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)
@@ -574,7 +475,13 @@ def replay(
 @cache
 def command_named(name: str) -> Callable[..., Any]:
     """What runs the command of this name; or any other, or says which there are."""
-    return get_command(only(app, name))
+    return command_of(only(app, name))
+
+
+def command_of(some: typer.Typer) -> Callable[..., Any]:
+    """All of it as one command, with its help in our words."""
+    command: Callable[..., Any] = worded(get_command(some))
+    return command
 
 
 def main() -> NoReturn:
@@ -587,7 +494,9 @@ def run_command(arguments: list[str]) -> int:
     debug = bool(os.environ.get(DEBUG))
     try:
         command = command_named(arguments[0] if arguments else "")
-        return int(command(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+        status = int(command(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+        AGAIN.begin()
+        return status
     except typer.TyperException as misuse:
         text = misuse.format_message()
         if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.
@@ -618,6 +527,10 @@ def run_command(arguments: list[str]) -> int:
         if debug:
             raise
         where = f"{error.filename}: " if error.filename else ""
+        if isinstance(error, MISNAMED) and _was_typed(str(error.filename), arguments):
+            first = "make its folder first, or " if isinstance(error, FileNotFoundError) else ""
+            complain(f"{where}{error.strerror}; {first}name another")
+            return MISUSE
         complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
         return FINDING
     except Exception as bug:
@@ -629,6 +542,12 @@ def run_command(arguments: list[str]) -> int:
         inner = only_one(bug)
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
+
+
+def _was_typed(path: str, arguments: list[str]) -> bool:
+    """Whether a path is one of the arguments, alone or behind `--option=`, or lies in one."""
+    typed = (Path(text).absolute() for each in arguments for text in (each, each.partition("=")[2]) if text)
+    return any(Path(path).absolute().is_relative_to(one) for one in typed)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,12 @@ from simulator.command.options import (
     JsonOption,
     NodeOption,
     TopologyOption,
+    all_down,
     complain,
     place_of,
     print_json,
     run_task,
+    start_again,
     typed_again,
 )
 
@@ -353,7 +355,37 @@ def queues(
         print_json(oversee.queues_as_json(place.topology, found))
     else:
         oversee.show_queues(place.topology, found)
-    return _all_down(place.topology.name, topology) if not any(found.values()) else DONE
+    return all_down(place, topology, directory) if not any(found.values()) else DONE
+
+
+def top(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end, as in a pipe.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, max=60, help="From one look to the next.")
+    ] = 1.0,
+    directory: DirectoryOption = None,
+) -> int:
+    """Nodes, sessions and queues as they are now, until Ctrl-C: what waits, since when, and how fast it moves.
+
+    Rates are between two looks. In a pipe it looks twice and prints once. Status 1 if no node runs.
+
+    \b
+    $ mqproto top --once
+    node                     sessions    in/s   fwd/s  resent dropped  stored
+    sender                          1       0       0       3       0  0.1 MiB
+    ...
+    queue                             waiting  oldest    in/s   out/s  state
+    sender to destination\\orders        2,100     6 s     954       0  connected
+      no OrderAck, next try in 1.0 s
+    ...
+    """
+    from simulator.cli.top import run
+
+    place = place_of(topology, directory)
+    is_anybody = run(place, node, once=once, interval_s=interval_s)
+    return DONE if is_anybody else all_down(place, topology, directory)
 
 
 def explain(
@@ -379,11 +411,15 @@ def explain(
     $ mqproto explain orders
     sender to destination\\orders: 1 message waits, the oldest for 14 s
       connected to intermediate (127.0.0.2:1801)
-      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s (resend 7, interval 5 s)
-      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old: number 1, the next hop has it, ...
+      number 1: no OrderAck from destination for 14 s; sent again in 0.4 s
+        (resend 7, interval 5 s)
+      963EBEB9-8A2F-504A-9728-78C61096BF80\\2 'second', 5 bytes, 14 s old:
+        number 1, the next hop has it, ...
     intermediate to destination: 7 messages wait, the oldest for 14 s
-      not connected to destination (127.0.0.3:1801) for 14 s: connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running, or does not answer; `mqproto node three-node destination` starts it
+      not connected to destination (127.0.0.3:1801) for 14 s:
+        connection refused by 127.0.0.3:1801; next try in 0.1 s
+    destination is not running, or does not answer; `mqproto node three-node
+      destination` starts it
     """
     from simulator.client.live import as_it_is
     from simulator.command import oversee
@@ -399,13 +435,13 @@ def explain(
             one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
         print_json(said)
         return DONE if any(found.values()) else FINDING
-    start, options = typed_again(topology, directory)
+    start, options = start_again(place, topology, directory)
     in_full = not oversee.is_message(subject)
     explainer = Explainer(place.topology, start, options, in_full=in_full)
     for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
         print(line)
     if not any(found.values()):
-        return _all_down(place.topology.name, topology)
+        return all_down(place, topology, directory)
     return DONE if oversee.is_known(subject, found) else FINDING
 
 
@@ -465,7 +501,7 @@ def history(
     if as_json:
         print_json(story.as_json(found, now, place.topology))
     else:
-        explainer = Explainer(place.topology, *typed_again(topology, directory), in_full=False)
+        explainer = Explainer(place.topology, *start_again(place, topology, directory), in_full=False)
         for line in (*story.told(found, place.topology), *story.told_now(now, explainer)):
             print(line)
     if not found.has_waypoints:
@@ -592,11 +628,6 @@ def _hold(
         {"node": sender, "queue": queue, "state": state}, f"{sender} to {queue}: {state}", as_json=as_json
     )
     return DONE
-
-
-def _all_down(name: str, topology: str) -> int:
-    complain(f"no node of {name} is running; start them: mqproto run {topology}")
-    return FINDING
 
 
 def _report(values: dict[str, Any], text: str, *, as_json: bool) -> None:

@@ -12,12 +12,11 @@ from mqproto.base.errors import UsageError
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
-    FINDING,
     DirectoryOption,
     JsonOption,
     NodeOption,
     TopologyOption,
-    complain,
+    all_down,
     only_node,
     place_of,
     print_json,
@@ -136,7 +135,8 @@ def create(
 
     \b
     $ mqproto queue create orders --transactional --topology shop
-    shop\\private$\\orders is there: transactional, PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
+    shop\\private$\\orders is there: transactional,
+    PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
     """
     place = place_of(topology, directory)
     name = _maker(place, node, queue)
@@ -278,9 +278,7 @@ def show(
         print_json(list(_values_of_all(place.topology, running)))
     elif running:
         _show(place.topology, running)
-    if not running:
-        complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
-    return DONE if running else FINDING
+    return DONE if running else all_down(place, topology, directory)
 
 
 async def _of_node(place: Place, name: str, ask: Any) -> Any:

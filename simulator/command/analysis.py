@@ -114,7 +114,7 @@ def analyse(
     \b
     mqproto analyse run.pcapng --out tables
     mqproto analyse /var/captures --out tables
-    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077 --conf spark.executor.memory=4g
+    mqproto analyse /mnt/captures --out /mnt/tables --master spark://head:7077
     mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """

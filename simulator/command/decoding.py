@@ -89,14 +89,14 @@ def decode(
     signature does not hold, or if the capture is damaged (what came before the damage is shown); 2 if it is no capture.
 
     \b
-    mqproto decode run.pcapng                        a line for each packet
-    mqproto decode run.pcapng --summary              what is in it, and what is wrong
-    mqproto decode east.pcapng west.pcapng           both halves of a TAP
-    mqproto decode run.pcapng --follow 'order 17'    one message, from hop to hop
-    mqproto decode run.pcapng --diagram --before 2   a ladder diagram of the first two seconds
-    mqproto decode run.pcapng --keys qm2.keys        what is encrypted for qm2, and whose signatures hold
-    mqproto decode captures/ --tables tables         what mqproto analyse makes, sooner where it is little
-    xxd packet.bin | mqproto decode -                every field; so for hexdump, od, Wireshark's copies, Base64
+    mqproto decode run.pcapng                       a line for each packet
+    mqproto decode run.pcapng --summary             what is in it, what is wrong
+    mqproto decode east.pcapng west.pcapng          both halves of a TAP
+    mqproto decode run.pcapng --follow 'order 17'   one message, hop by hop
+    mqproto decode run.pcapng --diagram --before 2  a ladder of two seconds
+    mqproto decode run.pcapng --keys qm2.keys       what is encrypted for qm2
+    mqproto decode captures/ --tables tables        what mqproto analyse makes
+    xxd packet.bin | mqproto decode -               every field of pasted bytes
     """
     from simulator.command import captured
 

@@ -183,7 +183,7 @@ def tables(
     \b
     mqproto tables tables
     mqproto tables tables --columns histories
-    mqproto tables tables --sql 'SELECT queue, count(*) FROM histories GROUP BY queue'
+    mqproto tables tables --sql 'SELECT queue, outcome FROM histories'
     mqproto tables tables --export folder --format csv
     """
     from captures.pipeline.tables.tables import Tables, TablesError

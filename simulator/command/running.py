@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,32 +14,49 @@ import trio
 from rich.console import Console
 from rich.live import Live
 
+from mqproto.base.errors import UsageError
 from mqproto.manager.status import NodeStatus
 from simulator.base.screen import plain_table, wide_console
 from simulator.command import oversee
+from simulator.faults import byhand
+from simulator.faults.links import Links
 from simulator.faults.supervisor import Supervisor, capture_of, stopped_at_the_end
+from simulator.topology import Topology, places
 from simulator.topology.file import written_address
 from simulator.topology.places import Place
+from simulator.topology.views import Address
 
 LOOK_S: Final = 0.5
 LINE_S: Final = 10.0
 """How often there is a line for each node in a pipe, if anything has changed."""
 
 
-async def run_topology(place: Place, *, free_ports: bool, capture: Path | None = None) -> int:
+async def run_topology(place: Place, *, free_ports: bool, capture: Path | None, breakable: bool) -> int:
     """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
+
+    Args:
+        breakable: have each link go through proxies, which `mqproto cut` and `mqproto stall` break.
 
     Returns:
         0, or 1 if a node did not run at the end.
 
     Raises:
         NodeError: no node starts.
+        UsageError: another run has these nodes.
     """
+    orders = places.run_socket(place.directory, place.topology.name)
+    if places.is_run(place.directory, place.topology.name):
+        raise UsageError(
+            f"another mqproto run has the nodes of {place.topology.name} in {place.directory}: stop that one first"
+        )
     topology = place.topology.with_free_ports() if free_ports else place.topology
     console = wide_console(markup=False)
     tell = partial(console.print, soft_wrap=True)  # A path may be longer than any line.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with stopped_at_the_end(Supervisor(topology, place.directory, capture=capture)) as supervisor:
+        async with (
+            _links(topology, breakable=breakable) as (links, detours),
+            stopped_at_the_end(Supervisor(topology, place.directory, detours, capture)) as supervisor,
+        ):
             failures = await supervisor.start_all()
             if len(failures) == len(topology.nodes):
                 raise next(iter(failures.values()))
@@ -48,27 +65,46 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None =
                     tell(f"{failure}; it is tried again")
                     continue
                 tls = "" if node.tls is None else ", for TLS on {}:{}".format(*node.tls.address)
-                tell(
-                    f"{node.name} listens on {node.host}:{node.port}{tls}, its store is in {place.directory}"
-                )
+                pid = supervisor.running[node.name].pid
+                listens = f"{node.name} listens on {node.host}:{node.port}{tls}, process {pid}"
+                tell(f"{listens}, its store is in {place.directory}")
                 if node.metrics is not None:
                     where = written_address(*node.metrics)
                     tell(f"{node.name} answers http://{where}/metrics, /live and /ready")
                 if capture is not None:
                     tell(f"{node.name} records in {capture_of(capture, node.name)}")
-            console.print("Ctrl-C stops them all")
             async with trio.open_nursery() as nursery:
+                await nursery.start(byhand.Hands(supervisor, links, tell).serve, orders)
+                console.print("Ctrl-C stops them all")
                 for name in topology.nodes:
                     nursery.start_soon(supervisor.keep, name, tell)
                 nursery.start_soon(_show, place, console)
                 async for _ in signals:
                     break
                 nursery.cancel_scope.cancel()
-            down = sorted(name for name in topology.nodes if not supervisor.is_up(name))
+            down = sorted(
+                name
+                for name in topology.nodes
+                if not supervisor.is_up(name) and not supervisor.is_put_down(name)
+            )
     console.print("all nodes have stopped")
     if down:
         console.print(f"not running at the end: {', '.join(down)}; its log in {place.directory} says why")
     return 1 if down else 0
+
+
+@asynccontextmanager
+async def _links(
+    topology: Topology, *, breakable: bool
+) -> AsyncIterator[tuple[Links | None, Mapping[tuple[str, str], Address]]]:
+    """The links as proxies if they are to be broken, and where their ends find each other then."""
+    if not breakable:
+        yield None, {}
+        return
+    links = Links(topology)
+    async with trio.open_nursery() as nursery:
+        yield links, await nursery.start(links.run)
+        nursery.cancel_scope.cancel()
 
 
 async def _show(place: Place, console: Console) -> None:
@@ -89,6 +125,8 @@ async def _show(place: Place, console: Console) -> None:
                 line = ", ".join(
                     f"{heading} {figure}" for heading, figure in zip(HEADINGS, figures, strict=True)
                 )
+                if figures[0] == DOWN:
+                    line = "not running"
                 if last.get(name) != line:
                     last[name] = line
                     console.print(f"{name}: {line}")
@@ -105,12 +143,15 @@ def _live(console: Console) -> Iterator[Live | None]:
         yield live
 
 
-HEADINGS: Final = ("sessions", "in queues", "on the way", "forwarded", "held", "resent", "duplicates")
+HEADINGS: Final = ("sessions", "in queues", "on the way", "forwarded", "held", "resent", "dropped")
+
+
+DOWN: Final = "down"
 
 
 def _figures(status: NodeStatus | None) -> tuple[str, ...]:
     if status is None:
-        return ("down", *[""] * (len(HEADINGS) - 1))
+        return (DOWN, *[""] * (len(HEADINGS) - 1))
     figures = (
         status.sessions_open,
         sum(queue.waiting for queue in status.local),

@@ -26,7 +26,9 @@ import trio
 from mqproto.base.errors import MqprotoError
 from simulator.base.logfile import appended, written
 from simulator.base.processes import cpu_s_of
-from simulator.base.profiling import profile_of
+from simulator.base.program.profiling import profile_of
+from simulator.faults.network import Gate
+from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import Topology, places
 from simulator.topology.views import Address, as_toml, seen_by
 
@@ -118,7 +120,7 @@ class NodeProcess:
     def failure(self) -> NodeError:
         """Why it ended: the signal that killed it when it ran, or else what its log says.
 
-        A second process for the same node, which somebody else starts, writes to that log as well.
+        Another process for the same node, which somebody else starts, may write to that log as well.
         """
         status = self.process.returncode
         if status is not None and status < 0 and self.has_said(READY):
@@ -147,7 +149,7 @@ class Supervisor:
         detours: by (who connects, to whom): the address of the proxy between them.
         capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
         profiles: a folder in which each node leaves a profile of itself when it is stopped
-        (simulator/base/profiling.py).
+        (simulator/base/program/profiling.py).
     """
 
     def __init__(
@@ -164,6 +166,10 @@ class Supervisor:
         self._detours = detours or {}
         self._capture = capture
         self._profiles = profiles
+        self._turns = {name: trio.Lock() for name in topology.nodes}
+        """Who has one ends, starts or reaps that node, where there are `keep` and others."""
+        self._wanted = {name: Gate() for name in topology.nodes}
+        """Shut while a node is down on purpose, and `keep` leaves it so."""
         places.make(directory)
 
     def topology_file(self, name: str) -> Path:
@@ -198,7 +204,14 @@ class Supervisor:
         raise node.failure()
 
     async def spawn(self, name: str) -> NodeProcess:
-        """Start a node's process. To wait until it listens, use `start`."""
+        """Start a node's process. To wait until it listens, use `start`.
+
+        Raises:
+            NodeError: it runs already, for somebody else; nothing is written into its files.
+        """
+        store = places.store_path(self.directory, name)
+        if SYSTEM_FILES.is_locked(store):
+            raise NodeError(f"{name}: {store}: another node has it open: stop that one first")
         log = self.directory / f"{name}.log"
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
@@ -233,7 +246,7 @@ class Supervisor:
         return failures
 
     async def keep(self, name: str, tell: Callable[[str], None]) -> None:
-        """Start a node again whenever it ends, until this is cancelled.
+        """Start a node again whenever it ends, unless it was put down, until this is cancelled.
 
         Args:
             tell: is given a line when it ends, when it cannot be started, and when it is back.
@@ -241,25 +254,57 @@ class Supervisor:
         pauses = Pauses()
         ran_s = 0.0
         while True:
+            await self._wanted[name].passed()
             if (node := self.running.get(name)) is not None:
                 since_s = trio.current_time()
                 await node.process.wait()
                 ran_s = trio.current_time() - since_s
-                await self._reap(node)
+                async with self._turns[name]:
+                    if self.running.get(name) is not node:
+                        continue  # It was put down, or brought up, and is reaped.
+                    await self._reap(node)
                 pause_s = pauses.after(ran_s)
                 tell(f"{node.failure()}; it starts again{_in(pause_s)}")
             else:
                 pause_s = pauses.after(0)
-            await trio.sleep(pause_s)
-            while name not in self.running:
-                try:
-                    await self.start(name)
-                except (NodeError, OSError) as failure:
-                    pause_s = pauses.after(0)
-                    reason = str(failure) if isinstance(failure, NodeError) else f"{name}: {failure}"
-                    tell(f"{reason}; it is tried again{_in(pause_s)}")
-                    await trio.sleep(pause_s)
-            tell(f"{name} is back")
+            while name not in self.running and self._wanted[name].is_open:
+                await trio.sleep(pause_s)
+                async with self._turns[name]:
+                    if name in self.running or not self._wanted[name].is_open:
+                        break
+                    try:
+                        await self.start(name)
+                    except (NodeError, OSError) as failure:
+                        pause_s = pauses.after(0)
+                        reason = str(failure) if isinstance(failure, NodeError) else f"{name}: {failure}"
+                        tell(f"{reason}; it is tried again{_in(pause_s)}")
+                    else:
+                        tell(f"{name} is back, process {self.running[name].pid}")
+
+    async def put_down(self, name: str) -> int | None:
+        """SIGKILL; `keep` leaves it down until `bring_up`. Its process, or None if it did not run."""
+        async with self._turns[name]:
+            self._wanted[name].shut()
+            return (await self.kill(name)).pid if name in self.running else None
+
+    async def bring_up(self, name: str) -> int:
+        """Start a node that was put down, or stop it and start it again. Its process.
+
+        Raises:
+            NodeError: it does not start; `keep` goes on trying.
+        """
+        async with self._turns[name]:
+            try:
+                if name in self.running:
+                    await self.stop(name)
+                await self.start(name)
+                return self.running[name].pid
+            finally:
+                self._wanted[name].open()
+
+    def is_put_down(self, name: str) -> bool:
+        """Whether a node is down on purpose."""
+        return not self._wanted[name].is_open
 
     def is_up(self, name: str) -> bool:
         """Whether a node has been ready and has not ended."""

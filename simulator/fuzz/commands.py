@@ -95,9 +95,8 @@ def parser(
 ) -> int:
     """Mutated packets for a parser, by the layouts of the protocol. Status 1 if it does something wrong.
 
-    \b
-    Wrong is, of anybody's parser: another exception than those expected, too much time, too much memory.
-    Of our own codec also: the generated code and construct disagree, or what is read is not written the same.
+    Wrong is, of anybody's parser: another exception than those expected, too much time, too much memory. Of our
+    own codec also: the generated code and construct disagree, or what is read is not written the same.
     """
     from simulator.fuzz.parser import parser as fuzzing
     from simulator.fuzz.parser.judges import DEFAULT_EXPECTED
@@ -187,7 +186,6 @@ def peer(
 ) -> int:
     """Hostile conversations with a live queue manager. Status 1 if it does something wrong, 2 if it is not there.
 
-    \b
     Wrong is: it hangs, it crashes, it says what it may not, it serves others no more. It may always close a
     connection. Messages are sent to the queues, so take a peer whose messages nobody needs.
     """
@@ -251,7 +249,6 @@ def strangers(
 ) -> int:
     """Three nodes of ours under honest load, and attack after attack. Status 1 if something does not hold.
 
-    \b
     What has to hold: each honest message comes once, in order, and soon after the attack; half of what came before an
     attack comes during it; no node takes more memory, or writes more log, than is said at the end.
     """

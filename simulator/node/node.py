@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -41,11 +40,13 @@ from mqproto.turn.effects import (
 )
 from mqproto.turn.guard import NO_KEYS
 from mqproto.wire.guid import guid_text
-from simulator.base.collector import seldom_collected
-from simulator.base.extras import to_install
 from simulator.base.http.server import Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import open_log
+from simulator.base.program.again import asked_to_end
+from simulator.base.program.collector import seldom_collected
+from simulator.base.program.extras import to_install
+from simulator.base.program.manager import keep_telling, tell
 from simulator.base.repeats import Repeats
 from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
@@ -372,7 +373,7 @@ async def run_node(
         pings, unanswered = ping_port(node, allow_remote=allow_remote)
         if pings is not None:
             held.enter_context(closing(pings))
-        clients = held.enter_context(_listening_for_clients(places.socket_path(directory, node.name)))
+        clients = held.enter_context(places.listening(places.socket_path(directory, node.name), BACKLOG))
         for_readers, folder = None, node.readers_folder or places.readers_folder(node.readers)
         if node.readers:
             is_alone = [*topology.nodes] == [topology.name]
@@ -482,7 +483,7 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
     async def main() -> None:
-        with open_log(log) as lines, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with open_log(log) as lines, asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
                 run = partial(
                     run_node,
@@ -500,9 +501,11 @@ def serve(
                 node: Node = await nursery.start(run)
                 print(f"ready {name}", flush=True)
                 async with trio.open_nursery() as waiting:
+                    waiting.start_soon(keep_telling)
                     waiting.start_soon(_until_signal, signals, waiting.cancel_scope)
                     if supervised:
                         waiting.start_soon(_until_input_ends, waiting.cancel_scope)
+                tell("STOPPING=1")
                 node.stop()
 
     # All that a node makes is for its owner alone, from the first moment.
@@ -530,27 +533,6 @@ def _check_metrics() -> None:
         import prometheus_client  # noqa: F401
     except ModuleNotFoundError as missing:
         raise UsageError(f"metrics: {to_install(missing, ())}") from None
-
-
-@contextmanager
-def _listening_for_clients(path: Path) -> Iterator[socket.socket]:
-    """A listening socket at a path that only this user reaches.
-
-    The caller has the store's lock, so what is left at the path belongs to a process that is dead.
-
-    Raises:
-        UsageError: the path cannot be had.
-    """
-    places.prepared(path).unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.setblocking(False)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen(BACKLOG)
-        try:
-            yield listener
-        finally:
-            path.unlink(missing_ok=True)
 
 
 @contextmanager

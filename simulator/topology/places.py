@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import socket
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -128,6 +130,18 @@ def socket_path(directory: Path, name: str) -> Path:
     return runtime_directory() / f"{place}.sock"
 
 
+def run_socket(directory: Path, topology: str) -> Path:
+    """The socket at which `mqproto run` takes orders for the nodes of a topology."""
+    place = hashlib.sha256(os.fsencode(directory.resolve() / f"{topology}.run")).hexdigest()[:16]
+    return runtime_directory() / f"{place}.sock"
+
+
+def is_run(directory: Path, topology: str) -> bool:
+    """Whether `mqproto run` runs the nodes of a topology."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(run_socket(directory, topology))) == 0
+
+
 def client_socket(directory: Path, name: str) -> Path:
     """The socket that a client of a node uses: in a folder for readers the one that is there, else the node's own."""
     return (
@@ -173,6 +187,27 @@ def prepared(socket: Path) -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise UsageError(f"{folder} must be a folder that only you can enter: remove it, or chmod 700 it")
     return socket
+
+
+@contextmanager
+def listening(path: Path, backlog: int) -> Iterator[socket.socket]:
+    """A listening socket at a path that only this user reaches.
+
+    The caller has seen that what is left at the path belongs to a process that is dead.
+
+    Raises:
+        UsageError: the path cannot be had.
+    """
+    prepared(path).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(backlog)
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def check_length(socket: Path, advice: str) -> None:

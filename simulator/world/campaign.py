@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from simulator.base.collector import seldom_collected
+from captures import pools
+from simulator.base.program.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary
@@ -53,7 +53,7 @@ def run_seeds(
         return total
     # A process that is made anew has no threads and no trio of ours; on each system it is the same.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_leave_ctrl_c_to_the_parent) as pool:
+    with ProcessPoolExecutor(processes, context, initializer=pools.begin) as pool:
         waiting = iter(shares)
         running: set[Future[Summary]] = set()
         while True:
@@ -67,10 +67,6 @@ def run_seeds(
                 progress(total)
             if len(total.broken) >= ENOUGH:
                 waiting = iter(())
-
-
-def _leave_ctrl_c_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_share(first: int, count: int, plant: str | None = None, captures: Path | None = None) -> Summary:

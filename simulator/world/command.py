@@ -93,6 +93,8 @@ def _many(options: Options) -> bool:
 
 
 def _one(options: Options) -> bool:
+    if options.save is not None:
+        options.save.open("a").close()  # What cannot be written is said before the work.
     result = _simulate(_scenario(options), options)
     if result.breach is not None and options.shrink:
         result = _shrunk(result, options)

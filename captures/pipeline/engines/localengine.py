@@ -6,11 +6,8 @@ Rows on their way are in files of a temporary folder, one for each task that has
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
-import signal
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +20,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
+from captures import pools
 from captures.pipeline.engines.engine import (
     Entry,
     Function,
@@ -218,17 +216,9 @@ class LocalEngine(Outputs[list[Sent]]):
 
 
 def _begin() -> None:
-    """In a new process of the pool: Ctrl-C is for the one that has it, and without that there is nothing to do."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a new process of the pool."""
     spare_modules()
-    threading.Thread(target=_end_with_parent, name="the end of its parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    pools.begin()
 
 
 def _in_process(stage: str, task: Any, bucket: int, waiting: Waiting) -> Done:

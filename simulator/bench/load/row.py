@@ -19,8 +19,8 @@ from typing import Final
 
 import trio
 
-from simulator.base.collector import seldom_collected
 from simulator.base.processes import Memory, memory_of
+from simulator.base.program.collector import seldom_collected
 from simulator.bench.figures import BenchError
 from simulator.bench.load.bodies import Alike
 from simulator.bench.load.traffic import Traffic

@@ -59,7 +59,7 @@ def list_(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """All that error queues, in-doubt queues and dead-letter queues have, and why. Nodes may run, or not."""
+    """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
     from simulator.edges.failed.report import told
     from simulator.edges.stores import Unknown
 

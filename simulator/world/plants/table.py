@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
+from captures import pools
 from mqproto.base.errors import UsageError
-from simulator.base.collector import seldom_collected
+from simulator.base.program.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import PLANTS, planted
 from simulator.world.run import simulate
@@ -45,7 +46,7 @@ def main(names: list[str]) -> int:
     print(f"{'fault':{width}}   seed  invariant")
     is_bad = False
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(names)), context) as pool:
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(names)), context, pools.begin) as pool:
         for name, found in zip(names, pool.map(first_found, names), strict=True):
             if found is None:
                 is_bad = True

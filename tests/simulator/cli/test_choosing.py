@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from typer.main import get_command
 
 from simulator.cli.choosing import only
-from simulator.cli.cli import DONE, MISUSE, app, command_named, run_command
+from simulator.cli.cli import DONE, MISUSE, app, command_named, command_of, run_command
 
 NAMES = [
     *(info.name or str(getattr(info.callback, "__name__", "")) for info in app.registered_commands),
@@ -15,7 +14,7 @@ NAMES = [
 
 
 def test_each_has_the_same_help_alone_as_among_all(capfd: pytest.CaptureFixture[str]) -> None:
-    everything = get_command(app)
+    everything = command_of(app)
     for name in NAMES:
         assert run_command([name, "--help"]) == DONE
         alone = capfd.readouterr().out

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 
 from captures.packets import read_packets
 from simulator.cli.cli import DONE, FINDING, MISUSE
-from simulator.topology import load
+from simulator.topology import load, places
 from simulator.topology.views import as_toml
 from tests.simulator.typed import COMMAND, TIMEOUT_S, Done, eventually, in_process, mqproto, topology_file
 
@@ -36,7 +37,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("run")
     file = topology_file(folder)
     command = [*COMMAND, "run", str(file), "--directory", str(folder / "stores")]
-    command += ["--capture", str(folder / "run.pcapng")]
+    command += ["--capture", str(folder / "run.pcapng"), "--breakable"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         said = ""
@@ -109,6 +110,19 @@ def test_queues_shows_every_queue_of_every_node(running: Running) -> None:
     assert nodes[1]["forwarded"] >= 1
 
 
+def test_top_in_a_pipe_is_one_look_at_every_node_session_and_queue(running: Running) -> None:
+    told = running("top", "--interval", "0.1").out
+    for name in (
+        "sender ",
+        r"sender\replies",
+        r"sender to destination\orders",
+        "sender to intermediate",
+        r"destination\notes",
+    ):
+        assert f"\n{name}" in told
+    assert "\x1b" not in told
+
+
 def test_a_bare_name_is_enough_where_one_node_has_such_a_queue(running: Running) -> None:
     assert running("send", "notes", "-b", "short").status == DONE
     assert running("receive", "notes", "--timeout", "60").out == "short\n"
@@ -137,8 +151,11 @@ def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) ->
 def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) -> None:
     again = topology_file(running.directory.parent, "pair")
     again.write_text(as_toml(load(str(running.file)).with_free_ports()), "utf-8")
+    files = [*running.directory.glob("*.log"), *running.directory.glob("*.seen.toml")]
+    before = {file: file.read_bytes() for file in files}
+    assert len(before) == 6
     assert "stop that one first" in mqproto("run", again, "-d", running.directory).complaint
-    # What it left behind tells of other ports; a node that starts again must not follow it.
+    assert {file: file.read_bytes() for file in files} == before
     os.kill(pid_of(running.directory / "intermediate.seen.toml"), signal.SIGKILL)
     running("send", r"destination\orders", "-b", "through")
     assert running("receive", "orders", "--timeout", "60").out == "through\n"
@@ -305,6 +322,93 @@ def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     assert running("receive", "orders", "--timeout", "60").out == "after\n"
 
 
+# By hand
+
+
+def sessions_of_the_sender(running: Running) -> int:
+    [sender, *_] = json.loads(running("queues", "--json").out)
+    return int(sender["sessions_open"])
+
+
+def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running) -> None:
+    eventually(lambda: sessions_of_the_sender(running) == 1, lambda: running("queues").out)
+    cut = running("cut", "sender", "intermediate")
+    assert cut.out.startswith(
+        "sender-intermediate is cut, 1 connection reset; undone by: mqproto mend sender"
+    )
+    assert cut.out.endswith(f" --topology {running.file} --directory {running.directory}\n")
+    eventually(lambda: sessions_of_the_sender(running) == 0, lambda: running("queues").out)
+    running("send", "orders", "-b", "over the cut")
+    eventually(
+        lambda: "connection refused" in running("explain", "orders").out, lambda: running("explain").out
+    )
+    assert running("receive", "orders", "--timeout", "0").status == FINDING
+    assert running("mend", "sender").out == "sender-intermediate is mended\n"
+    assert running("receive", "orders", "--timeout", "60").out == "over the cut\n"
+    whole = "sender-intermediate was whole\nintermediate-destination was whole\n"
+    assert running("mend").out == whole
+
+
+def test_a_link_that_is_stalled_carries_nothing_and_loses_no_connection(running: Running) -> None:
+    eventually(lambda: sessions_of_the_sender(running) == 1, lambda: running("queues").out)
+    assert "sender-intermediate is stalled" in running("stall", "INTERMEDIATE", "sender").out
+    running("send", "orders", "-b", "into the stall")
+    eventually(lambda: "resend 1" in running("explain").out, lambda: running("explain").out)
+    assert running("receive", "orders", "--timeout", "0").status == FINDING
+    assert "was stalled before, and stays so" in running("stall", "sender").out
+    assert sessions_of_the_sender(running) == 1
+    assert running("mend", "sender", "intermediate").out == "sender-intermediate is mended\n"
+    assert running("receive", "orders", "--timeout", "60").out == "into the stall\n"
+
+
+def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running: Running) -> None:
+    before = pid_of(running.directory / "destination.seen.toml")
+    killed = running("kill", "destination").out
+    assert killed.startswith(
+        f"destination: process {before} was killed; undone by: mqproto restart destination"
+    )
+    assert "destination: did not run, and stays down" in running("kill", "destination").out
+    running("send", "orders", "-b", "later", "-n", "sender")
+    assert not json.loads(running("queues", "--json").out)[2]["running"]
+    again = (
+        f"`mqproto restart --topology {running.file} --directory {running.directory} destination` starts it"
+    )
+    assert again in running("explain").out
+    restarted = running("restart", "destination", "intermediate").out.splitlines()
+    pids = [pid_of(running.directory / f"{name}.seen.toml") for name in ("destination", "intermediate")]
+    assert restarted == [
+        f"destination: runs, process {pids[0]}",
+        f"intermediate: runs, process {pids[1]}",
+    ]
+    assert running("receive", "orders", "--timeout", "60").out == "later\n"
+    assert running.process.stdout is not None
+    said = lines_until(iter(running.process.stdout), "intermediate: runs")
+    assert not any("destination is back" in line for line in said)
+    assert any(line.startswith(f"destination: process {before} was killed") for line in said)
+
+
+def test_who_gives_no_order_is_told_so_and_ends_nothing(running: Running) -> None:
+    path = places.run_socket(running.directory, load(str(running.file)).name)
+    for words in (b"", b"hello", b'{"deed":"burn","nodes":[]}', b"[" * 100_000):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(path))
+            asking.sendall(words)
+            asking.shutdown(socket.SHUT_WR)
+            assert b"no order" in asking.recv(1_000)
+    assert running("mend").status == DONE
+
+
+def test_a_run_that_is_not_there_or_cannot_be_broken_is_one_line(running: Running, tmp_path: Path) -> None:
+    nobody = in_process("kill", "sender", "-d", tmp_path)
+    start = f"mqproto run three-node --directory {tmp_path}"
+    assert (nobody.status, nobody.complaint) == (
+        FINDING,
+        f"no mqproto run has the nodes of three-node; start it: {start}",
+    )
+    again = mqproto("run", running.file, "-d", running.directory)
+    assert (again.status, "stop that one first" in again.complaint) == (MISUSE, True)
+
+
 def pid_of(word: Path) -> int:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -353,6 +457,8 @@ def pid_of(word: Path) -> int:
         (("receive", "replies", "--node", "destination"), "no queue 'replies'"),
         (("receive", r"sender\replies", "--node", "destination"), "receive from it there"),
         (("peek", "orders", "--count", "0"), "--count"),
+        (("kill", "sendr"), "no node 'sendr'"),
+        (("cut", "sender", "destination"), "no link joins sender and destination; there is: sender-int"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_misuse(
@@ -377,6 +483,10 @@ def test_a_node_that_cannot_start_takes_no_other_with_it_and_the_end_tells(tmp_p
             "send", "notes", "-b", "x", "--recoverable", "--node", "destination", "-t", file, "-d", stores
         )
         assert sent.status == DONE
+        cut = in_process("cut", "sender", "-t", file, "-d", stores)
+        assert cut.out.startswith("sender-intermediate is cut"), (
+            "links are breakable if nobody says otherwise"
+        )
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
     assert process.returncode == FINDING

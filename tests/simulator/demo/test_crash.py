@@ -19,6 +19,8 @@ from simulator.faults.supervisor import NodeProcess, Supervisor
 from simulator.topology import load, places
 from tests.simulator.certificates import over_tls
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""
 

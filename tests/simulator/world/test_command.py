@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from captures.files.pcap import read_capture
 from captures.packets import read_packets
+from simulator.base.processes import started_by
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import campaign, draw
 from simulator.world.campaign import run_seeds
 from simulator.world.report import Summary
 from simulator.world.scenarios.scenario import as_json, from_file
+from tests.simulator.typed import COMMAND, TIMEOUT_S, eventually, in_process
 from tests.simulator.world.worlds import a_chain
 
 
@@ -44,6 +50,23 @@ def test_processes_share_the_seeds_and_come_to_what_one_finds(monkeypatch: pytes
     alone = run_seeds(0, count, processes=1)
     assert shared.run_count == count == seen[-1]
     assert shared.as_json() == alone.as_json()
+
+
+def test_processes_end_with_the_one_that_started_them() -> None:
+    command = [*COMMAND, "simulate", "--seeds", "100000", "--processes", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        # Two that simulate, and one of Python's own that looks after what they share.
+        eventually(lambda: len(started_by(process.pid)) == 3, lambda: f"{started_by(process.pid)}")
+        started = started_by(process.pid)
+        process.terminate()
+        try:
+            # The pipe ends with the last who has it.
+            out, _ = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            for each in started:
+                with suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)
+    assert (out, process.returncode) == (b"", -signal.SIGTERM)
 
 
 def test_broken_worlds_are_named_with_the_command_that_repeats_the_first(
@@ -141,6 +164,14 @@ def test_many_worlds_are_no_capture_and_a_file_that_cannot_be_written_is_one_lin
     assert simulate("--seeds", 2, "--processes", 1, "--captures", tmp_path / "many") == DONE
     assert len(list((tmp_path / "many").iterdir())) == 4
     capsys.readouterr()
-    assert simulate("--seed", 1, "--capture", tmp_path / "nowhere" / "one.pcapng") == FINDING
+    assert simulate("--seed", 1, "--capture", tmp_path / "nowhere" / "one.pcapng") == MISUSE
     [line] = capsys.readouterr().err.splitlines()
     assert "No such file or directory" in line
+
+
+def test_a_place_that_cannot_be_written_is_said_before_the_work(tmp_path: Path) -> None:
+    file = tmp_path / "no" / "world.json"
+    for typed in (["--save", file], [f"--save={file}"]):
+        done = in_process("simulate", "--seed", "0", *typed)
+        assert (done.status, done.out) == (MISUSE, "")
+        assert done.complaint == f"{file}: No such file or directory; make its folder first, or name another"

@@ -1,0 +1,99 @@
+"""The commands that break a topology that `mqproto run` runs, and mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    DirectoryOption,
+    TopologyOption,
+    place_of,
+    run_again,
+    typed_again,
+)
+
+NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE", help="Which nodes.", show_default=False)]
+OneEnd = Annotated[str, typer.Argument(metavar="NODE", help="One end.", show_default=False)]
+OtherEnd = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE", help="The other end; by default whatever it has a link with.", show_default=False
+    ),
+]
+
+
+def kill(
+    nodes: NodesArgument, topology: TopologyOption = DEFAULT_TOPOLOGY, directory: DirectoryOption = None
+) -> int:
+    """Kill nodes of `mqproto run` with SIGKILL. They stay down until mqproto restart.
+
+    \b
+    $ mqproto kill destination
+    destination: process 4711 was killed; undone by: mqproto restart destination
+    """
+    return _have_done("kill", nodes, topology, directory)
+
+
+def restart(
+    nodes: NodesArgument, topology: TopologyOption = DEFAULT_TOPOLOGY, directory: DirectoryOption = None
+) -> int:
+    """Start nodes of `mqproto run` that were killed; those that run are stopped first."""
+    return _have_done("restart", nodes, topology, directory)
+
+
+def cut(
+    one: OneEnd,
+    other: OtherEnd = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Cut a link: its connections are reset, and none can be made until mqproto mend.
+
+    Of `mqproto run --capture` it can be cut if that has --breakable as well.
+    """
+    return _have_done("cut", [one, *filter(None, [other])], topology, directory)
+
+
+def stall(
+    one: OneEnd,
+    other: OtherEnd = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Stall a link: nothing crosses it, and nothing is closed, until mqproto mend.
+
+    Of `mqproto run --capture` it can be stalled if that has --breakable as well.
+    """
+    return _have_done("stall", [one, *filter(None, [other])], topology, directory)
+
+
+def mend(
+    one: Annotated[
+        str,
+        typer.Argument(metavar="NODE", help="One end; by default all links are mended.", show_default=False),
+    ] = "",
+    other: OtherEnd = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Mend links that were cut or stalled."""
+    return _have_done("mend", [*filter(None, [one, other])], topology, directory)
+
+
+def _have_done(deed: str, nodes: list[str], topology: str, directory: Path | None) -> int:
+    from simulator.faults import byhand
+    from simulator.topology import places
+
+    place = place_of(topology, directory)
+    start = run_again(topology, directory)
+    again = typed_again(topology, directory)[1]
+    path = places.run_socket(place.directory, place.topology.name)
+    otherwise = f"no mqproto run has the nodes of {place.topology.name}; start it: {start}"
+    for effect in byhand.ordered(path, byhand.Deed(deed), nodes, otherwise):
+        print(effect.told(again))
+    return DONE

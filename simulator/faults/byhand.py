@@ -1,0 +1,237 @@
+"""Nodes and links of a topology that `mqproto run` runs, broken and mended by hand, from another terminal.
+
+`mqproto run` listens at a Unix domain socket beside those of its nodes, which its user alone can reach. One connection
+is one order: JSON in, up to the end of what is sent, and JSON back.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from mqproto.base.errors import MqprotoError, UsageError
+from simulator.faults.links import BreakableLink, Links
+from simulator.faults.supervisor import NodeError, Supervisor
+from simulator.topology import Action, places
+
+BACKLOG: Final = 16
+LIMIT_BYTES: Final = 64 * 1024
+PATIENCE_S: Final = 10
+"""How long somebody who connects may take to say what he wants."""
+
+
+class Deed(StrEnum):
+    """What can be done."""
+
+    KILL = "kill"
+    RESTART = "restart"
+    CUT = "cut"
+    STALL = "stall"
+    MEND = "mend"
+
+
+WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled"}
+
+
+class Order(msgspec.Struct):
+    """What is to be done: to these nodes, to the link between two, to all links of one, or to all links."""
+
+    deed: Deed
+    nodes: list[str]
+
+
+class Effect(msgspec.Struct):
+    """What became of one node or link, and what is typed behind `mqproto` to undo it."""
+
+    text: str
+    undone_by: str = ""
+
+    def told(self, place: str = "") -> str:
+        """One line.
+
+        Args:
+            place: the options that name the topology and the directory, if they have to be typed.
+        """
+        return f"{self.text}; undone by: mqproto {self.undone_by}{place}" if self.undone_by else self.text
+
+
+class Done(msgspec.Struct):
+    """What was done, and what could not be, through whose fault."""
+
+    effects: list[Effect]
+    failure: str = ""
+    is_misuse: bool = False
+
+
+class Hands:
+    """What breaks and mends the nodes and links of one run: by its socket, or within its process by `carry_out`.
+
+    Args:
+        links: None if they cannot be broken.
+        tell: is given a line for each thing that is done.
+    """
+
+    def __init__(self, supervisor: Supervisor, links: Links | None, tell: Callable[[str], None]) -> None:
+        self._supervisor = supervisor
+        self._topology = supervisor.topology
+        self._links = links
+        self._tell = tell
+        self._broken: dict[tuple[str, str], Deed] = {}
+
+    @property
+    def has_breakable_links(self) -> bool:
+        """Whether links can be cut and stalled; nodes can always be killed."""
+        return self._links is not None
+
+    @property
+    def broken(self) -> Mapping[tuple[str, str], Deed]:
+        """By its two nodes, as the topology has them: which link is cut or stalled."""
+        return self._broken
+
+    @property
+    def down(self) -> list[str]:
+        """The nodes that were killed by hand and not restarted."""
+        return [name for name in self._topology.nodes if self._supervisor.is_put_down(name)]
+
+    async def carry_out(self, deed: Deed, nodes: Sequence[str] = ()) -> Done:
+        """Do it, to all of these nodes or to none if one of them is not there. Whatever goes wrong is in the answer.
+
+        Args:
+            nodes: for KILL and RESTART which nodes; else the two ends of a link, or one for all its links, or none
+            for all links.
+        """
+        done = Done([])
+
+        def note(effect: Effect) -> None:
+            done.effects.append(effect)
+            self._tell(effect.told())
+
+        try:
+            names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
+            if deed in (Deed.CUT, Deed.STALL, Deed.MEND):
+                for link in self._named(names):
+                    note(self._mend(link) if deed is Deed.MEND else self._break(link, deed))
+            elif not names:
+                raise UsageError(f"{deed}: name a node")
+            elif deed is Deed.KILL:
+                for name in names:
+                    note(await self._kill(name))
+            else:
+                failed = []
+                for name in names:
+                    try:
+                        note(await self._restart(name))
+                    except NodeError as failure:
+                        failed.append(name)
+                        note(Effect(f"{failure}; it is tried again"))
+                done.failure = f"not running: {', '.join(failed)}" if failed else ""
+        except UsageError as error:
+            done.failure, done.is_misuse = str(error), True
+        return done
+
+    async def serve(
+        self, path: Path, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Take orders until cancelled."""
+        with places.listening(path, BACKLOG) as listener:
+            listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
+            task_status.started()  # Whoever connects from now on waits in the kernel.
+            await trio.serve_listeners(self._serve, listeners)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        try:
+            async with stream:
+                with trio.fail_after(PATIENCE_S):
+                    order = await _read(stream)
+                done = await self._obey(order)
+                with trio.fail_after(PATIENCE_S):
+                    await stream.send_all(msgspec.json.encode(done))
+        except (trio.BrokenResourceError, trio.TooSlowError):
+            return  # Whoever asked has gone; what was done is done, and told of here.
+
+    async def _obey(self, words: bytes) -> Done:
+        try:
+            order = msgspec.json.decode(words, type=Order)
+        except msgspec.MsgspecError as error:
+            return Done([], f"no order: {error}", is_misuse=True)
+        return await self.carry_out(order.deed, order.nodes)
+
+    async def _kill(self, name: str) -> Effect:
+        pid = await self._supervisor.put_down(name)
+        what = "did not run, and stays down" if pid is None else f"process {pid} was killed"
+        return Effect(f"{name}: {what}", f"restart {name}")
+
+    async def _restart(self, name: str) -> Effect:
+        return Effect(f"{name}: runs, process {await self._supervisor.bring_up(name)}")
+
+    def _named(self, names: list[str]) -> list[BreakableLink]:
+        """The link between two, all links of one, or all."""
+        if self._links is None:
+            raise UsageError(
+                "this run has --direct or --capture, so no link can be broken; start it with --breakable"
+            )
+        links = self._links.links
+        found = [link for link in links if set(names) <= {link.link.first, link.link.second}]
+        if not found and names:
+            there = ", ".join(map(str, links)) or "none"
+            raise UsageError(f"no link joins {' and '.join(names)}; there is: {there}")
+        return found
+
+    def _break(self, link: BreakableLink, deed: Deed) -> Effect:
+        ends = (link.link.first, link.link.second)
+        if (before := self._broken.get(ends)) is deed:
+            return Effect(f"{link} was {WORDS[deed]} before, and stays so", f"mend {' '.join(ends)}")
+        if before is not None:
+            link.restore()
+        reset = link.break_off(Action.STALL if deed is Deed.STALL else Action.CUT)
+        self._broken[ends] = deed
+        what = "nothing crosses it and nothing is closed"
+        if deed is Deed.CUT:
+            what = f"{reset} connection{'s' * (reset != 1)} reset"
+        return Effect(f"{link} is {WORDS[deed]}, {what}", f"mend {' '.join(ends)}")
+
+    def _mend(self, link: BreakableLink) -> Effect:
+        link.restore()
+        was = self._broken.pop((link.link.first, link.link.second), None)
+        return Effect(f"{link} is mended" if was else f"{link} was whole")
+
+
+async def _read(stream: trio.SocketStream) -> bytes:
+    """All that is sent, or enough to see that it is no order."""
+    said = b""
+    while len(said) <= LIMIT_BYTES and (part := await stream.receive_some()):
+        said += part
+    return said
+
+
+def ordered(path: Path, deed: Deed, nodes: Sequence[str], otherwise: str) -> Iterator[Effect]:
+    """Have something done by the run that takes orders there.
+
+    Args:
+        otherwise: what to say if none does.
+
+    Raises:
+        UsageError: there is no such node or link.
+        MqprotoError: no run is there, or a node does not start.
+    """
+    with socket.socket(socket.AF_UNIX) as asking:
+        try:
+            asking.connect(str(path))
+            asking.sendall(msgspec.json.encode(Order(deed, list(nodes))))
+            asking.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(partial(asking.recv, LIMIT_BYTES), b""))
+        except (FileNotFoundError, ConnectionError):
+            answer = b""
+    if not answer:
+        raise MqprotoError(otherwise)
+    done = msgspec.json.decode(answer, type=Done)
+    yield from done.effects
+    if done.failure:
+        raise (UsageError if done.is_misuse else MqprotoError)(done.failure)
