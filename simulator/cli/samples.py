@@ -27,6 +27,7 @@ from captures.packets import PacketReader
 from mqproto.base.errors import MqprotoError
 from mqproto.wire import MessageClass
 from simulator.cli.cli import run_command
+from simulator.world.scenarios.scenario import from_file
 
 MARK: Final = "# Found in the capture when it was made; `make samples` writes it."
 COMMANDS: Final[Mapping[tuple[str, ...], Callable[[list[str]], int]]] = {
@@ -80,8 +81,21 @@ def make(file: Path) -> None:
             raise MqprotoError(f"{file.name}: nobody knows how to run `{command}`")
     if status:
         raise MqprotoError(f"{file.name}: `{command}` ended with status {status}: {said.getvalue()}")
+    _write_keys(file)
     told, _, _ = file.read_text("utf-8").partition(MARK)
     file.write_text(f"{told.rstrip()}\n\n{MARK}\n{as_toml(found_in(capture))}", "utf-8")
+
+
+def _write_keys(file: Path) -> None:
+    """The keys of a sample whose messages are encrypted or signed, in NAME.keys: for `mqproto decode --keys`."""
+    if "scenario" not in _read(file) or not (scenario := from_file(file)).has_keys:
+        return
+    from simulator.world.node.keys import key_files
+
+    folder = file.with_suffix(".keys")
+    folder.mkdir(exist_ok=True)
+    for name, data in key_files(scenario).items():
+        (folder / name).write_bytes(data)
 
 
 def found_in(capture: Path) -> dict[str, Any]:

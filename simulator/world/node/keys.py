@@ -32,6 +32,8 @@ SMALL_PRIMES: Final = prod((3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 PROVIDER: Final = "aes"
 YEARS_S: Final = 5 * 365 * 86_400
 CERTIFIED_DAYS: Final = 10 * 365
+PUBLISHED: Final = b"A test key of simulated worlds: 512 bits, published on purpose. It protects nothing.\n"
+"""What stands above a private key in a file."""
 
 
 class Keyring:
@@ -106,6 +108,21 @@ class Keyring:
         """Everybody is told all there is."""
         self._withdrawn.clear()
         self._handed_out.update(self._generations)
+
+
+def key_files(scenario: Scenario) -> dict[str, bytes]:
+    """What opens and proves the messages of a scenario in which no keys are replaced, by the names of files: the key
+    pairs of those who are sent to, and the certificates of those who sign.
+
+    They follow from the names of the nodes, so everybody has them: there is no secret in them.
+    """
+    files = {}
+    for burst in scenario.bursts:
+        for name in burst.targets if burst.encrypted else ():
+            files[f"{name}.pem"] = PUBLISHED + _key(name, "exchange", BITS).pem()
+        if burst.signed:
+            files[f"{burst.source}.cer"] = _certificate(burst.source).pem()
+    return files
 
 
 class _DicedKey(PublicKey):

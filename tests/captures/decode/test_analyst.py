@@ -146,6 +146,7 @@ SAMPLES: Final[dict[str, dict[str, int]]] = {
     "loss-and-reordering": {"missing-bytes": 3},
     "multiple-destinations": {},
     "pings": {},
+    "protected": {},
     "resent": {"resend": 8},
     "three-hop": {},
     "window": {},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from captures.files.pcap import read_capture
 from captures.packets import PacketReader
 from mqproto.base.errors import MqprotoError
+from simulator.cli.cli import run_command
 from simulator.cli.samples import MARK, as_toml, found_in, make, make_all
 from simulator.world.faults.hostile import hostile_packets
 from simulator.world.scenarios.scenario import Scenario, from_file, guid_of
@@ -35,6 +38,28 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_sample_is_made_again_byte_for_byte(name: str, again: Path) -> None:
     assert (again / f"{name}.pcapng").read_bytes() == (SAMPLES / f"{name}.pcapng").read_bytes()
     assert (again / f"{name}.toml").read_text("utf-8") == (SAMPLES / f"{name}.toml").read_text("utf-8")
+
+
+def test_keys_lie_beside_what_they_open_and_prove_and_say_that_they_are_no_secret(
+    again: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = SAMPLES / "protected.keys"
+    names = sorted(path.name for path in keys.iterdir())
+    assert names == sorted(path.name for path in (again / "protected.keys").iterdir())
+    for name in names:
+        assert (again / "protected.keys" / name).read_bytes() == (keys / name).read_bytes()
+    assert "published on purpose. It protects nothing." in (keys / "destination.pem").read_text("ascii")
+    assert run_command(["decode", str(SAMPLES / "protected.pcapng"), "--keys", str(keys), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = Counter(
+        (row["label"], row["verified"], row["plain_bytes"]) for row in rows if row["kind"] == "Transactional"
+    )
+    assert told == {
+        ("in clear", None, None): 2,
+        ("signed", True, None): 4,
+        ("encrypted", None, 40): 4,
+        ("both", True, 40): 4,
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
