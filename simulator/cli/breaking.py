@@ -73,6 +73,19 @@ def stall(
     return _have_done("stall", [one, *filter(None, [other])], topology, directory)
 
 
+def slow(
+    one: OneEnd,
+    other: OtherEnd = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Make a link slow: all that crosses it waits, each way, until mqproto mend.
+
+    The nodes run with `mqproto run --breakable`.
+    """
+    return _have_done("slow", [one, *filter(None, [other])], topology, directory)
+
+
 def mend(
     one: Annotated[
         str,
@@ -82,7 +95,7 @@ def mend(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
 ) -> int:
-    """Mend links that were cut or stalled."""
+    """Mend links that were cut, stalled or slow."""
     return _have_done("mend", [*filter(None, [one, other])], topology, directory)
 
 

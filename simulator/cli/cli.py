@@ -238,7 +238,7 @@ def run(
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C.
 
-    mqproto kill, restart, cut, stall and mend break and mend them meanwhile.
+    mqproto kill, restart, cut, stall, slow and mend break and mend them meanwhile.
 
     \b
     $ mqproto run --breakable
@@ -398,7 +398,7 @@ for command in (
 app.command("return")(commands.send_back)
 
 
-for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.mend):
+for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.slow, breaking.mend):
     app.command()(deed)
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
