@@ -14,9 +14,9 @@ import pytest
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.tables.tables import Tables
-from tests.captures.pipeline.report.chromium import PROGRAM, Chromium, chromium
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 from tests.captures.pipeline.report.test_page import HOSTILE
+from tests.chromium import PROGRAM, Chromium, chromium
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: apt-get install chromium")
 

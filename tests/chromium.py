@@ -56,15 +56,19 @@ class Chromium:
     def show(self, text: str, fragment: str = "", width: int = 1_000, *, is_dark: bool = False) -> None:
         """Load a page, as if somebody had followed a link into it; returns when its script has run."""
         self._page.write_text(text, "utf-8")
+        self.open(f"{self._page.as_uri()}#{fragment}", width, is_dark=is_dark)
+
+    def open(self, address: str, width: int = 1_000, *, is_dark: bool = False) -> None:
+        """Load what is at an address; returns when its script has run."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         # What differs in the fragment alone would not be loaded again.
-        for address in ("about:blank", f"{self._page.as_uri()}#{fragment}"):
+        for each in ("about:blank", address):
             self.complaints.clear()
             before = self._loaded
-            self._call("Page.navigate", url=address)
+            self._call("Page.navigate", url=each)
             while self._loaded == before:
                 self._message()
 
