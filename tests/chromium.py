@@ -31,6 +31,30 @@ ARGUMENTS: Final = (
     "--remote-debugging-pipe",
 )
 
+CONTRAST: Final = """
+(() => {
+  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = parse(getComputedStyle(node).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = new Set();
+  for (const node of document.querySelectorAll("h1, h2, h3, p, td, th, a, b, dt, dd, code, li, label, span, caption")) {
+    if (!node.textContent.trim()) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(node).color)), luminance(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.add(`${node.localName}.${node.className}: ${ratio.toFixed(1)}`);
+  }
+  return [...poor];
+})()
+"""
+"""Of each kind of text that has less contrast to what is behind it than WCAG 2.2 asks for, how much it has."""
+
 
 class Chromium:
     """One tab, which shows one page after the other.

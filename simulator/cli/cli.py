@@ -43,8 +43,10 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
+    typed_again,
 )
 from simulator.edges.audit.command import audit
+from simulator.edges.console import command as live
 from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
 from simulator.edges.gateway import command as tokens
@@ -234,6 +236,23 @@ def run(
             help="Have each link go through proxies of its own, for mqproto cut and mqproto stall.",
         ),
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            help="A page in the browser that shows them, live, and breaks them by a click; with --breakable and "
+            "--waypoints.",
+        ),
+    ] = False,
+    console_at: Annotated[
+        str | None,
+        typer.Option(
+            "--console-at",
+            metavar="HOST:PORT",
+            help="The same at an address of this machine; 127.0.0.1:9170, or any free port, by default.",
+            show_default=False,
+        ),
+    ] = None,
     waypoints: WaypointsOption = False,
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C.
@@ -241,16 +260,26 @@ def run(
     mqproto kill, restart, cut, stall, slow and mend break and mend them meanwhile.
 
     \b
+    $ mqproto run --console
     $ mqproto run --breakable
     $ mqproto cut sender intermediate    # in another terminal
     $ mqproto mend
     """
     from simulator.command.running import run_topology
 
-    place = place_of(topology, directory, waypoints=waypoints)
+    page = None
+    if console or console_at is not None:
+        options = live.options_of(console_at, None, typed_again(topology, directory))
+        page = partial(live.beside, options=options)
+    place = place_of(topology, directory, waypoints=waypoints or page is not None)
     if metrics is not None:
         place = place.with_metrics(metrics)
-    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable))
+    breakable = breakable or page is not None
+    return run_task(
+        partial(
+            run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable, console=page
+        )
+    )
 
 
 @app.command()
@@ -409,6 +438,7 @@ app.add_typer(tokens.app, name="tokens")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)
+app.command()(live.console)
 app.command()(erase)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)

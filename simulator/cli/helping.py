@@ -31,6 +31,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "erase": "Have the bodies of messages gone that are over",
     },
     "Look": {
+        "console": "A page in the browser that shows all of it, live",
         "queues": "What waits where, on every node that runs",
         "explain": "Why something waits, what happens next, what can be done",
         "history": "All that happened to a message, and where it is now",

@@ -240,11 +240,11 @@ def _outgoing_row(
         "",
         queue.state,
         queue.next_hop,
-        _why(queue, status) if queue.waiting or queue.state == "on hold" else "",
+        why(queue, status) if queue.waiting or queue.state == "on hold" else "",
     )
 
 
-def _why(queue: OutgoingStatus, status: NodeStatus) -> str:
+def why(queue: OutgoingStatus, status: NodeStatus) -> str:
     """In a few words, why something waits; `mqproto explain` has more."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
     if queue.state == "on hold":
