@@ -55,7 +55,7 @@ def cut(
 ) -> int:
     """Cut a link: its connections are reset, and none can be made until mqproto mend.
 
-    The nodes run with `mqproto run --breakable`.
+    Of `mqproto run --capture` it can be cut if that has --breakable as well.
     """
     return _have_done("cut", [one, *filter(None, [other])], topology, directory)
 
@@ -68,7 +68,7 @@ def stall(
 ) -> int:
     """Stall a link: nothing crosses it, and nothing is closed, until mqproto mend.
 
-    The nodes run with `mqproto run --breakable`.
+    Of `mqproto run --capture` it can be stalled if that has --breakable as well.
     """
     return _have_done("stall", [one, *filter(None, [other])], topology, directory)
 
@@ -81,7 +81,7 @@ def slow(
 ) -> int:
     """Make a link slow: all that crosses it waits, each way, until mqproto mend.
 
-    The nodes run with `mqproto run --breakable`.
+    Of `mqproto run --capture` it can be slow if that has --breakable as well.
     """
     return _have_done("slow", [one, *filter(None, [other])], topology, directory)
 

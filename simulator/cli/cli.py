@@ -230,18 +230,19 @@ def run(
         ),
     ] = None,
     breakable: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--breakable",
-            help="Have each link go through proxies of its own, for mqproto cut and mqproto stall.",
+            "--breakable/--direct",
+            help="Whether links go through proxies, for mqproto cut and stall. They do, but with --capture, as each "
+            "connection is to be the same at both ends.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     console: Annotated[
         bool,
         typer.Option(
             "--console",
-            help="A page in the browser that shows them, live, and breaks them by a click; with --breakable and "
-            "--waypoints.",
+            help="A page in the browser that shows them, live, and breaks them by a click; with --waypoints.",
         ),
     ] = False,
     console_at: Annotated[
@@ -261,7 +262,7 @@ def run(
 
     \b
     $ mqproto run --console
-    $ mqproto run --breakable
+    $ mqproto run
     $ mqproto cut sender intermediate    # in another terminal
     $ mqproto mend
     """
@@ -274,7 +275,8 @@ def run(
     place = place_of(topology, directory, waypoints=waypoints or page is not None)
     if metrics is not None:
         place = place.with_metrics(metrics)
-    breakable = breakable or page is not None
+    if breakable is None:
+        breakable = capture is None
     return run_task(
         partial(
             run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable, console=page
@@ -670,7 +672,8 @@ def run_command(arguments: list[str]) -> int:
             raise
         where = f"{error.filename}: " if error.filename else ""
         if isinstance(error, MISNAMED) and _was_typed(str(error.filename), arguments):
-            complain(f"{where}{error.strerror}; make its folder first, or name another")
+            first = "make its folder first, or " if isinstance(error, FileNotFoundError) else ""
+            complain(f"{where}{error.strerror}; {first}name another")
             return MISUSE
         complain(f"{where}{error.strerror or error}; for where it happened set {DEBUG}=1 and repeat")
         return FINDING

@@ -26,6 +26,7 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
+    start_again,
     typed_again,
 )
 
@@ -403,7 +404,7 @@ def explain(
             one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
         print_json(said)
         return DONE if any(found.values()) else FINDING
-    start, options = typed_again(topology, directory)
+    start, options = start_again(place, topology, directory)
     in_full = not oversee.is_message(subject)
     explainer = Explainer(place.topology, start, options, in_full=in_full)
     for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
@@ -469,7 +470,7 @@ def history(
     if as_json:
         print_json(story.as_json(found, now, place.topology))
     else:
-        explainer = Explainer(place.topology, *typed_again(topology, directory), in_full=False)
+        explainer = Explainer(place.topology, *start_again(place, topology, directory), in_full=False)
         for line in (*story.told(found, place.topology), *story.told_now(now, explainer)):
             print(line)
     if not found.has_waypoints:

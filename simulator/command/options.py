@@ -111,6 +111,14 @@ def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:
     return start, f" --topology {shlex.quote(topology)}{place}"
 
 
+def start_again(place: Place, topology: str, directory: Path | None) -> tuple[str, str]:
+    """The same as `typed_again`; where `mqproto run` has the nodes, it is what has that start one."""
+    from simulator.topology.places import is_run
+
+    start, options = typed_again(topology, directory)
+    return (f"mqproto restart{options}" if is_run(place.directory, place.topology.name) else start), options
+
+
 def directory_again(directory: Path | None) -> str:
     """The option that has to be typed for other commands to find the same directory, after a space; empty if none."""
     if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):

@@ -239,9 +239,15 @@ def _outgoing_row(
         _count(queue.resent),
         "",
         queue.state,
-        queue.next_hop,
+        next_hop(topology, queue),
         why(queue, status) if queue.waiting or queue.state == "on hold" else "",
     )
+
+
+def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
+    """Its name, or its address if it is in no topology."""
+    known = queue.next_manager and topology.node_by_guid(guid_from_text(queue.next_manager))
+    return known.name if known else queue.next_hop
 
 
 def why(queue: OutgoingStatus, status: NodeStatus) -> str:

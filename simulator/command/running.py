@@ -40,8 +40,8 @@ async def run_topology(
     place: Place,
     *,
     free_ports: bool,
-    capture: Path | None = None,
-    breakable: bool = False,
+    capture: Path | None,
+    breakable: bool,
     console: Beside | None = None,
 ) -> int:
     """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
@@ -58,7 +58,7 @@ async def run_topology(
         UsageError: another run has these nodes.
     """
     orders = places.run_socket(place.directory, place.topology.name)
-    if byhand.is_served(orders):
+    if places.is_run(place.directory, place.topology.name):
         raise UsageError(
             f"another mqproto run has the nodes of {place.topology.name} in {place.directory}: stop that one first"
         )

@@ -187,7 +187,9 @@ class Hands:
     def _named(self, names: list[str]) -> list[BreakableLink]:
         """The link between two, all links of one, or all."""
         if self._links is None:
-            raise UsageError("the links of this run cannot be broken: start it with mqproto run --breakable")
+            raise UsageError(
+                "this run has --direct or --capture, so no link can be broken; start it with --breakable"
+            )
         links = self._links.links
         found = [link for link in links if set(names) <= {link.link.first, link.link.second}]
         if not found and names:
@@ -224,12 +226,6 @@ async def _read(stream: trio.SocketStream) -> bytes:
     while len(said) <= LIMIT_BYTES and (part := await stream.receive_some()):
         said += part
     return said
-
-
-def is_served(path: Path) -> bool:
-    """Whether a run takes orders there."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        return asking.connect_ex(str(path)) == 0
 
 
 def ordered(path: Path, deed: Deed, nodes: Sequence[str], otherwise: str) -> Iterator[Effect]:

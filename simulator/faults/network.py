@@ -1,8 +1,8 @@
 """A link between two nodes that can be cut, refused, stalled and slow: a TCP proxy on loopback.
 
-The initiating node is told the proxy's address as that of its neighbour. TCP itself is the network's, so what
-can go wrong is what happens to a transport: it breaks, it cannot be opened, it stops. Lost segments are the
-kernel's affair.
+The initiating node is told the proxy's address as that of its neighbour, and the neighbour sees the connection come
+from the initiating node's own host, by which it judges who may be there. TCP itself is the network's, so what can go
+wrong is what happens to a transport: it breaks, it cannot be opened, it stops. Lost segments are the kernel's affair.
 """
 
 from __future__ import annotations
@@ -98,6 +98,11 @@ class LinkProxy:
     def open_count(self) -> int:
         """How many connections are open now, or being opened."""
         return len(self._open_connections())
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether nobody can connect, as after `refuse`."""
+        return not self._welcome.is_open
 
     async def run(self, *, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry traffic until cancelled, then reset every connection. Starts with the address it listens on.
@@ -208,7 +213,7 @@ class LinkProxy:
 
     def _accept(self, listener: socket.socket) -> _Connection:
         client, (host, port) = listener.accept()
-        return _Connection(client, Endpoint(self._recorded_host or host, port))
+        return _Connection(client, host, Endpoint(self._recorded_host or host, port))
 
     async def _carry(self, connection: _Connection, places: trio.Semaphore) -> None:
         """One connection from its acceptance to its end."""
@@ -311,8 +316,9 @@ class Gate:
 class _Connection:
     """The two sockets of one connection, and how it ends."""
 
-    def __init__(self, accepted: socket.socket, client: Endpoint) -> None:
+    def __init__(self, accepted: socket.socket, host: str, client: Endpoint) -> None:
         accepted.setblocking(False)
+        self._host = host
         self.client = client  # as recorded
         self.sockets = {Side.CLIENT: accepted}
         self.scope = trio.CancelScope()
@@ -330,6 +336,8 @@ class _Connection:
         server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.sockets[Side.SERVER] = server
         server.setblocking(False)
+        if all(ipaddress.IPv4Address(each).is_loopback for each in (self._host, target.host)):
+            server.bind((self._host, 0))
         try:
             server.connect(target)
         except BlockingIOError:

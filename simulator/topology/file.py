@@ -470,8 +470,10 @@ _reading: Final = threading.Lock()
 without types. The threads of a program connect all at once."""
 
 
-def _convert(table: Table, kind: type[Entry], where: str) -> Entry:
+def _convert(table: object, kind: type[Entry], where: str) -> Entry:
     """The table as a record, or a TopologyError that names the place and the key."""
+    if not isinstance(table, dict):
+        raise TopologyError(f"{where}: this is no table; begin it with [{where}]")
     for key in table:
         if key not in kind.__struct_encode_fields__:
             place = f"{where}: " if where else ""

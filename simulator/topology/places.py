@@ -136,6 +136,12 @@ def run_socket(directory: Path, topology: str) -> Path:
     return runtime_directory() / f"{place}.sock"
 
 
+def is_run(directory: Path, topology: str) -> bool:
+    """Whether `mqproto run` runs the nodes of a topology."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        return asking.connect_ex(str(run_socket(directory, topology))) == 0
+
+
 def client_socket(directory: Path, name: str) -> Path:
     """The socket that a client of a node uses: in a folder for readers the one that is there, else the node's own."""
     return (

@@ -1,7 +1,7 @@
 """A topology as one of its nodes sees it, and as the text of a file that a node process can load.
 
 A link that is to be broken has a proxy each way, so that each connection goes through it. Each node is therefore
-given a topology of its own, in which its neighbours stand at the proxies' addresses.
+given a topology of its own, in which its links have the proxies that it is to call.
 """
 
 from __future__ import annotations
@@ -13,30 +13,26 @@ from dataclasses import fields, replace
 from mqproto.base.configuration import Settings
 from mqproto.queues.protection import OPTIONAL
 from mqproto.wire.guid import guid_text
-from simulator.topology import Fault, Node, Topology
+from simulator.topology import Fault, Link, Node, Topology
 from simulator.topology.file import written_address
 
 Address = tuple[str, int]
 
 
 def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Address]) -> Topology:
-    """The topology in which `name` finds its neighbours where the detours say.
+    """The topology in which `name` finds its neighbours where the detours say, and everybody else where they are.
 
     Args:
-        detours: by (who connects, to whom): the address to connect to.
+        detours: by (who connects, to whom): the address to connect to. Who connects there has to arrive from the
+        host that it connected from (faults/network.py).
     """
-    nodes = dict(topology.nodes)
-    for (frm, to), (host, port) in detours.items():
-        if frm != name:
-            continue
-        tls = nodes[to].tls
-        if tls is not None and topology.has_tls(frm, to):
-            nodes[to] = replace(nodes[to], tls=replace(tls, host=host, port=port))
-        else:
-            # Datagrams take no detour: each is pinged where it is.
-            nodes[to] = replace(nodes[to], host=host, port=port, ping=nodes[to].ping_address)
-    links = tuple(replace(link, proxy=None) for link in topology.links)
-    return replace(topology, nodes=nodes, links=links)
+
+    def seen(link: Link) -> Link:
+        other = link.second if link.first == name else link.first
+        detour = detours.get((name, other)) if name in (link.first, link.second) else None
+        return replace(link, proxy=None) if detour is None else Link(name, other, detour, link.tls)
+
+    return replace(topology, links=tuple(map(seen, topology.links)))
 
 
 def as_toml(topology: Topology) -> str:

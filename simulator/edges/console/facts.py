@@ -11,7 +11,7 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, Outg
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
 from simulator.command.explain import duration, is_kept
-from simulator.command.oversee import why
+from simulator.command.oversee import next_hop, why
 from simulator.edges.console.rates import Rates
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
@@ -103,7 +103,7 @@ def outgoing_facts(topology: Topology, name: str, status: NodeStatus) -> Iterato
                 "unacked": queue.unacked,
                 "unread": queue.unread,
                 "resent": queue.resent,
-                "next_hop": manager_name(topology, queue.next_manager) or queue.next_hop,
+                "next_hop": next_hop(topology, queue),
                 "why": why(queue, status) if waits else "",
             }
 

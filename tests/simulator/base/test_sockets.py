@@ -67,11 +67,11 @@ async def test_a_node_that_meets_itself_where_nobody_listens_has_been_refused(
 async def test_a_link_that_meets_itself_where_nobody_listens_has_been_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    port = free_port()
+    UnluckyWithSource.port = port = free_port()
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = _Connection(ours, Endpoint(HOST, 1))
-        monkeypatch.setattr("simulator.faults.network.socket.socket", Unlucky)
+        connection = _Connection(ours, HOST, Endpoint(HOST, 1))
+        monkeypatch.setattr("simulator.faults.network.socket.socket", UnluckyWithSource)
         with pytest.raises(ConnectionRefusedError):
             await connection.connect(Endpoint(HOST, port))
         monkeypatch.undo()

@@ -73,7 +73,7 @@ def test_what_waits_has_a_reason_and_a_time(capsys: pytest.CaptureFixture[str]) 
         "3",
         "12",
         "connected",
-        "127.0.0.2:1801",
+        "intermediate",
         "no OrderAck, next try in 18 s",
     ] in rows
     assert rows[3][-1] == "connection refused by 127.0.0.2:1801, next try in 4 s"

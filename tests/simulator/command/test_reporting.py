@@ -85,8 +85,8 @@ def test_what_cannot_be_reported_of_is_refused_in_one_line(
     assert "run mqproto analyse CAPTURES --out" in capsys.readouterr().err
     assert run_command(["report", str(tables), "--message", "x", "--html", "y.html"]) == MISUSE
     assert "leave out --html" in capsys.readouterr().err
-    assert run_command(["report", str(tables), "--html", str(tables / "_lock" / "x.html")]) == FINDING
-    assert "exists" in capsys.readouterr().err
+    assert run_command(["report", str(tables), "--html", str(tables / "_lock" / "x.html")]) == MISUSE
+    assert "exists; name another" in capsys.readouterr().err
 
 
 def test_tables_are_listed_described_and_asked(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,6 +143,16 @@ async def fill(end: Socket) -> int:
     raise AssertionError("a stalled link takes bytes without end")
 
 
+async def test_whoever_comes_through_a_link_comes_from_its_own_host() -> None:
+    async with running_link() as ends, trio.open_nursery() as nursery:
+        with trio.socket.socket() as client:
+            await client.bind(("127.0.0.9", 0))
+            nursery.start_soon(client.connect, ends.link.address)
+            server, (host, _) = await ends.target.accept()
+            with server:
+                assert host == "127.0.0.9"
+
+
 async def test_it_carries_every_byte_both_ways_and_each_end_by_itself() -> None:
     there, back = bytes(range(256)) * 8192, b"answer" * 100_000
     async with running_link() as ends:

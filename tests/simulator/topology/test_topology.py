@@ -425,6 +425,7 @@ def as_toml(value: Any) -> str:
     )
 )
 @example({"node": {"a": {"address": "127.0.0.1:\u0663"}}})
+@example({"node": {"a": False}})
 def test_any_toml_is_a_topology_or_refused_in_one_line(table: dict[str, Any]) -> None:
     text = "\n".join(f"{key} = {as_toml(value)}" for key, value in table.items())
     try:

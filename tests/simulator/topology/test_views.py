@@ -103,5 +103,5 @@ def test_each_node_finds_its_neighbours_behind_the_detours_and_itself_where_it_i
     assert intermediate.dial_address("intermediate", "sender") == ("127.0.0.8", 8)
     assert intermediate.dial_address("intermediate", "destination") == topology.nodes["destination"].address
     assert sender.nodes["intermediate"].ping_address == topology.nodes["intermediate"].ping_address
-    assert sender.nodes["sender"] == topology.nodes["sender"]
+    assert sender.nodes == topology.nodes, "a direct name with a neighbour's address takes the detour as well"
     assert same(sender) == sender

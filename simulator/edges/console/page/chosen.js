@@ -37,7 +37,7 @@ export function refresh(page) {
 function why(page, kind) {
   if (!rights.act) return "You may look, and change nothing.";
   if (!page.state.breakable) return "These nodes are not those of a mqproto run: they are killed and linked elsewhere.";
-  if (kind === "link" && !page.state.breakable.links) return "To break links here, start the nodes with mqproto run --console.";
+  if (kind === "link" && !page.state.breakable.links) return "This run has --direct or --capture, so no link can be broken.";
   return "";
 }
 
