@@ -105,12 +105,10 @@ class Deeds:
         except msgspec.MsgspecError as error:
             raise UsageError(f"that is no order: {error}") from None
         try:
-            # What was begun is done: a page that goes away has not said that it did not mean it.
-            with trio.CancelScope(shield=True):
-                if (operation := self._operations.get(wish.deed)) is not None:
-                    lines = await operation(wish)
-                else:
-                    lines = await self._breaking.order(Deed(wish.deed), wish.nodes)
+            if (operation := self._operations.get(wish.deed)) is not None:
+                lines = await operation(wish)
+            else:
+                lines = await self._breaking.order(Deed(wish.deed), wish.nodes)
         finally:
             self._hurry()
         self._log.info(
