@@ -9,10 +9,10 @@ from captures.drawing.sequence import Numbers, spoken, strip
 from captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
-from mqproto.wire.guid import guid_from_text
 from simulator.command.explain import duration, is_kept
 from simulator.command.oversee import next_hop, why
 from simulator.edges.console.rates import Rates
+from simulator.edges.console.routemap import manager_name
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
 
@@ -174,12 +174,6 @@ def _of(
 def _ordinal(number: int) -> str:
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
-
-
-def manager_name(topology: Topology, guid: str) -> str:
-    """The name of a queue manager's node; empty if it is none of the topology's."""
-    node = topology.node_by_guid(guid_from_text(guid)) if guid else None
-    return node.name if node is not None else ""
 
 
 def totals(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 from captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
 from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
-from mqproto.wire.guid import guid_text
+from mqproto.wire.guid import guid_from_text, guid_text
 from simulator.edges.console.rates import Rates
 from simulator.topology import Topology
 
@@ -143,6 +143,39 @@ def _way(
     elif to in said:
         crossed = sum(peer.messages for peer in said[to][1].peers if peer.manager == here)
     return way | {"crossed": crossed, "rate": rates.of((frm, to), crossed, now_s)}
+
+
+def other_sessions(
+    topology: Topology, said: Mapping[str, tuple[NodeStatus, PeersStatus]], rates: Rates, now_s: float
+) -> Iterator[dict[str, Any]]:
+    """Sessions with those who are in no topology, as ways of the same form."""
+    for name, (status, peers) in said.items():
+        for session in status.sessions:
+            if manager_name(topology, session.manager):
+                continue
+            sent = [
+                peer for peer in peers.peers if (peer.manager, peer.host) == (session.manager, session.host)
+            ]
+            crossed = sum(peer.sent for peer in sent)
+            yield {
+                "from": name,
+                "to": f"{session.host} ({session.manager})",
+                "session": True,
+                "window": session.window,
+                "unacknowledged": session.unacknowledged,
+                "waiting": 0,
+                "in_flight": 0,
+                "resent": 0,
+                "why": "",
+                "crossed": crossed,
+                "rate": rates.of((name, session.host, session.manager), crossed, now_s),
+            }
+
+
+def manager_name(topology: Topology, guid: str) -> str:
+    """The name of a queue manager's node; empty if it is none of the topology's."""
+    node = topology.node_by_guid(guid_from_text(guid)) if guid else None
+    return node.name if node is not None else ""
 
 
 def _leads_to(topology: Topology, queue: OutgoingStatus, manager: str, name: str) -> bool:

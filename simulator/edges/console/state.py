@@ -19,7 +19,7 @@ from simulator.edges.console.facts import (
     totals,
 )
 from simulator.edges.console.rates import Rates
-from simulator.edges.console.routemap import drawn_map, link_facts, pairs_of
+from simulator.edges.console.routemap import drawn_map, link_facts, other_sessions, pairs_of
 from simulator.edges.console.watch import Sample
 from simulator.topology import TopologyError
 from simulator.topology.places import Place
@@ -81,6 +81,7 @@ class State:
             "at_ms": time.time_ns() // 1_000_000,
             "nodes": nodes,
             "links": link_facts(topology, self._pairs, said, self.broken, self._rates, now_s),
+            "others": list(other_sessions(topology, said, self._rates, now_s)),
             "queues": _most(queues),
             "outgoing": _most(outgoing),
             "left_out": max(0, len(queues) - QUEUES_SHOWN) + max(0, len(outgoing) - QUEUES_SHOWN),

@@ -119,7 +119,7 @@ export function outgoing(open) {
 }
 
 export function sessions() {
-  return table("sessions-inner", "Sessions between nodes", [
+  return table("sessions-inner", "Sessions, each way", [
     column("from and to", (way) => `${way.from} to ${way.to}`, { right: false }),
     column("window", (way) => some(way.window), { field: "window" }),
     column("unacknowledged", (way) => (way.session ? count(way.unacknowledged) : ""), { field: "unacknowledged" }),
@@ -127,8 +127,9 @@ export function sessions() {
     column("a second", (way) => rate(way.rate)),
     column("resent", (way) => some(way.resent), { sparse: true }),
     column("state", (way) => (way.session ? "open" : way.why || "no session"), { right: false }),
-  ], "No node has a link.");
+  ], "No node has a session.");
 }
 
+/** What goes each way: over links, and between nodes and those who are in no topology. */
 export const ways = (state) =>
-  state.links.flatMap((link) => link.ways.map((way) => ({ ...way, key: `${way.from} to ${way.to}` })));
+  [...state.links.flatMap((link) => link.ways), ...state.others].map((way) => ({ ...way, key: `${way.from} to ${way.to}` }));

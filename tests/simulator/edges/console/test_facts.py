@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.manager.status import NodeStatus, PeersStatus
+from mqproto.neighbours.peerstatus import SessionStatus
+from mqproto.wire.guid import guid_text
 from simulator.command.oversee import queues_as_json
 from simulator.edges.console.facts import local_facts, node_facts, numbers_of, outgoing_facts
 from simulator.edges.console.rates import SPAN_S, Rates
-from simulator.edges.console.routemap import drawn_map, link_facts, pairs_of
+from simulator.edges.console.routemap import drawn_map, link_facts, other_sessions, pairs_of
 from simulator.topology import load
-from tests.simulator.statuses import EXPRESS, HELD, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
+from tests.simulator.statuses import EXPRESS, HELD, INTERMEDIATE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
 
 COUNT = st.integers(0, 2**40)
 
@@ -80,6 +82,16 @@ def test_a_link_is_known_by_what_its_ends_say() -> None:
     first, _ = link_facts(THREE, pairs, said, {"sender-intermediate": "cut"}, Rates(), 1.0)
     assert (first["key"], first["broken"], first["open"]) == ("sender-intermediate", "cut", False)
     assert (first["ways"][0]["waiting"], first["ways"][0]["why"]) == (5, EXPRESS.last_failure)
+
+
+def test_a_session_with_a_stranger_is_shown_as_well() -> None:
+    known, other = guid_text(INTERMEDIATE.guid), "00000000-0000-0000-0000-000000000017"
+    sessions = [SessionStatus("127.0.0.2", known, 64, 3), SessionStatus("10.0.0.9", other, 32, 5)]
+    said = {"sender": (NodeStatus(sessions=sessions), PeersStatus([], [], [], 0, 0, NOW_S))}
+    first, _ = link_facts(THREE, pairs_of(THREE), said, {}, Rates(), 1.0)
+    assert (first["ways"][0]["window"], first["ways"][0]["unacknowledged"], first["open"]) == (64, 3, True)
+    [way] = other_sessions(THREE, said, Rates(), 1.0)
+    assert (way["to"], way["window"], way["unacknowledged"]) == (f"10.0.0.9 ({other})", 32, 5)
 
 
 def test_every_shipped_topology_has_a_map_on_wide_and_narrow_screens() -> None:
