@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +13,13 @@ import pytest
 
 from mqproto.messages.drafts import Draft
 from simulator.client import Client, Reject
+from simulator.edges.console.feed import CLIENTS
 from simulator.edges.console.front import page
 from simulator.edges.console.guard import check_address, is_here
 from simulator.topology import load
 from tests.simulator.edges.console.consoles import console, told
 from tests.simulator.gateways import bearer, written_tokens
-from tests.simulator.running import Log, running_with_client
+from tests.simulator.running import Log, running_with_client, until
 
 
 class Desk(NamedTuple):
@@ -175,6 +177,23 @@ async def test_the_page_may_load_its_own_and_nothing_else(desk: Desk) -> None:
     for path in wanted:
         answer = await desk.console.get(path)
         assert (answer.status_code, answer.headers["X-Content-Type-Options"]) == (200, "nosniff")
+
+
+async def test_of_too_many_browsers_the_last_is_told_so_and_has_room_when_another_goes(desk: Desk) -> None:
+    async with AsyncExitStack() as browsers:
+        for _ in range(CLIENTS - 1):
+            following = await browsers.enter_async_context(told(desk.console))
+            assert (await following())[0] == "hello"
+        async with told(desk.console) as following:
+            assert (await following())[0] == "hello"
+            refused = await desk.console.get("/events")
+            assert (refused.status_code, "close one of them" in refused.json()["error"]) == (503, True)
+
+        async def has_room() -> bool:
+            async with desk.console.stream("GET", "/events") as answer:
+                return answer.status_code == 200
+
+        await until(has_room)
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     file, directory = topology_file(folder), folder / "stores"
     command = [*COMMAND, "run", str(file), "--directory", str(directory), "--console"]
     with (
-        chromium(folder) as browser,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+        chromium(folder) as browser,  # It starts while they do.
     ):
         try:
             assert process.stdout is not None
