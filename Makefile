@@ -31,7 +31,7 @@ help:  ## this list
 demo: $(DEMO)  ## three queue managers, a broken link, a killed node; proof at the end
 	@$(VENV)/bin/mqproto demo $(ARGS)
 
-crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minutes 1 --seed 7"
+crash: $(DEMO)  ## ten minutes of killed nodes; proof at the end; ARGS="--minutes 1 --seed 7", ARGS=--keys
 	@$(VENV)/bin/mqproto crash $(ARGS)
 
 kills: $(DEV)  ## a client killed 200 times while it sends and receives 1,000 messages

@@ -95,7 +95,7 @@ WORLD_S: Final = 0.2
 
 WORLDS: Final = """
 import sys
-from simulator.base.collector import seldom_collected
+from simulator.base.program.collector import seldom_collected
 from simulator.world import draw, simulate
 with seldom_collected():
     for seed in map(int, sys.argv[1].split()):

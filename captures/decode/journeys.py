@@ -33,6 +33,7 @@ WAITING_LIMIT: Final = 1_000
 SUSPECT_LIMIT: Final = 16_000
 """How many crossings of messages that an intermediate seems to have changed are remembered until the end."""
 NO_REASON: Final = "the capture does not show why"
+UNTIL_ACKNOWLEDGED: Final = "its source sends it until its OrderAck comes"
 RECONNECTED: Final = "its sender has another connection by now"
 UNTOLD: Final = "the capture does not tell which was first, as that one's connection began later"
 
@@ -283,7 +284,8 @@ def _again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> Finding
         return Finding(NOTE, "resend", later.number, text, "", (first.number,))
     if is_overtaken:
         text = f"it crossed this hop as #{again.number}, {ago(earlier.time_ns - again.time_ns)} before"
-        return Finding(NOTE, "resend", earlier.number, f"{text}; {RECONNECTED}", "", (again.number,))
+        why = UNTIL_ACKNOWLEDGED if _is_own(earlier) else RECONNECTED
+        return Finding(NOTE, "resend", earlier.number, f"{text}; {why}", "", (again.number,))
     since_ns = again.time_ns - earlier.time_ns
     text = f"it crossed this hop as #{earlier.number}" + (
         f", {ago(since_ns)} before" if since_ns >= 0 else ""
@@ -308,14 +310,18 @@ def _why_again(earlier: Crossing, again: Crossing, forms: Iterable[Form]) -> str
     What was not acknowledged on one connection is sent on the next. Whether it was, the capture may show only later, as
     what crossed two connections may be in it in another order than it happened.
     """
-    is_own = again.key[0] == again.hop[0]
-    if is_own and {earlier.previous_number, again.previous_number} - {None, NOT_SAID}:
-        return "its source sends it until its OrderAck comes"
-    came = (each.last for each in forms if each.last.hop[1] == again.hop[0] and not is_own)
+    if _is_own(earlier) or _is_own(again):
+        return UNTIL_ACKNOWLEDGED
+    came = (each.last for each in forms if each.last.hop[1] == again.hop[0] != again.key[0])
     last = max(came, key=_by_number, default=None)
     if last is not None and last.number > earlier.number:
         return f"it had come once more as #{last.number}"
     return NO_REASON if earlier.connection == again.connection else RECONNECTED
+
+
+def _is_own(crossing: Crossing) -> bool:
+    """Whether a message of a sequence, as the capture tells, left its source."""
+    return crossing.key[0] == crossing.hop[0] and crossing.previous_number not in (None, NOT_SAID)
 
 
 def _is_overtaken(earlier: Crossing, crossing: Crossing) -> bool:

@@ -89,8 +89,8 @@ def strip(numbers: Numbers) -> Shape:
         inner.append(
             Shape(
                 "rect",
-                {"class": f"part {part.style}", "x": max(0.0, min(x, WIDTH - width)), "y": 0, "width": width, "height": BAR,
-                 "fill": COLOURS[part.style]},
+                {"class": f"part {part.style}", "x": max(0.0, min(x, WIDTH - width)), "y": 0, "width": width,
+                 "height": BAR, "fill": COLOURS[part.style]},
                 [Shape("title", {}, f"{part.style}: {_span(part)}")],
             )
         )  # fmt: skip

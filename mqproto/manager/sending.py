@@ -369,8 +369,12 @@ class Sending:
         return encode_packet(message)
 
     def _stamp(self, run: Run) -> Stamp:
-        """What makes the packets of a run. A producer that sends one message at a time sends the same kind again."""
-        kind = (run.destination, likeness(run.example))
+        """What makes the packets of a run. A producer that sends one message at a time sends the same kind again.
+
+        Who signs under a name has another certificate once his key is replaced.
+        """
+        name = run.example.signer
+        kind = (run.destination, likeness(run.example), self._guard.signer(name) if name else None)
         stamp = self._stamps.get(kind)
         if stamp is None:
             packet = encode_packet(self._example(run))

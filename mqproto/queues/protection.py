@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from mqproto.turn.guard import PRIVACY_LEVELS, WEAK_CIPHERS, ProtectionError
+from mqproto.turn.guard import PRIVACY_LEVELS, WEAK_CIPHERS, ProtectionError, cipher_named
 from mqproto.wire import MessageClass, UserMessage, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER
 
@@ -28,7 +28,7 @@ class Protection:
 
     authenticated: whether only what is signed is taken.
     privacy: one of PRIVACY_LEVELS.
-    weak_ciphers: which of WEAK_CIPHERS are taken, beside the others.
+    weak_ciphers: which of WEAK_CIPHERS are taken, beside the others; in any case.
     senders: who may send, if not everybody: SIDs, and the SHA-256 of certificates as 64 hexadecimal digits. A SID is
         what the message says, which `authenticated` proves. EVERYONE stands for all who are named, ANONYMOUS for those
         who are not.
@@ -45,9 +45,10 @@ class Protection:
     def __post_init__(self) -> None:
         if self.privacy not in PRIVACY_LEVELS:
             raise UsageError(f"privacy = {self.privacy}: must be {', '.join(PRIVACY_LEVELS)}")
-        for word in self.weak_ciphers:
-            if word not in WEAK_CIPHERS:
-                raise UsageError(f"weak_ciphers: {word} is none: name {', '.join(WEAK_CIPHERS)}")
+        object.__setattr__(self, "weak_ciphers", tuple(map(cipher_named, self.weak_ciphers)))
+        for name in self.weak_ciphers:
+            if name not in WEAK_CIPHERS:
+                raise UsageError(f"weak_ciphers: {name} is none: name {', '.join(WEAK_CIPHERS)}")
         for sender in self.senders:
             if not re.fullmatch(r"[0-9a-f]{64}", sender):
                 sid_from_text(sender)

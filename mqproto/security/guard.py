@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,8 +31,8 @@ from mqproto.security.algorithms import (
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName, SendName
 from mqproto.security.certificates import Certificate, certificate_in
 from mqproto.security.keys import KeyPair, PublicKey
-from mqproto.security.messages import new_sending_key, opened, sealed
-from mqproto.security.refusals import bad_signature, unsupported
+from mqproto.security.messages import new_sending_key, openings, sealed
+from mqproto.security.refusals import ProtectionError, bad_signature, unsupported
 from mqproto.security.signing import signed, verified
 from mqproto.turn.effects import Note
 from mqproto.turn.guard import WEAK_CIPHERS, Signer, is_encrypted, is_signed, with_proof
@@ -103,25 +103,35 @@ class KeyGuard:
                 self._send_base.forget(manager)
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
-        plain = message
-        if is_encrypted(message):
-            word = self._see_cipher(message, weak)
-            plain = opened(
-                message,
-                self._keys.own,
-                self._receive,
-                now.uptime_ms,
-                reject_reduced=self._settings.reject_enhanced_rc2_using_40_bit_keys,
-            )
+        refusal: ProtectionError | None = None
+        for plain in self._openings(message, weak, now) if is_encrypted(message) else (message,):
+            if not is_signed(plain):
+                return with_proof(plain, 0)
+            try:
+                kind, certificate = verified(plain)
+            except ProtectionError as error:
+                refusal = refusal or error
+                continue
+            self._see_sender(plain, certificate, now)
+            self._see_whether_new(plain)
+            return with_proof(plain, kind)
+        assert refusal is not None, "there is one at least"
+        raise refusal
+
+    def _openings(self, message: UserMessage, weak: Collection[str], now: Moment) -> Iterator[UserMessage]:
+        """What an encrypted message may be in clear.
+
+        Raises:
+            ProtectionError: it is refused.
+        """
+        word = self._see_cipher(message, weak)
+        reject_reduced = self._settings.reject_enhanced_rc2_using_40_bit_keys
+        found = openings(message, self._keys.own, self._receive, now.uptime_ms, reject_reduced=reject_reduced)
+        for number, plain in enumerate(found):
             self._start(Timer.RECEIVE_SYMMETRIC_KEY_CACHE_CLEANUP)
-            if word in WEAK_CIPHERS:
+            if word in WEAK_CIPHERS and not number:
                 self._note("weak-cipher-received", message, cipher=word)
-        if not is_signed(plain):
-            return with_proof(plain, 0)
-        kind, certificate = verified(plain)
-        self._see_sender(plain, certificate, now)
-        self._see_whether_new(plain)
-        return with_proof(plain, kind)
+            yield plain
 
     def _see_cipher(self, message: UserMessage, weak: Collection[str]) -> str:
         """What a message is encrypted with, by its word, if that is taken.

@@ -8,7 +8,7 @@ nothing else.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -80,6 +80,22 @@ def opened(
 ) -> UserMessage:
     """The same message with its body in clear; EB is clear as well, and the encrypted key is still there.
 
+    Of several that `openings` has, the first.
+    """
+    return next(openings(message, own, cache, now_ms, reject_reduced=reject_reduced))
+
+
+def openings(
+    message: UserMessage,
+    own: Mapping[str, Sequence[KeyPair]],
+    cache: ReceiveCache,
+    now_ms: int,
+    *,
+    reject_reduced: bool = False,
+) -> Iterator[UserMessage]:
+    """What a message may be in clear: one at least. There are several if a wrong key fits by chance, as one of 256 does
+    of those that come out of a wrong key pair of the same length. What is signed tells them apart, and nothing else.
+
     Args:
         own: our key pairs for key exchange by the provider's word, the one in use first.
         cache: of what earlier messages have brought.
@@ -95,12 +111,24 @@ def opened(
     name = ReceiveName(message.user.source_queue_manager, provider.word, algorithm, security.encryption_key)
     known = cache.find(name)
     keys = [known.key] if known is not None else _keys_in(name, provider, own)
-    key, body = _first_that_fits(keys, properties.message_body)
-    if reject_reduced and algorithm == RC2 and key.is_reduced:
-        raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
-    if known is None and len(keys) == 1:  # Of several, chance may have let a wrong one fit.
-        cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
-    return in_clear(message, body)
+    is_alone = len(keys) == 1
+    refusal: ProtectionError | None = None
+    found = False
+    for key in keys:
+        try:
+            body = decrypt(key, properties.message_body)
+        except ProtectionError as error:
+            refusal = error
+            continue
+        if reject_reduced and algorithm == RC2 and key.is_reduced:
+            raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
+        if known is None and is_alone:  # Of several, chance may have let a wrong one fit.
+            cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
+        found = True
+        yield in_clear(message, body)
+    if not found:
+        assert refusal is not None, "there is a key at least"
+        raise refusal
 
 
 def in_clear(message: UserMessage, body: bytes) -> UserMessage:
@@ -138,13 +166,3 @@ def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:
     if blob.session_key_algorithm != algorithm:
         raise bad_encryption("EncryptionKey is for another algorithm than EncryptionAlgorithm says")
     return blob
-
-
-def _first_that_fits(keys: Sequence[SessionKey], body: bytes) -> tuple[SessionKey, bytes]:
-    """The first key with which the body is one, and the body; of the last the refusal counts."""
-    for key in keys[:-1]:
-        try:
-            return key, decrypt(key, body)
-        except ProtectionError:
-            continue
-    return keys[-1], decrypt(keys[-1], body)

@@ -36,16 +36,17 @@ CACHE_CLEANUPS: Final = frozenset(
 """The timers that a guard has."""
 CIPHERS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {
-        "aes-256": (5, 0x6610),
-        "aes-192": (5, 0x660F),
-        "aes-128": (5, 0x660E),
-        "rc2": (3, 0x6602),
-        "rc4": (3, 0x6801),
-        "base-rc2": (1, 0x6602),
-        "base-rc4": (1, 0x6801),
+        "AES-256": (5, 0x6610),
+        "AES-192": (5, 0x660F),
+        "AES-128": (5, 0x660E),
+        "RC2-128": (3, 0x6602),
+        "RC4-128": (3, 0x6801),
+        "RC2-40": (1, 0x6602),
+        "RC4-40": (1, 0x6801),
     }
 )
-"""PrivacyLevel and EncryptionAlgorithm of each cipher, by what people call it.  [MS-MQMQ] 2.2.19.3"""
+"""PrivacyLevel and EncryptionAlgorithm of each cipher, by its name, which decode and the tables give it too. RC2 and
+RC4 are told apart by how many bits their keys have.  [MS-MQMQ] 2.2.19.3"""
 STRONG: Final = 5
 """The PrivacyLevel of those that nobody breaks."""
 WEAK_CIPHERS: Final = tuple(word for word, (level, _) in CIPHERS.items() if level < STRONG)
@@ -167,6 +168,14 @@ class NoKeys:
 
 MISSING: Final = "this node has no cryptography: pip install 'mqproto[security]', and start it anew"
 NO_KEYS: Final = NoKeys()
+
+
+def cipher_named(typed: str) -> str:
+    """The name of a cipher that somebody has typed in whatever case; as it was typed if there is none."""
+    return _NAMES.get(typed.casefold(), typed)
+
+
+_NAMES: Final = {name.casefold(): name for name in CIPHERS}
 
 
 def is_encrypted(message: UserMessage) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +12,8 @@ from simulator.command.options import (
     DONE,
     DirectoryOption,
     TopologyOption,
-    directory_again,
     place_of,
+    run_again,
     typed_again,
 )
 
@@ -104,7 +103,7 @@ def _have_done(deed: str, nodes: list[str], topology: str, directory: Path | Non
     from simulator.topology import places
 
     place = place_of(topology, directory)
-    start = f"mqproto run{directory_again(directory)} {shlex.quote(topology)}"
+    start = run_again(topology, directory)
     again = typed_again(topology, directory)[1]
     path = places.run_socket(place.directory, place.topology.name)
     otherwise = f"no mqproto run has the nodes of {place.topology.name}; start it: {start}"

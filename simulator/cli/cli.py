@@ -18,13 +18,15 @@ import typer
 from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
-from simulator.base.extras import to_install
+from simulator.base.program.again import AGAIN
+from simulator.base.program.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import breaking, commands, keys
 from simulator.cli.choosing import only
 from simulator.cli.helping import ByTask, worded
+from simulator.cli.node import node
 from simulator.cli.queues import app as queue_app
-from simulator.cli.queues import asked_for
+from simulator.cli.service import command as services
 from simulator.command import analysis, decoding, peers, reporting, store
 from simulator.command.options import (
     DONE,
@@ -34,11 +36,9 @@ from simulator.command.options import (
     DirectoryOption,
     HistoryOption,
     JsonOption,
-    ProfileOption,
     TopologyArgument,
     WaypointsOption,
     complain,
-    only_node,
     only_one,
     place_of,
     print_json,
@@ -180,6 +180,12 @@ def crash(
         ),
     ] = "three-node",
     kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
+    keys: Annotated[
+        bool,
+        typer.Option(
+            "--keys", help="Encrypt and sign all, and replace the nodes' keys while they are killed."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Three nodes that are killed at every moment of their lives; status 1 if a message is lost."""
@@ -198,6 +204,7 @@ def crash(
             ProgressScreen(quiet=as_json),
             load(topology),
             kills=kills,
+            keys=keys,
         )
     )
     if as_json:
@@ -284,140 +291,13 @@ def run(
     )
 
 
-@app.command()
-def node(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TOPOLOGY]",
-            help="A shipped topology, a .toml file, or a node alone that was made before.",
-            show_default=False,
-        ),
-    ] = "",
-    name: Annotated[
-        str,
-        typer.Argument(metavar="[NAME]", help="Which of its nodes, if it has several.", show_default=False),
-    ] = "",
-    alone: Annotated[
-        str,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="A node alone, in no topology; its first start makes it.",
-            show_default=False,
-        ),
-    ] = "",
-    queues: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="NAME[:transactional][:strangers]",
-            help="Make this queue if it is not there; repeatable. Those who are in no topology may send to one with "
-            ":strangers.",
-            show_default=False,
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Where a node alone listens, when it is made: 127.0.0.1:1801 by default.",
-            show_default=False,
-        ),
-    ] = None,
-    directory: DirectoryOption = None,
-    allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
-    readers: Annotated[
-        str,
-        typer.Option(
-            metavar="GROUP",
-            help="Let this group of the system look at it by a socket of its own, and change nothing.",
-            show_default=False,
-        ),
-    ] = "",
-    readers_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--readers-folder",
-            metavar="FOLDER",
-            help="Where that socket is, and what readers type as --directory; by default among the temporary files.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Answer /metrics for Prometheus, /live and /ready over HTTP there; at port 9180 by default. Beyond "
-            "loopback with --allow-remote.",
-            show_default=False,
-        ),
-    ] = None,
-    capture: Annotated[
-        Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
-    ] = None,
-    waypoints: WaypointsOption = False,
-    profile: ProfileOption = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the log here, and not to stderr; it rotates at 16 MiB, and four older ones stay."
-        ),
-    ] = None,
-    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
-) -> int:
-    """One queue manager in the foreground, until Ctrl-C or SIGTERM: one of a topology, or one alone.
-
-    \b
-    $ mqproto node --name shop --queue orders:strangers --queue log:transactional
-    $ mqproto send orders --body hello --topology shop
-    $ mqproto queue create notes --topology shop
-    """
-    from simulator.base.profiling import profiled
-    from simulator.node.node import serve
-    from simulator.topology.places import Place
-
-    if alone and (topology or name):
-        raise UsageError("--name is that of a node alone: leave TOPOLOGY and NAME out")
-    if address is not None and not alone:
-        raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
-    wanted = list(map(asked_for, queues or ()))
-    remote_metrics = allow_remote
-    if alone:
-        from simulator.topology.alone import node_alone
-
-        found, where = node_alone(alone, directory, address)
-        place, name = Place(found, where), alone
-        allow_remote = True  # Whoever gave it its address has asked for that.
-        place = place.with_waypoints() if waypoints else place
-    elif topology:
-        place = place_of(topology, directory, waypoints=waypoints)
-        name = name or only_node(place)
-    else:
-        raise UsageError("name a topology and one of its nodes, or a node alone with --name")
-    name = place.topology.node_named(name).name
-    if metrics is not None:
-        place = place.with_metrics(metrics, name)
-    with profiled(profile):
-        serve(
-            place.topology.with_readers(name, readers, readers_folder),
-            name,
-            place.directory,
-            allow_remote=allow_remote,
-            remote_metrics=remote_metrics,
-            queues=wanted,
-            capture=capture,
-            log=log,
-            supervised=supervised,
-        )
-    return DONE
-
-
+app.command()(node)
 for command in (
     commands.send,
     commands.receive,
     commands.peek,
     commands.queues,
+    commands.top,
     commands.explain,
     commands.history,
     commands.validate,
@@ -437,6 +317,8 @@ app.add_typer(store.app, name="store")
 app.add_typer(failed.app, name="failed")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(services.config, name="config")
+app.add_typer(services.service, name="service")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)
@@ -640,7 +522,9 @@ def run_command(arguments: list[str]) -> int:
     debug = bool(os.environ.get(DEBUG))
     try:
         command = command_named(arguments[0] if arguments else "")
-        return int(command(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+        status = int(command(arguments, prog_name="mqproto", standalone_mode=False) or DONE)
+        AGAIN.begin()
+        return status
     except typer.TyperException as misuse:
         text = misuse.format_message()
         if text.startswith("Usage:"):  # A command alone, without what it needs, asks for its help.

@@ -22,6 +22,7 @@ from simulator.command.options import (
     JsonOption,
     NodeOption,
     TopologyOption,
+    all_down,
     complain,
     place_of,
     print_json,
@@ -101,7 +102,7 @@ def send(
         str,
         typer.Option(
             metavar="NAME",
-            help="Encrypt with this one: aes-256, aes-192 or aes-128; rc2, rc4, base-rc2 and base-rc4 protect little.",
+            help="Encrypt with this one: AES-256, AES-192 or AES-128; RC2-128, RC4-128, RC2-40, RC4-40 protect little.",
             show_default=False,
         ),
     ] = "",
@@ -354,7 +355,37 @@ def queues(
         print_json(oversee.queues_as_json(place.topology, found))
     else:
         oversee.show_queues(place.topology, found)
-    return _all_down(place.topology.name, topology) if not any(found.values()) else DONE
+    return all_down(place, topology, directory) if not any(found.values()) else DONE
+
+
+def top(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end, as in a pipe.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, max=60, help="From one look to the next.")
+    ] = 1.0,
+    directory: DirectoryOption = None,
+) -> int:
+    """Nodes, sessions and queues as they are now, until Ctrl-C: what waits, since when, and how fast it moves.
+
+    Rates are between two looks. In a pipe it looks twice and prints once. Status 1 if no node runs.
+
+    \b
+    $ mqproto top --once
+    node                     sessions    in/s   fwd/s  resent dropped  stored
+    sender                          1       0       0       3       0  0.1 MiB
+    ...
+    queue                             waiting  oldest    in/s   out/s  state
+    sender to destination\\orders        2,100     6 s     954       0  connected
+      no OrderAck, next try in 1.0 s
+    ...
+    """
+    from simulator.cli.top import run
+
+    place = place_of(topology, directory)
+    is_anybody = run(place, node, once=once, interval_s=interval_s)
+    return DONE if is_anybody else all_down(place, topology, directory)
 
 
 def explain(
@@ -410,7 +441,7 @@ def explain(
     for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
         print(line)
     if not any(found.values()):
-        return _all_down(place.topology.name, topology)
+        return all_down(place, topology, directory)
     return DONE if oversee.is_known(subject, found) else FINDING
 
 
@@ -597,11 +628,6 @@ def _hold(
         {"node": sender, "queue": queue, "state": state}, f"{sender} to {queue}: {state}", as_json=as_json
     )
     return DONE
-
-
-def _all_down(name: str, topology: str) -> int:
-    complain(f"no node of {name} is running; start them: mqproto run {topology}")
-    return FINDING
 
 
 def _report(values: dict[str, Any], text: str, *, as_json: bool) -> None:

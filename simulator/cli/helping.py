@@ -18,6 +18,8 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "keys": "The keys of a node, to encrypt and to sign",
         "tokens": "The bearer tokens of a gateway",
         "store": "Look after the store of a node",
+        "config": "The settings of node, gateway and trigger in a file",
+        "service": "Units for systemd",
     },
     "Use": {
         "send": "Send a message, or one for each line",
@@ -33,6 +35,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
     "Look": {
         "console": "A page in the browser that shows all of it, live",
         "queues": "What waits where, on every node that runs",
+        "top": "The same and more while it happens, each second anew",
         "explain": "Why something waits, what happens next, what can be done",
         "history": "All that happened to a message, and where it is now",
         "peers": "Who is connected, and what they did",

@@ -38,8 +38,8 @@ from simulator.security.keyfiles import (
     SIGNING,
     Kept,
     KeyFiles,
-    PublicFiles,
     is_for_signatures,
+    keep_all,
     public_blob,
     read_private,
     write_new,
@@ -310,15 +310,7 @@ def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None, days:
 
 def _keep(place: Place, files: KeyFiles, made: Iterable[Kept]) -> list[Path]:
     """Write them, and what others are to know of them; where those are that were there before."""
-    date = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    public = PublicFiles(public_path(place.directory, files.node))
-    aside = []
-    for kept in made:
-        if (before := files.keep(kept, date)) is not None:
-            aside.append(before)
-        if not kept.use.startswith(OF_USER):
-            public.write(kept)
-    return aside
+    return keep_all(place.directory, files.node, made, datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
 
 def _say(place: Place, files: KeyFiles, made: list[Kept], aside: list[Path], *, as_json: bool) -> None:

@@ -12,12 +12,11 @@ from mqproto.base.errors import UsageError
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
-    FINDING,
     DirectoryOption,
     JsonOption,
     NodeOption,
     TopologyOption,
-    complain,
+    all_down,
     only_node,
     place_of,
     print_json,
@@ -67,7 +66,7 @@ WeakCiphersOption = Annotated[
     typer.Option(
         "--weak-cipher",
         metavar="NAME",
-        help="rc2, rc4, base-rc2 or base-rc4, to be taken as well; repeatable, and `-` for none.",
+        help="RC2-128, RC4-128, RC2-40 or RC4-40, to be taken as well; repeatable, and `-` for none.",
         show_default=False,
     ),
 ]
@@ -279,9 +278,7 @@ def show(
         print_json(list(_values_of_all(place.topology, running)))
     elif running:
         _show(place.topology, running)
-    if not running:
-        complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
-    return DONE if running else FINDING
+    return DONE if running else all_down(place, topology, directory)
 
 
 async def _of_node(place: Place, name: str, ask: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Final, NoReturn
 
-from simulator.base.extras import to_install
+from simulator.base.program.extras import to_install
 
 MISUSE: Final = 2
 

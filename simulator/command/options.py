@@ -70,6 +70,33 @@ ProfileOption = Annotated[
         "--profile", metavar="FILE", help="Write a profile for pstats here when it is stopped.", hidden=True
     ),
 ]
+
+
+def _configured(context: typer.Context, value: str) -> str:
+    """Take what is in a file for what was not typed, and heed SIGHUP."""
+    if value and not context.resilient_parsing:
+        from simulator.base.program import settings
+        from simulator.base.program.again import AGAIN
+
+        def read() -> dict[str, Any]:
+            return settings.read(settings.Chosen.of(value), context.command, context)
+
+        context.default_map = read()
+        AGAIN.heed(read, complain)
+    return value
+
+
+ConfigOption = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        metavar="FILE[#NAME]",
+        callback=_configured,
+        is_eager=True,
+        help="A TOML file of settings, by the names they have here; what is typed comes first. SIGHUP reads it again.",
+        show_default=False,
+    ),
+]
 SupervisedOption = Annotated[bool, typer.Option("--supervised", hidden=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="For programs.")]
 
@@ -117,6 +144,17 @@ def start_again(place: Place, topology: str, directory: Path | None) -> tuple[st
 
     start, options = typed_again(topology, directory)
     return (f"mqproto restart{options}" if is_run(place.directory, place.topology.name) else start), options
+
+
+def run_again(topology: str, directory: Path | None) -> str:
+    """What has to be typed to run all nodes."""
+    return f"mqproto run {shlex.quote(topology)}{directory_again(directory)}"
+
+
+def all_down(place: Place, topology: str, directory: Path | None) -> int:
+    """Say that no node runs; the exit status."""
+    complain(f"no node of {place.topology.name} is running; start them: {run_again(topology, directory)}")
+    return FINDING
 
 
 def directory_again(directory: Path | None) -> str:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import trio
+from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.text import Text
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
 from simulator.base.screen import plain_table, wide_console
 from simulator.client import Client, MessageId, NodeUnreachable, connect
+from simulator.client.exchange import PATIENCE_S
 from simulator.client.live import as_it_is
 from simulator.command.explain import Explainer, duration, is_kept
 from simulator.node.control import Explanation
@@ -27,9 +32,15 @@ T = TypeVar("T")
 
 
 async def ask_all(
-    place: Place, ask: Callable[[Client], Awaitable[T]], node: str | None = None
+    place: Place,
+    ask: Callable[[Client], Awaitable[T]],
+    node: str | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> dict[str, T | None]:
     """What each node answers, or the one; None for one of all that is not running.
+
+    Args:
+        patience_s: how long it may be away.
 
     Raises:
         UsageError, FormatNameError: no node knows what to make of the question.
@@ -37,14 +48,14 @@ async def ask_all(
     """
     if node is not None:
         name = place.topology.node_named(node).name
-        async with connect(place.topology, name, place.directory) as client:
+        async with connect(place.topology, name, place.directory, patience_s=patience_s) as client:
             return {name: await ask(client)}
     found: dict[str, T | None] = dict.fromkeys(place.topology.nodes)
     refusals: dict[str, UsageError | FormatNameError] = {}
 
     async def ask_one(name: str) -> None:
         try:
-            async with connect(place.topology, name, place.directory) as client:
+            async with connect(place.topology, name, place.directory, patience_s=patience_s) as client:
                 found[name] = await ask(client)
         except NodeUnreachable:
             return
@@ -157,6 +168,7 @@ def _status_as_json(topology: Topology, status: NodeStatus) -> dict[str, Any]:
 
 
 COUNTS: Final = ("waiting", "unsettled", "held", "resent")
+MEASURED_COLUMNS: Final = 10_000
 WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
@@ -172,9 +184,34 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> N
             table.add_column(name, justify="left", overflow="fold")
     for row in rows:
         table.add_row(*(escape(cell) for cell, is_filled in zip(row, filled, strict=True) if is_filled))
-    wide_console().print(table, markup=False)
+    console = wide_console()
+    if (
+        Measurement.get(console, console.options.update(max_width=MEASURED_COLUMNS), table).maximum
+        > console.width
+    ):
+        _print_narrow(console, rows, filled)
+    else:
+        console.print(table, markup=False)
     for line in (*_unlisted(found), *_dropped(topology, found)):
         print(line)
+
+
+def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Sequence[bool]) -> None:
+    """The same where it is too wide: why something waits stands below its row, and names may end in dots."""
+    headings = ("queue", *COUNTS, *WORDS[:-1])
+    table = plain_table()
+    for place, (heading, is_filled) in enumerate(zip(headings, filled, strict=False)):
+        if is_filled:
+            justify: Literal["left", "right"] = "right" if 0 < place <= len(COUNTS) else "left"
+            table.add_column(heading, justify=justify, no_wrap=True)
+    for row in rows:
+        cells = zip(row, filled, headings, strict=False)
+        table.add_row(*(Text(shown(cell, TEXT_LIMIT)) for cell, is_filled, _ in cells if is_filled))
+    drawn = console.render_lines(table, pad=False)
+    for line, (*_, why) in zip(drawn, [("",), *rows], strict=True):
+        console.print(Text("").join(Text(part.text, part.style or "") for part in line), soft_wrap=True)
+        if why:
+            console.print(Text(f"  {shown(why, TEXT_LIMIT)}"), soft_wrap=True)
 
 
 def _unlisted(found: Mapping[str, NodeStatus | None]) -> Iterator[str]:
@@ -240,7 +277,7 @@ def _outgoing_row(
         "",
         queue.state,
         next_hop(topology, queue),
-        why(queue, status) if queue.waiting or queue.state == "on hold" else "",
+        why_it_waits(queue, status) if queue.waiting or queue.state == "on hold" else "",
     )
 
 
@@ -250,7 +287,7 @@ def next_hop(topology: Topology, queue: OutgoingStatus) -> str:
     return known.name if known else queue.next_hop
 
 
-def why(queue: OutgoingStatus, status: NodeStatus) -> str:
+def why_it_waits(queue: OutgoingStatus, status: NodeStatus) -> str:
     """In a few words, why something waits; `mqproto explain` has more."""
     reason, at_ms = queue.last_failure, queue.retry_at_ms
     if queue.state == "on hold":

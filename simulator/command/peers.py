@@ -19,11 +19,11 @@ from simulator.command.explain import duration
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
-    FINDING,
     MISUSE,
     DirectoryOption,
     JsonOption,
     TopologyOption,
+    all_down,
     complain,
     place_of,
     print_json,
@@ -83,7 +83,7 @@ def show(
         print_json(as_values(place.topology, found))
     else:
         show_peers(place.topology, found, typed_again(topology, directory)[1])
-    return DONE if any(found.values()) else _all_down(place, topology)
+    return DONE if any(found.values()) else all_down(place, topology, directory)
 
 
 @app.command()
@@ -214,7 +214,7 @@ def _tell(
             return "is not running, and knows what it did when it is started"
         return f"{_met_name(one)} {done}: {met_words(one)}"
 
-    return _say(found, words, asdict, place, topology, as_json=as_json)
+    return _say(found, words, asdict, place, topology, directory, as_json=as_json)
 
 
 def _block(
@@ -230,7 +230,7 @@ def _block(
     place = place_of(topology, directory)
     found = run_task(partial(blocked_at, place, node, network, is_blocked=is_blocked, forced=forced))
     words = partial(blocked_words, is_blocked=is_blocked)
-    return _say(found, words, _blocked_values, place, topology, as_json=as_json)
+    return _say(found, words, _blocked_values, place, topology, directory, as_json=as_json)
 
 
 def _say(
@@ -239,6 +239,7 @@ def _say(
     values: Callable[[T], dict[str, Any]],
     place: Place,
     topology: str,
+    directory: Path | None,
     *,
     as_json: bool,
 ) -> int:
@@ -259,12 +260,7 @@ def _say(
         complain(f"{name}: {refusal}")
     if refusals:
         return MISUSE
-    return DONE if any(found.values()) else _all_down(place, topology)
-
-
-def _all_down(place: Place, topology: str) -> int:
-    complain(f"no node of {place.topology.name} is running; start them: mqproto run {topology}")
-    return FINDING
+    return DONE if any(found.values()) else all_down(place, topology, directory)
 
 
 # Asking

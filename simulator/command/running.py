@@ -142,6 +142,8 @@ async def _show(place: Place, console: Console) -> None:
                 line = ", ".join(
                     f"{heading} {figure}" for heading, figure in zip(HEADINGS, figures, strict=True)
                 )
+                if figures[0] == DOWN:
+                    line = "not running"
                 if last.get(name) != line:
                     last[name] = line
                     console.print(f"{name}: {line}")
@@ -158,12 +160,15 @@ def _live(console: Console) -> Iterator[Live | None]:
         yield live
 
 
-HEADINGS: Final = ("sessions", "in queues", "on the way", "forwarded", "held", "resent", "duplicates")
+HEADINGS: Final = ("sessions", "in queues", "on the way", "forwarded", "held", "resent", "dropped")
+
+
+DOWN: Final = "down"
 
 
 def _figures(status: NodeStatus | None) -> tuple[str, ...]:
     if status is None:
-        return ("down", *[""] * (len(HEADINGS) - 1))
+        return (DOWN, *[""] * (len(HEADINGS) - 1))
     figures = (
         status.sessions_open,
         sum(queue.waiting for queue in status.local),

@@ -25,7 +25,7 @@ from mqproto.messages.drafts import (
     Draft,
 )
 from mqproto.queues.protection import fingerprint
-from mqproto.turn.guard import CIPHERS, STRONG
+from mqproto.turn.guard import CIPHERS, STRONG, cipher_named
 from mqproto.wire import INFINITE, sid_from_text
 from simulator.client import MessageId, ReceivedMessage, Reject, connect
 from simulator.client.envelope import FailureNote
@@ -162,7 +162,7 @@ def privacy(cipher: str, *, encrypts: bool, name: str = "--cipher ") -> tuple[in
     """
     if not cipher:
         return (STRONG if encrypts else 0), 0
-    found = CIPHERS.get(cipher.casefold())
+    found = CIPHERS.get(cipher_named(cipher))
     if found is None:
         raise UsageError(f"{name}{cipher}: {nearest(cipher, CIPHERS)}")
     return found

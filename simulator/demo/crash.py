@@ -5,6 +5,8 @@ destination, while strikes.py has nodes killed: while they run, while they start
 has left. Their bodies have from nothing to nearly four megabytes, and their consumers pause and roll back, so that
 windows, pages and logs reach their limits. Then comes calm: what is owed arrives, and no store keeps anything.
 
+With keys all messages are encrypted and signed, and rolling.py replaces the keys of the nodes all the while.
+
 SIGKILL leaves the operating system alone, so what a process has written is there for the next, flushed or not. That
 what counts is flushed as well, tests/simulator/storage/test_powerloss.py shows.
 """
@@ -33,17 +35,21 @@ from simulator.demo.consumer import PATIENCE_S, Consumer
 from simulator.demo.observer import LOOK_S, Observer
 from simulator.demo.producer import Producer
 from simulator.demo.report import CrashReport, FlowReport
+from simulator.demo.rolling import Roller, give_keys, protected
 from simulator.demo.screen import node_table
 from simulator.demo.strikes import JUST_READY_S, Kill, Stage, strikes
-from simulator.demo.workload import HEAVY, orders
+from simulator.demo.workload import HEAVY, HEAVY_PROTECTED, orders
 from simulator.faults.proof import compare
 from simulator.faults.supervisor import OPENING, READY, NodeError, NodeProcess, Supervisor, supervised
 from simulator.topology import Topology, load, places
 
 SENDER: Final = "sender"
 DESTINATION: Final = "destination"
+QUEUES: Final = ("orders", "notes")
 ORDERS_PER_S: Final = 200
 NOTES_PER_S: Final = 40
+SLOWER_WITH_KEYS: Final = 2
+"""By how much fewer come a second: what is signed, encrypted and opened, and sent again all the while, takes time."""
 CATCH_UP_S: Final = 60.0
 """How long after the last message was due a sender that was down must have accepted it."""
 SETTLE_S: Final = 60.0
@@ -58,32 +64,39 @@ async def run_crash(
     topology: Topology | None = None,
     *,
     kills: bool = True,
+    keys: bool = False,
 ) -> CrashReport:
     """Send, kill and restart for a time, wait for calm, and say what came of it.
 
     Args:
         seed: what is sent and what is killed, and when. Real processes make no exact repetition.
         kills: whether nodes are killed; if not, all else is as it would be.
+        keys: whether all is encrypted and signed, and keys are replaced while nodes are killed.
         directory: the stores go into a new folder in it, on the disk that is to be tried; by default among the
             temporary files.
         topology: whose nodes are killed, by default those of three-node; `sender` and the queues `orders`, which takes
             transactions, and `notes` of `destination` are in it.
 
     Raises:
-        UsageError: there is no such directory, or the topology lacks something.
+        UsageError: there is no such directory, the topology lacks something, or there is no cryptography.
         NodeError: a node does not start for the first time.
     """
     topology = (topology or load("three-node")).with_free_ports()
     topology.node_named(SENDER)
-    for queue in ("orders", "notes"):
+    for queue in QUEUES:
         topology.node_named(DESTINATION).queue(queue)
+    if keys:
+        topology = protected(topology, DESTINATION, QUEUES)
     try:
         folder = Path(tempfile.mkdtemp(prefix="mqproto-crash-", dir=directory))
     except OSError as error:
         raise UsageError(
             f"{directory}: {error.strerror}; name a folder to write to with --directory"
         ) from None
-    crash = Crash(topology, folder, minutes, seed, screen or ProgressScreen(quiet=True), kills=kills)
+    if keys:
+        give_keys(topology, folder)
+    screen = screen or ProgressScreen(quiet=True)
+    crash = Crash(topology, folder, minutes, seed, screen, kills=kills, keys=keys)
     await crash.run()
     report = crash.report()
     if not report.broken:
@@ -136,12 +149,14 @@ class Crash:
         screen: ProgressScreen,
         *,
         kills: bool = True,
+        keys: bool = False,
     ) -> None:
         self.topology = topology
         self.directory = directory
         self.minutes = minutes
         self.seed = seed
         self.screen = screen
+        self.has_keys = keys
         self.flows = {
             "orders": self._flow("orders", ORDERS_PER_S, transactional=True),
             "notes": self._flow("notes", NOTES_PER_S, transactional=False),
@@ -151,6 +166,7 @@ class Crash:
         self.has_kills = kills
         self.at_once = 0
         self.again = 0
+        self.rolled: dict[str, int] = {}
         self.failures: list[str] = []
         self._span_s = 60 * minutes
         self._start_s = self._end_s = 0.0
@@ -159,10 +175,19 @@ class Crash:
         self._judged = trio.CancelScope()
 
     def _flow(self, queue: str, per_s: int, *, transactional: bool) -> Flow:
-        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed, HEAVY)
+        sizes = HEAVY
+        if self.has_keys:
+            per_s, sizes = per_s // SLOWER_WITH_KEYS, HEAVY_PROTECTED
+        workload = orders(max(1, round(60 * self.minutes * per_s)), self.seed, sizes)
         to = rf"{DESTINATION}\{queue}"
         return Flow(
-            Producer(partial(self._connect, SENDER), to, workload, transactional=transactional),
+            Producer(
+                partial(self._connect, SENDER),
+                to,
+                workload,
+                transactional=transactional,
+                protected=self.has_keys,
+            ),
             Consumer(partial(self._connect, DESTINATION), to, chance(self.seed, "consumer", queue)),
             transactional=transactional,
         )
@@ -194,6 +219,8 @@ class Crash:
             async with trio.open_nursery() as nursery:
                 if self.has_kills:
                     nursery.start_soon(self._strike_all, supervisor)
+                if self.has_keys:
+                    nursery.start_soon(self._roll_keys, supervisor)
                 for flow in self.flows.values():
                     nursery.start_soon(flow.producer.run, self._span_s)
         if patience.cancelled_caught:
@@ -269,6 +296,14 @@ class Crash:
         self.kills[node.name][stage] += 1
         await trio.sleep(kill.down_s)
 
+    async def _roll_keys(self, supervisor: Supervisor) -> None:
+        roller = Roller(supervisor, self.seed)
+        self.rolled = roller.rolled
+        try:
+            await roller.run(self._start_s + self._span_s)
+        except NodeError as error:
+            self._fail(str(error))
+
     # What came of it
 
     def report(self) -> CrashReport:
@@ -287,6 +322,7 @@ class Crash:
             failures=failures,
             stores=str(self.directory),
             has_kills=self.has_kills,
+            rolled=self.rolled,
         )
 
     def _elapsed_s(self) -> float:

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.turn.guard import STRONG
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.demo.consumer import RECONNECT_S
 from simulator.demo.workload import Item, Workload, as_batches
 from simulator.faults.proof import Sent, digest_of
+from simulator.security.keyfiles import SIGNING
 
 BEAT_S: Final = 0.02
 """How often what has become due is handed over."""
@@ -33,6 +35,7 @@ class Producer:
         connect: opens a connection to the node that is to send.
         queue: where to.
         transactional: each message arrives exactly once and in order; otherwise recoverable, so that none is lost.
+        protected: each is encrypted, and signed by the node.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Producer:
         workload: Workload,
         *,
         transactional: bool = True,
+        protected: bool = False,
     ) -> None:
         self.sent: list[Sent] = []
         """What was handed over, in order; those in doubt too."""
@@ -49,6 +53,7 @@ class Producer:
         self._connect = connect
         self._queue = queue
         self.is_transactional = transactional
+        self._protection: dict[str, Any] = {"privacy_level": STRONG, "signer": SIGNING} if protected else {}
         self._count = workload.count
         self._items = workload.items()
         self._due: list[Item] = []
@@ -85,21 +90,21 @@ class Producer:
             NodeUnreachable: the node is gone; what it has not been asked to take is still due.
         """
         self._due += islice(self._items, max(0, due - len(self.sent) - len(self._due)))
-        for batch in as_batches(self._due[:]):
+        drafts = [self._draft(place, item) for place, item in enumerate(self._due, len(self.sent))]
+        for batch in as_batches(drafts):  # One request each, which is accepted wholly or not at all.
             await self._send(client, batch)
             del self._due[: len(batch)]
 
-    async def _send(self, client: Client, batch: list[Item]) -> None:
-        drafts = [self._draft(place, item) for place, item in enumerate(batch, len(self.sent))]
+    async def _send(self, client: Client, drafts: list[Draft]) -> None:
         at_s = trio.current_time()
         identifiers: list[MessageId] | list[None]
         try:
             identifiers = await client.send_many(self._queue, drafts)
         except InDoubt:
-            identifiers = [None] * len(batch)
-        for identifier, item in zip(identifiers, batch, strict=True):
-            self.sent.append(Sent(identifier, digest_of(item.label, item.body), at_s))
-            self.sent_bytes += len(item.body)
+            identifiers = [None] * len(drafts)
+        for identifier, draft in zip(identifiers, drafts, strict=True):
+            self.sent.append(Sent(identifier, digest_of(draft.label, draft.body), at_s))
+            self.sent_bytes += len(draft.body)
 
     def _draft(self, place: int, item: Item) -> Draft:
         return Draft(
@@ -108,4 +113,5 @@ class Producer:
             transactional=self.is_transactional,
             recoverable=not self.is_transactional,
             final_ack=self.is_transactional and place % FINAL_ACK_EVERY == 0,
+            **self._protection,
         )

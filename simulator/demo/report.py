@@ -160,6 +160,7 @@ class CrashReport:
     failures: what ended the run before its time; then nothing else is judged.
     stores: where they are; they are removed if no promise was broken.
     has_kills: whether nodes were killed at all.
+    rolled: how often the keys of each node were replaced; empty where nodes have none.
     """
 
     seed: int
@@ -174,6 +175,7 @@ class CrashReport:
     failures: list[str]
     stores: str
     has_kills: bool = True
+    rolled: dict[str, int] = field(default_factory=dict)
 
     @property
     def broken(self) -> list[str]:

@@ -96,6 +96,11 @@ def show_crash_report(report: CrashReport) -> None:
         console.print(
             f"several at one instant {report.at_once:,} times, the same one again on its way up {report.again:,}"
         )
+    if report.rolled:
+        each = ", ".join(f"{name} {count:,}" for name, count in report.rolled.items())
+        console.print(
+            f"all encrypted and signed; keys replaced {sum(report.rolled.values()):,} times: {each}"
+        )
     console.print()
     console.print(flow_table(report.flows))
     console.print()
@@ -112,6 +117,7 @@ def show_crash_report(report: CrashReport) -> None:
         console.print(
             f"the same plan again:       mqproto crash --minutes {report.minutes:g} --seed {report.seed}"
             + " --no-kills" * (not report.has_kills)
+            + " --keys" * bool(report.rolled)
         )
     show_verdict(console, report.broken, "every accepted message arrived; orders once and in order")
 

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import HEADROOM_BYTES, LABEL_LIMIT, PACKET_LIMIT_BYTES
+from mqproto.messages.drafts import (
+    HEADROOM_BYTES,
+    LABEL_LIMIT,
+    PACKET_LIMIT_BYTES,
+    SEALING_BYTES,
+    SECURITY_BYTES,
+    SIGNATURE_BYTES,
+)
 
 BODY_LIMIT_BYTES: Final = PACKET_LIMIT_BYTES - HEADROOM_BYTES
 BATCH_MESSAGES: Final = 200
@@ -38,12 +45,23 @@ HEAVY: Final[Sizes] = (
 )
 """A hundred that wait reach the limits in bytes of windows and pages, and a thousand those of the store's log."""
 
+HEAVY_PROTECTED: Final[Sizes] = (
+    *HEAVY[:-1],
+    (10, 300_000, BODY_LIMIT_BYTES - SECURITY_BYTES - SEALING_BYTES - SIGNATURE_BYTES),
+)
+"""The same, with room for a key, a certificate and a signature."""
+
 
 class Item(NamedTuple):
     """One message to send."""
 
     label: str
     body: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of a request."""
+        return len(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +172,10 @@ def lines(path: Path) -> Workload:
 
 
 class Weighted(Protocol):
-    """Anything with a body."""
+    """Anything that takes room in a request."""
 
     @property
-    def body(self) -> bytes: ...
+    def size_bytes(self) -> int: ...
 
 
 Thing = TypeVar("Thing", bound=Weighted)
@@ -168,10 +186,10 @@ def as_batches(things: Iterable[Thing]) -> Iterator[list[Thing]]:
     batch: list[Thing] = []
     size_bytes = 0
     for thing in things:
-        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + len(thing.body) > BATCH_BYTES):
+        if batch and (len(batch) == BATCH_MESSAGES or size_bytes + thing.size_bytes > BATCH_BYTES):
             yield batch
             batch, size_bytes = [], 0
         batch.append(thing)
-        size_bytes += len(thing.body)
+        size_bytes += thing.size_bytes
     if batch:
         yield batch

@@ -26,7 +26,7 @@ import trio
 from mqproto.base.errors import MqprotoError
 from simulator.base.logfile import appended, written
 from simulator.base.processes import cpu_s_of
-from simulator.base.profiling import profile_of
+from simulator.base.program.profiling import profile_of
 from simulator.faults.network import Gate
 from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import Topology, places
@@ -149,7 +149,7 @@ class Supervisor:
         detours: by (who connects, to whom): the address of the proxy between them.
         capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
         profiles: a folder in which each node leaves a profile of itself when it is stopped
-        (simulator/base/profiling.py).
+        (simulator/base/program/profiling.py).
     """
 
     def __init__(

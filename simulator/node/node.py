@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -41,11 +40,13 @@ from mqproto.turn.effects import (
 )
 from mqproto.turn.guard import NO_KEYS
 from mqproto.wire.guid import guid_text
-from simulator.base.collector import seldom_collected
-from simulator.base.extras import to_install
 from simulator.base.http.server import Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import open_log
+from simulator.base.program.again import asked_to_end
+from simulator.base.program.collector import seldom_collected
+from simulator.base.program.extras import to_install
+from simulator.base.program.manager import keep_telling, tell
 from simulator.base.repeats import Repeats
 from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
@@ -482,7 +483,7 @@ def serve(
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
     async def main() -> None:
-        with open_log(log) as lines, trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with open_log(log) as lines, asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
                 run = partial(
                     run_node,
@@ -500,9 +501,11 @@ def serve(
                 node: Node = await nursery.start(run)
                 print(f"ready {name}", flush=True)
                 async with trio.open_nursery() as waiting:
+                    waiting.start_soon(keep_telling)
                     waiting.start_soon(_until_signal, signals, waiting.cancel_scope)
                     if supervised:
                         waiting.start_soon(_until_input_ends, waiting.cancel_scope)
+                tell("STOPPING=1")
                 node.stop()
 
     # All that a node makes is for its owner alone, from the first moment.

@@ -6,8 +6,10 @@ message comes that is signed or encrypted.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,10 +19,10 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.messages.drafts import CERTIFICATE_LIMIT_BYTES
 from mqproto.turn.effects import Note
-from mqproto.turn.guard import Signer, is_encrypted, is_signed, with_proof
+from mqproto.turn.guard import ProtectionError, Signer, is_encrypted, is_signed, with_proof
 from mqproto.wire import Guid, UserMessage, guid_from_text, guid_text, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
-from simulator.security.keyfiles import LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
+from simulator.security.keyfiles import ASIDE, LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
 from simulator.topology import Node, Topology
 from simulator.topology.places import keys_path, public_path
 
@@ -51,6 +53,18 @@ class NodeKeys:
     def public_of(self, node: Node) -> PublicFiles:
         """The files with the public keys of a node."""
         return PublicFiles(node.keys or public_path(self._directory, node.name))
+
+    def stamp(self) -> list[tuple[str, int, int]]:
+        """What is another one once a key or a certificate has taken the place of another, or is new."""
+        public = [self.public_of(node).folder for node in self._topology.nodes.values()]
+        found = []
+        for folder in (self._files.folder, *sorted(self._peers.glob("*")), *public):
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if ASIDE not in entry.name:
+                        status = entry.stat()
+                        found.append((entry.path, status.st_ino, status.st_mtime_ns))
+        return sorted(found)
 
     def keep_peer(self, manager: Guid, files: Mapping[str, bytes]) -> None:
         """Have the public keys of a queue manager that is in no topology; without any, forget them.
@@ -91,11 +105,11 @@ class NodeKeys:
         for folder in self._peers.glob("*"):
             public.setdefault(guid_from_text(folder.name), PublicFiles(folder))
         for manager, files in public.items():
-            keys, certificate = _public(files.read(), str(files.folder))
+            keys, certificates = _public(files.read(), str(files.folder))
             if keys:
                 managers[manager] = keys
-            if certificate is not None:
-                users[manager] = [certificate.der]
+            if certificates:
+                users[manager] = [certificate.der for certificate in certificates]
         return Keys(own=own, signers=self._signers(people), managers=managers, users=users | people)
 
     def _signers(self, people: Mapping[bytes, Collection[bytes]]) -> dict[str, tuple[Signer, KeyPair]]:
@@ -120,12 +134,17 @@ class NodeKeys:
 
 
 class NodeGuard:
-    """The guard of a node, which reads keys when they are needed first, and when it is told that they have changed."""
+    """The guard of a node, which reads keys when they are needed first, and when it is told that they have changed.
+
+    Who replaces keys tells one node after the other, and those that are just starting not at all. So a message may be
+    for keys that are in their files already, or be signed by them: before one is refused, the files are looked at.
+    """
 
     def __init__(self, node: Node, keys: NodeKeys) -> None:
         self._settings = node.settings
         self._keys = keys
         self._guard: KeyGuard | None = None
+        self._stamp: list[tuple[str, int, int]] = []
         self._timers, self._notes = Timers(), list[Note]()
 
     @property
@@ -134,6 +153,7 @@ class NodeGuard:
         if self._guard is None:
             from mqproto.security import KeyGuard, Keys
 
+            self._stamp = self._keys.stamp()
             try:
                 keys = self._keys.read()
             except UsageError as error:
@@ -159,8 +179,9 @@ class NodeGuard:
         Raises:
             UsageError: a file is of no use; all is as it was.
         """
-        keys = self._keys.read()
-        self.guard.renew(keys)
+        guard, stamp = self.guard, self._keys.stamp()
+        guard.renew(self._keys.read())
+        self._stamp = stamp
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
         self._timers, self._notes = timers, notes
@@ -170,7 +191,25 @@ class NodeGuard:
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         if self._guard is None and not is_encrypted(message) and not is_signed(message):
             return with_proof(message, 0)
+        try:
+            return self.guard.opened(message, weak, now)
+        except ProtectionError:
+            if not self._has_read_anew():
+                raise
         return self.guard.opened(message, weak, now)
+
+    def _has_read_anew(self) -> bool:
+        """Whether keys had changed, and have been read."""
+        stamp = self._keys.stamp()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp  # What is of no use is not read again before it is replaced.
+        try:
+            self.guard.renew(self._keys.read())
+        except (UsageError, OSError) as error:
+            self._notes.append(Note("keys-not-read", {"reason": str(error)}))
+            return False
+        return True
 
     def check(self, message: UserMessage, manager: Guid) -> None:
         self.guard.check(message, manager)
@@ -211,25 +250,25 @@ def is_installed() -> bool:
     return all(find_spec(name) is not None for name in ("cryptography", "Crypto"))
 
 
-def _public(files: Mapping[str, bytes], where: str) -> tuple[dict[str, PublicKey], Certificate | None]:
-    """The keys for key exchange, and the certificate, that these files have."""
+def _public(files: Mapping[str, bytes], where: str) -> tuple[dict[str, PublicKey], list[Certificate]]:
+    """The keys for key exchange, and the certificates, that these files have: one, and those before it."""
     from mqproto.security import PROVIDERS, Certificate, PublicKey
 
     words = {provider.word for provider in PROVIDERS}
-    keys, certificate = {}, None
+    keys, certificates = {}, []
     for use, data in files.items():
-        if use not in (*words, SIGNING):
+        if use not in words and use.partition(ASIDE)[0] != SIGNING:
             raise UsageError(
                 f"{where}: {use!r} is no use of a key: name files {', '.join(sorted(words))}, {SIGNING}"
             )
         try:
-            if use == SIGNING:
-                certificate = Certificate.from_bytes(data)
-            else:
+            if use in words:
                 keys[use] = PublicKey.from_bytes(data)
+            else:
+                certificates.append(Certificate.from_bytes(data))
         except UsageError as error:
             raise UsageError(f"{where}: {use}: {error}") from None
-    return keys, certificate
+    return keys, certificates
 
 
 def _certificate(path: Path) -> Certificate:

@@ -5,14 +5,16 @@ signatures, whose certificate stands behind the key in the same file: the node's
 here. Files are replaced whole. What was there before is set aside under its date, since messages may be on their way
 that need it.
 
-The public halves of a node's keys lie in another folder, for everybody: what the directory would have of it.
+The public halves of a node's keys lie in another folder, for everybody: what the directory would have of it. There a
+certificate is set aside as well, as it has signed messages that are on their way.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,7 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import encode_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.base.logfile import private
-from simulator.topology.places import make
+from simulator.topology.places import keys_path, make, public_path
 
 if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair
@@ -82,7 +84,7 @@ class KeyFiles:
             raise UsageError(f"{self.node} has no key for {use}: mqproto keys make {self.node}{_asked(use)}")
         data = self._read(path)
         try:
-            pair = KeyPair.from_bytes(data)
+            pair = KeyPair.from_bytes(data, is_known=True)
             certificate = Certificate.from_bytes(data) if is_for_signatures(use) else None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
@@ -112,7 +114,7 @@ class KeyFiles:
         from mqproto.security import KeyPair
 
         paths = sorted(self.folder.glob(f"{use}{ASIDE}*.pem"), reverse=True)
-        return [KeyPair.from_bytes(self._read(path)) for path in paths]
+        return [KeyPair.from_bytes(self._read(path), is_known=True) for path in paths]
 
     def keep(self, kept: Kept, date: str) -> Path | None:
         """Write a key pair; the one that was there is set aside, and its path returned.
@@ -128,7 +130,7 @@ class KeyFiles:
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
-            before = self._free_name(kept.use, date)
+            before = _free_name(path, date)
             os.link(path, before)
         draft.replace(path)
         folder = os.open(self.folder, os.O_RDONLY)
@@ -137,13 +139,6 @@ class KeyFiles:
         finally:
             os.close(folder)
         return before
-
-    def _free_name(self, use: str, date: str) -> Path:
-        path, number = self.folder / f"{use}{ASIDE}{date}.pem", 1
-        while path.exists():
-            number += 1
-            path = self.folder / f"{use}{ASIDE}{date}-{number}.pem"
-        return path
 
     def _make_folder(self) -> None:
         make(self.folder.parent)
@@ -165,26 +160,31 @@ class KeyFiles:
 class PublicFiles:
     """What everybody may have of a queue manager: its public keys, and the certificate that it signs with.
 
-    folder: it is made with the first file. A file is called as what it is for: aes.blob, enhanced.pem, signing.cer.
+    folder: it is made with the first file. A file is called as what it is for: aes.blob, enhanced.pem, signing.cer, and
+        signing-until-DATE.cer where another certificate took its place.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, kept: Kept) -> None:
-        """Have the public half of a key pair there.
+    def write(self, kept: Kept, date: str = "") -> None:
+        """Have the public half of a key pair there; a certificate that was there before is set aside.
+
+        date: what goes into its name.
 
         Raises:
             UsageError: it cannot be written.
         """
         data = kept.certificate.pem() if kept.certificate is not None else public_blob(kept)
         form = "cer" if kept.certificate is not None else "blob"
-        draft = self.folder / f".{kept.use}.new"
+        draft, path = self.folder / f".{kept.use}.new", self.folder / f"{kept.use}.{form}"
         try:
             self.folder.mkdir(mode=0o755, exist_ok=True)
             draft.write_bytes(data)
             draft.chmod(0o644)
-            draft.replace(self.folder / f"{kept.use}.{form}")
+            if kept.certificate is not None and path.exists():
+                os.link(path, _free_name(path, date))
+            draft.replace(path)
         except OSError as error:
             raise UsageError(
                 f"{self.folder}: {error.strerror}: make it a folder that you can write to"
@@ -205,6 +205,33 @@ class PublicFiles:
                 except OSError as error:
                     raise UsageError(f"{path}: {error.strerror}: name a folder of public keys") from None
         return found
+
+
+def keep_all(directory: Path, name: str, made: Iterable[Kept], date: str) -> list[Path]:
+    """Give a node key pairs, and others what they are to know of them; where those are that were there before.
+
+    date: what goes into these names.
+
+    Raises:
+        UsageError: they cannot be written.
+    """
+    files, public = KeyFiles(keys_path(directory, name), name), PublicFiles(public_path(directory, name))
+    aside = []
+    for kept in made:
+        if (before := files.keep(kept, date)) is not None:
+            aside.append(before)
+        if not kept.use.startswith(OF_USER):
+            public.write(kept, date)
+    return aside
+
+
+def make_keys(directory: Path, name: str, bits: int, days: int) -> None:
+    """Key pairs for AES and for signatures, as `mqproto keys make` makes them, for a node that has none."""
+    from mqproto.security import new_key_pair, self_signed
+
+    signing = new_key_pair(bits)
+    certificate = self_signed(signing, name, int(time.time()), days)
+    keep_all(directory, name, (Kept("aes", new_key_pair(bits)), Kept(SIGNING, signing, certificate)), "")
 
 
 def public_blob(kept: Kept) -> bytes:
@@ -252,6 +279,15 @@ def write_new(path: Path, data: bytes, *, secret: bool) -> None:
         raise UsageError(f"{path}: it is there already: name another file") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: name another file") from None
+
+
+def _free_name(path: Path, date: str) -> Path:
+    """Under which name a file is set aside."""
+    name, number = path.with_stem(f"{path.stem}{ASIDE}{date}"), 1
+    while name.exists():
+        number += 1
+        name = path.with_stem(f"{path.stem}{ASIDE}{date}-{number}")
+    return name
 
 
 def _asked(use: str) -> str:

@@ -50,7 +50,7 @@ strangers = true                                # they may send to it
 [node.b.queue.orders]                           # what a queue asks of messages
 authenticated = true                            # signed ones alone
 privacy = "body"                                # encrypted ones alone; "none" takes no such, "optional" takes both
-weak_ciphers = ["rc4"]                          # rc2, rc4, base-rc2 and base-rc4, where they are named alone
+weak_ciphers = ["RC4-128"]                      # RC2-128, RC4-128, RC2-40 and RC4-40, where they are named alone
 senders = ["S-1-5-21-1-2-3-1000"]               # who may send: SIDs, or certificates by their SHA-256
 
 [node.b]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from captures import pools
-from simulator.base.collector import seldom_collected
+from simulator.base.program.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary

@@ -304,15 +304,15 @@ SIGHTS: dict[str, Sight] = {
     "no_order_ack_of_none": Sight("b", out_of_order, lambda w: len(orders(w)), 1, 0),
     "believe_any_guid": Sight("a", claimed, lambda w: len(messages(w, AT_A)), 0, 1),
     "take_from_anybody": Sight("b", brought, lambda w: bool(acks(w)), False, True),
-    "simple_blob_256": Sight("a", keyed(protected("aes-256")), refused, [], [Class.NACK_BAD_ENCRYPTION]),
-    "rc2_ecb": Sight("a", keyed(protected("rc2")), lambda w: bool(refused(w)), False, True),
-    "rc2_40_of_128": Sight("a", keyed(protected("rc2")), lambda w: bool(refused(w)), False, True),
-    "salted_40_bit_keys": Sight("a", keyed(protected("base-rc4")), refused, [], [Class.NACK_BAD_SIGNATURE]),
-    "rc4_goes_on": Sight("a", keyed(protected("rc4"), times=2), refused, [], [Class.NACK_BAD_SIGNATURE]),
-    "key_in_block_reversed": Sight("a", keyed(protected("aes-128")), lambda w: bool(refused(w)), False, True),
+    "simple_blob_256": Sight("a", keyed(protected("AES-256")), refused, [], [Class.NACK_BAD_ENCRYPTION]),
+    "rc2_ecb": Sight("a", keyed(protected("RC2-128")), lambda w: bool(refused(w)), False, True),
+    "rc2_40_of_128": Sight("a", keyed(protected("RC2-128")), lambda w: bool(refused(w)), False, True),
+    "salted_40_bit_keys": Sight("a", keyed(protected("RC4-40")), refused, [], [Class.NACK_BAD_SIGNATURE]),
+    "rc4_goes_on": Sight("a", keyed(protected("RC4-128"), times=2), refused, [], [Class.NACK_BAD_SIGNATURE]),
+    "key_in_block_reversed": Sight("a", keyed(protected("AES-128")), lambda w: bool(refused(w)), False, True),
     "bad_key_told": Sight(
         "b",
-        keyed(protected("rc4", signed=False), deceived=True),
+        keyed(protected("RC4-128", signed=False), deceived=True),
         refused,
         [],
         [Class.NACK_BAD_ENCRYPTION],
@@ -329,7 +329,7 @@ SIGHTS: dict[str, Sight] = {
     "list_without_padding": Sight(
         "a", keyed(protected(destinations=SEALED)), refused, [], [Class.NACK_BAD_SIGNATURE]
     ),
-    "signs_ciphertext": Sight("a", keyed(protected("rc4")), refused, [], [Class.NACK_BAD_SIGNATURE]),
+    "signs_ciphertext": Sight("a", keyed(protected("RC4-128")), refused, [], [Class.NACK_BAD_SIGNATURE]),
     "sig30_in_security_header": Sight("a", keyed(protected()), signed_as, SIGNED_20, SIGNED_30),
     "sid_is_verified": Sight(
         "b", keyed(protected(signed=False, security=Security(SID))), refused, [], [Class.NACK_BAD_SIGNATURE]
@@ -358,7 +358,7 @@ SIGHTS: dict[str, Sight] = {
     "junk": Sight("a", sends(note()), lambda w: first(w)[-512:] == bytes(512), True, False),
     "provider_info_always": Sight(
         "a",
-        keyed(protected("rc2")),
+        keyed(protected("RC2-128")),
         lambda w: "Provider".encode("utf-16-le") in message_bytes(w),
         False,
         True,

@@ -31,3 +31,13 @@ def secret_forms(pair: KeyPair) -> set[bytes]:
         }
         forms |= {base64.b64encode(octets[start : start + 24]) for start in range(3)}
     return forms
+
+
+class FakeKey:
+    """A private key with which everything decrypts to the same."""
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+
+    def decrypt(self, encrypted: bytes, padding: object) -> bytes:
+        return self.octets

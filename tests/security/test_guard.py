@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import pytest
@@ -14,10 +15,21 @@ from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.queues.protection import Protection, fingerprint
-from mqproto.security import PROVIDERS, Certificate, KeyGuard, KeyPair, Keys, self_signed
+from mqproto.security import (
+    PROVIDERS,
+    Certificate,
+    KeyGuard,
+    KeyPair,
+    Keys,
+    SessionKey,
+    decrypt,
+    new_key_pair,
+    self_signed,
+)
 from mqproto.session import ConnectionStatus
-from mqproto.turn.guard import CIPHERS, NO_KEYS, Signer
+from mqproto.turn.guard import CIPHERS, NO_KEYS, ProtectionError, Signer
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet, sid_from_text
+from mqproto.wire.layouts.keyblobs import AES_256
 from tests.observing import (
     DEADLETTER,
     DEADXACT,
@@ -31,7 +43,7 @@ from tests.observing import (
     packets,
 )
 from tests.pair import START, Net, at, chain, direct, guid_of, queue
-from tests.security.keys import own_key
+from tests.security.keys import FakeKey, own_key
 
 BASE, ENHANCED, AES = PROVIDERS
 SECRET: Final = b"a body that nobody on the way is to read"
@@ -79,7 +91,7 @@ def asking(**protection: Any) -> Net:
     return guarded(replace(ORDERS, protection=asked), replace(NOTES, protection=asked))
 
 
-def private(cipher: str = "aes-256") -> dict[str, int]:
+def private(cipher: str = "AES-256") -> dict[str, int]:
     """What a draft says that is to be encrypted so."""
     level, algorithm = CIPHERS[cipher]
     return {"privacy_level": level, "encryption_algorithm": algorithm}
@@ -131,13 +143,13 @@ def test_a_body_is_read_at_its_destination_and_nowhere_on_its_way(
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.5")
 @pytest.mark.parametrize("cipher", CIPHERS)
 def test_a_cipher_that_is_named_is_taken_and_a_weak_one_is_noted_at_both_ends(cipher: str) -> None:
-    net = asking(weak_ciphers=("rc2", "rc4", "base-rc2", "base-rc4"))
+    net = asking(weak_ciphers=("RC2-128", "RC4-128", "RC2-40", "RC4-40"))
     net.send("a", at("c", 17), SECRET, **private(cipher))
     net.run()
     assert bodies(net, "c", "notes") == [SECRET]
     [sent] = messages(net, "a", "b")
     assert (sent.properties.privacy_level, sent.properties.encryption_algorithm) == CIPHERS[cipher]
-    weak = not cipher.startswith("aes")
+    weak = not cipher.startswith("AES")
     assert ("weak-cipher-sent" in net.nodes["a"].note_names()) == weak
     assert ("weak-cipher-received" in net.nodes["c"].note_names()) == weak
 
@@ -253,10 +265,10 @@ def test_the_base_provider_s_keys_have_a_cache_and_a_timer_of_their_own() -> Non
         assert security is not None
         return security.encryption_key
 
-    first = [key("base-rc4"), key("aes-256")]
-    assert [key("base-rc4"), key("aes-256")] == first, "neither took the other's place"
+    first = [key("RC4-40"), key("AES-256")]
+    assert [key("RC4-40"), key("AES-256")] == first, "neither took the other's place"
     net.pass_ms(121_000)
-    assert key("base-rc4") != first[0]
+    assert key("RC4-40") != first[0]
 
 
 def test_the_receiver_has_new_keys_and_what_waits_is_encrypted_with_them() -> None:
@@ -320,8 +332,8 @@ def test_what_cannot_be_encrypted_any_more_is_not_sent_and_is_a_dead_letter_if_i
 def test_a_weak_cipher_that_the_queue_does_not_name_is_refused_by_a_class_of_its_own(insecure: bool) -> None:
     net = guarded(settings=Settings(send_insecure_nacks=insecure))
     wish = {"admin_queue": at("a", 5).name, "acknowledgments": REPORT_NO_ARRIVAL}
-    net.send("a", at("c", 17), SECRET, **private("rc4"), **wish)
-    net.send("a", at("c"), SECRET, transactional=True, **private("rc4"))
+    net.send("a", at("c", 17), SECRET, **private("RC4-128"), **wish)
+    net.send("a", at("c"), SECRET, transactional=True, **private("RC4-128"))
     net.pass_ms(2_000)
     assert bodies(net, "c", "notes") == bodies(net, "c", "orders") == []
     assert administration(net, "a") == [MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER] * insecure
@@ -455,6 +467,46 @@ def test_a_signed_message_that_comes_again_as_another_is_taken_and_said() -> Non
     seen = [note.facts for note in net.nodes["c"].notes if note.name == "signature-seen-before"]
     assert [facts["message_id"] for facts in seen] == [2, 3]
     assert {str(facts["first"]).rpartition("\\")[2] for facts in seen} == {"1"}
+
+
+def test_whose_key_is_replaced_signs_with_the_new_one_at_once() -> None:
+    net = guarded()
+    for name in ("alice", "mallory"):
+        key, certificate = signer(name)
+        guard = net.nodes["a"].guard
+        assert isinstance(guard, KeyGuard)
+        guard.renew(replace(keys_of("a"), signers={"somebody": (Signer(certificate.der), key)}))
+        net.send("a", at("c", 17), SECRET, **by("somebody"))
+        net.run()
+    assert [message.security.sender_cert for message in kept(net, "c", "notes") if message.security] == [
+        signer(name)[1].der for name in ("alice", "mallory")
+    ]
+
+
+def test_of_keys_that_all_fit_a_body_the_one_counts_with_which_the_signature_is_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key pair that came after the message has a session key for it now and then, and that a body."""
+    message = sent_by_a(**private(), **by("alice"))
+    body = message.properties.message_body
+    wrong = next(filter(partial(fits, body), (number.to_bytes(32) for number in range(2**16))))
+    newer = new_key_pair(512)
+    monkeypatch.setattr(newer, "rsa", FakeKey(wrong))
+    net = guarded()
+    net.nodes["c"].guard = KeyGuard(replace(keys_of("c"), own={"aes": (newer, own_key(512))}), Settings())
+    net.start("c")
+    arrive(net, "c", message, peer="b")
+    assert bodies(net, "c", "notes") == [SECRET]
+    message.properties.label = "another"
+    message.user.message_id += 1
+    arrive(net, "c", message, peer="b")
+    assert refusal(net)[0] == "NACK_BAD_SIGNATURE"
+
+
+def fits(body: bytes, octets: bytes) -> bool:
+    with suppress(ProtectionError):
+        return bool(decrypt(SessionKey(AES_256, octets), body))
+    return False
 
 
 def test_who_has_no_key_cannot_sign() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import pickle
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -62,7 +64,7 @@ def test_what_is_no_key_is_told_in_one_line_that_says_what_to_bring() -> None:
     elliptic = ec.generate_private_key(ec.SECP256R1())
     encodings = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     password = serialization.BestAvailableEncryption(b"password")
-    cases = [
+    cases: list[tuple[Callable[[bytes], object], bytes, str]] = [
         (KeyPair.from_bytes, b"", "no private key: bring PEM"),
         (KeyPair.from_bytes, own_key().public.pem(), "no private key: bring PEM"),
         (KeyPair.from_bytes, elliptic.private_bytes(*encodings, serialization.NoEncryption()), "not of RSA"),
@@ -102,6 +104,18 @@ def test_a_private_blob_that_is_hurt_is_refused_and_its_secrets_are_not_quoted()
         KeyPair.from_bytes(data[:-1])
     with pytest.raises(UsageError, match="make no RSA key"):
         KeyPair.from_bytes(data[:90] + bytes(10) + data[100:])
+
+
+def test_no_damaged_file_of_a_key_that_was_good_once_gives_another_key() -> None:
+    """Nobody looks whether its numbers are prime, and one that is wrong makes signatures that tell the others."""
+    own = own_key(512)
+    body = base64.b64decode(b"".join(own.pem().splitlines()[1:-1]))
+    for at in range(len(body)):
+        hurt = body[:at] + bytes([body[at] ^ 1 << at % 8]) + body[at + 1 :]
+        pem = b"-----BEGIN PRIVATE KEY-----\n" + base64.encodebytes(hurt) + b"-----END PRIVATE KEY-----\n"
+        with suppress(UsageError):
+            assert KeyPair.from_bytes(pem, is_known=True).pem() == own.pem()
+    assert KeyPair.from_bytes(own.pem(), is_known=True).pem() == own.pem()
 
 
 def test_a_private_key_is_known_by_its_first_bytes() -> None:

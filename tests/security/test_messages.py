@@ -34,7 +34,7 @@ from mqproto.wire import (
 from mqproto.wire.layouts.keyblobs import AES_128, AES_256, RC2, RC4
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 from tests.examples import a_full_message, a_user_message
-from tests.security.keys import CIPHERS, own_key
+from tests.security.keys import CIPHERS, FakeKey, own_key
 
 BASE, ENHANCED, AES = PROVIDERS
 OWN = {provider.word: (own_key(512),) for provider in PROVIDERS}
@@ -206,13 +206,3 @@ def test_a_message_for_the_key_before_the_one_in_use_is_opened_too(monkeypatch: 
     monkeypatch.setattr(older, "rsa", FakeKey(b"v" * 32))
     with pytest.raises(ProtectionError, match="BAD_ENCRYPTION: the body's padding is wrong"):
         opened(SENT, own, no_cache(), 0)
-
-
-class FakeKey:
-    """A private key with which everything decrypts to the same."""
-
-    def __init__(self, octets: bytes) -> None:
-        self.octets = octets
-
-    def decrypt(self, encrypted: bytes, padding: object) -> bytes:
-        return self.octets

@@ -82,3 +82,12 @@ def new_history_url(request: pytest.FixtureRequest) -> Callable[[], str]:
 def history_url(new_history_url: Callable[[], str]) -> str:
     """The URL of an empty database: a test that asks for it runs on SQLite, and on PostgreSQL."""
     return new_history_url()
+
+
+@pytest.fixture
+def forked_programs() -> Iterator[None]:
+    """For tests of what nodes, gateways and triggers do when they are killed, not of how their interpreter starts."""
+    from tests.simulator import typed
+
+    with typed.forked_programs():
+        yield

@@ -67,6 +67,8 @@ LIMITS: Final = Limits(
     slice_bytes=8_000,
     reserve_bytes=0,
 )
+SMALL_RESERVE: Final = Limits(reserve_bytes=64 << 10)
+"""Those of a node, but for what is set aside: 12 MiB would be most of what each power loss leaves to be opened."""
 LEFT_OUT: Final = ("log", "names", "tables")
 """What a store can leave out that does not flush all it should: its log, the folder, SQLite's log."""
 
@@ -181,7 +183,7 @@ def main(path: Path, seed: int, length: int, left_out: str) -> None:
     """Live one life after the other, each in a process of its own."""
     leave_out(left_out)
     transactions = list(enumerate(life_of(seed, length), start=1))
-    with Store(path, NODE, files=SAME_FILES) as opened:
+    with Store(path, NODE, limits=SMALL_RESERVE, files=SAME_FILES) as opened:
         state = opened.load()
     begun = state.counters.get("number", 0) + 1 if state.queues else 0
     for first in range(begun, length, LENGTH_OF_LIFE):

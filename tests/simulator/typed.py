@@ -13,19 +13,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 import pytest
+import trio
 
 from simulator.cli.cli import run_command
 from simulator.topology import load
 from simulator.topology.views import as_toml
-from tests.simulator.forks import Forks
+from tests.simulator.forks import Fork, Forks
 
 COMMAND = [sys.executable, "-m", "simulator.cli.cli"]
 TIMEOUT_S = 200
 MAIN: Final = "from simulator.cli.cli import main\nmain()"
 FORKS: Final = Forks("simulator.cli.cli", "simulator.client", "simulator.edges.history.history")
+PROGRAMS: Final = Forks(
+    "simulator.cli.cli", "simulator.node.node", "simulator.edges.gateway.run", "simulator.edges.trigger.run"
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,26 @@ async def forked(*arguments: str | Path) -> Done:
         await process.stdout.aclose()
         err.seek(0)
         return Done(status, out.decode(), err.read().decode())
+
+
+@contextmanager
+def forked_programs() -> Iterator[None]:
+    """What a supervisor starts as `python -m simulator.cli.cli`, nodes, gateways and triggers, is forked in this block.
+
+    A run that kills ten of them would import ten times what takes each up to a second of a processor.
+    """
+    sound = trio.lowlevel.open_process
+
+    async def open_process(
+        command: list[str], *, stderr: IO[bytes] | None = None, **how: Any
+    ) -> Fork | trio.Process:
+        if stderr is None or command[: len(COMMAND)] != COMMAND:
+            return await sound(command, stderr=stderr, **how)
+        return await PROGRAMS.start(MAIN, *command[len(COMMAND) :], stderr=stderr.fileno())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trio.lowlevel, "open_process", open_process)
+        yield
 
 
 def topology_file(folder: Path, name: str = "three-node") -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from captures.decode.facts import Hop, MessageKey
-from captures.decode.journeys import RECONNECTED, UNTOLD, message_key, tells_order
+from captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key, tells_order
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text
 from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
@@ -83,10 +83,14 @@ class History:
     ended: str = ""
     ended_ns: int | None = None
 
+    @property
+    def began_ns(self) -> int:
+        """When it was first seen. Packets that were waited with stand behind others that crossed later."""
+        return min(event.time_ns for event in self.events)
+
     def verdict(self) -> str:
         """What became of it, as far as the capture shows."""
-        began_ns = self.events[0].time_ns
-        parts = []
+        began_ns, parts = self.began_ns, []
         if self.arrived_ns is not None:
             parts.append(f"reached its destination after {_seconds(self.arrived_ns - began_ns)}")
         else:
@@ -107,7 +111,7 @@ class History:
     def lines(self) -> Iterator[str]:
         """For people: seconds since it was first seen, the packet, the hop, and what happened."""
         yield self.heading
-        began_ns = self.events[0].time_ns
+        began_ns = self.began_ns
         wide = max(len(f"{event.source} > {event.destination}") for event in self.events)
         for event in self.events:
             after_s = (event.time_ns - began_ns) / NANOSECONDS
@@ -363,7 +367,9 @@ def _send_again(history: History, first: Crossed, packets: list[int]) -> None:
     for place, event in enumerate(history.events):
         if event.packet in packets and re.match(r"sent(?! again|, too)", event.text):
             is_told = tells_order(first.connection, history.crossings[event.packet].connection)
-            again = f"sent again: {RECONNECTED}" if is_told else f"sent, too: {UNTOLD}"
+            is_own = history.sequence is not None and first.hop[0] == history.origin
+            why = UNTIL_ACKNOWLEDGED if is_own else RECONNECTED
+            again = f"sent again: {why}" if is_told else f"sent, too: {UNTOLD}"
             text = event.text.replace("sent", again, 1)
             history.events[place] = event._replace(text=text)
 

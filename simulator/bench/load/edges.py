@@ -22,7 +22,7 @@ import msgspec
 import trio
 
 from mqproto.messages.drafts import Draft
-from simulator.base.collector import seldom_collected
+from simulator.base.program.collector import seldom_collected
 from simulator.bench.figures import BenchError
 from simulator.bench.load.consuming import Consumed
 from simulator.bench.load.posting import Posted

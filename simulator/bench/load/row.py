@@ -19,17 +19,17 @@ from typing import Final
 
 import trio
 
-from simulator.base.collector import seldom_collected
 from simulator.base.processes import Memory, memory_of
+from simulator.base.program.collector import seldom_collected
 from simulator.bench.figures import BenchError
 from simulator.bench.load.bodies import Alike
 from simulator.bench.load.traffic import Traffic
 from simulator.client import Client, connect
 from simulator.demo.workload import Workload
 from simulator.faults.supervisor import Supervisor, supervised
+from simulator.security.keyfiles import make_keys
 from simulator.topology import Topology
 from simulator.topology.file import parse
-from simulator.topology.places import keys_path, public_path
 
 SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
 """A row of three."""
@@ -268,7 +268,7 @@ async def row(
     with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
         if with_keys:
             for name in topology.nodes:
-                make_keys(Path(folder), name)
+                make_keys(Path(folder), name, KEY_BITS, CERTIFIED_DAYS)
         async with (
             supervised(topology, Path(folder), profiles=profiles) as supervisor,
             AsyncExitStack() as stack,
@@ -280,20 +280,6 @@ async def row(
                 for name in topology.nodes
             }
             yield Row(supervisor, clients)
-
-
-def make_keys(directory: Path, name: str) -> None:
-    """Key pairs for AES and for signatures, as `mqproto keys make` makes them."""
-    from mqproto.security import new_key_pair, self_signed
-    from simulator.security.keyfiles import SIGNING, Kept, KeyFiles, PublicFiles
-
-    signing = new_key_pair(KEY_BITS)
-    certificate = self_signed(signing, name, int(time.time()), CERTIFIED_DAYS)
-    files = KeyFiles(keys_path(directory, name), name)
-    public = PublicFiles(public_path(directory, name))
-    for kept in (Kept("aes", new_key_pair(KEY_BITS)), Kept(SIGNING, signing, certificate)):
-        files.keep(kept, "")
-        public.write(kept)
 
 
 def difference(before_s: float | None, after_s: float | None) -> float | None:

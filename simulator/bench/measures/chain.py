@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.turn.guard import STRONG
-from simulator.base.profiling import profile_of, profiled
+from simulator.base.program.profiling import profile_of, profiled
 from simulator.bench.figures import RUNS, Figure, Result, Wanted, known
 from simulator.bench.load.bodies import Alike
 from simulator.bench.load.row import CLIENT, THREE, Flow, in_a_row, row

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Final
 
-from simulator.base.collector import seldom_collected
+from simulator.base.program.collector import seldom_collected
 from simulator.base.randomness import chance
 from simulator.world.draw import Times, draw_faults
 from simulator.world.run import simulate

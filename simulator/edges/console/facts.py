@@ -10,7 +10,7 @@ from captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from simulator.command.explain import duration, is_kept
-from simulator.command.oversee import next_hop, why
+from simulator.command.oversee import next_hop, why_it_waits
 from simulator.edges.console.rates import Rates
 from simulator.edges.console.routemap import manager_name
 from simulator.topology import Topology
@@ -104,7 +104,7 @@ def outgoing_facts(topology: Topology, name: str, status: NodeStatus) -> Iterato
                 "unread": queue.unread,
                 "resent": queue.resent,
                 "next_hop": next_hop(topology, queue),
-                "why": why(queue, status) if waits else "",
+                "why": why_it_waits(queue, status) if waits else "",
             }
 
 

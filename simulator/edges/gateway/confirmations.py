@@ -11,6 +11,7 @@ leave it:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
@@ -21,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
+from mqproto.wire import MessageClass
 from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, NodeUnreachable, ReceivedMessage, RolledBack
 from simulator.edges.gateway.fullness import Fullness
@@ -29,6 +31,8 @@ from simulator.edges.history.history import HistoryError
 ENDS: Final = "ends"
 """The scope of the history that has them."""
 RECEIVED: Final = "ACK_RECEIVE"
+CLASSES: Final = (RECEIVED, *(each.name for each in MessageClass if each.name.startswith("NACK_")))
+"""With which messages end."""
 RESOLVED: Final = "RESOLVED"
 """In place of a class: a dead letter that an operator has taken out for good (`mqproto failed resolve`)."""
 FULL_RECEIVE: Final = ACKNOWLEDGE_RECEIPT | REPORT_NO_ARRIVAL | REPORT_NO_RECEIPT
@@ -73,6 +77,8 @@ class Confirmations:
     ) -> None:
         self.queue = queue
         self._history = history
+        self.ends: Counter[str] = Counter()
+        """How many messages have ended with which class."""
         self._fullness = fullness or Fullness()
         self._log = log
         self._on_end = on_end
@@ -152,6 +158,7 @@ class Confirmations:
             if not is_confirmation(message):
                 self._log.warning("no-confirmation", message=str(message.id), reason="somebody has sent it")
                 continue
+            self.ends[message.message_class] += 1
             self._fullness.ended(str(message.correlation), message.message_class)
             if message.message_class == RECEIVED:
                 self._log.info("received", message=str(message.correlation))

@@ -13,6 +13,7 @@ rate, its headers, its body.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
+from simulator.base.durations import Durations
 from simulator.base.http.server import Answer, Fault, Request
 from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
@@ -146,7 +148,15 @@ class Front:
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
         self._log = log
+        self.refusals: Counter[Code] = Counter()
+        self.answered = Durations()
+        """How long producers waited for the answer 200 to a message."""
         self._conversions = trio.CapacityLimiter(CONVERSIONS)
+
+    def at_fault(self, fault: Fault) -> Answer:
+        """The same as `faulty`, and it is counted."""
+        self.refusals[FAULTS[fault][0]] += 1
+        return faulty(fault)
 
     async def answer(self, request: Request) -> Answer:
         """The answer to one request.
@@ -181,11 +191,13 @@ class Front:
                 "POST to /queues/NAME/messages, GET /queues/NAME/messages/ID, or GET /openapi.json",
             )
         except Refusal as refusal:
+            self.refusals[refusal.code] += 1
             self._log.info("refused", reason=refusal.code, text=_line(refusal), **facts)
             return refused(refusal)
 
     async def _message(self, request: Request, name: str, facts: dict[str, str]) -> Answer:
         opened = self._opened(request, Role.SEND, facts)
+        began_s = trio.current_time()
         queue = await self._opened_queue(name, opened)
         facts["queue"] = queue.name
         length = request.content_length
@@ -259,6 +271,7 @@ class Front:
                 holder=opened.holder,
             )
             accepted = await self._gateway.accept(handed, held.pop_all())
+        self.answered.add(trio.current_time() - began_s)
         return _json(200, accepted._asdict())
 
     def _forwarded(self, request: Request) -> dict[str, str]:

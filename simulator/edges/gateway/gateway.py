@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ PATIENCE_S: Final = 25.0
 """How long a producer is kept waiting for what is under way."""
 ELSEWHERE_S: Final = 0.05
 """How long a message that is under way at another gateway is waited for."""
+TAKEN: Final = ("accepted", "duplicate-dropped")
+"""What the log says of a message that is answered 200."""
 FINISH_AGAIN_S: Final = 1.0
 """How long to wait before the history is told again what it could not be told."""
 
@@ -236,6 +239,7 @@ class Gateway:
         self._fullness = fullness or Fullness()
         self._earlier_until_s = earlier_until_s
         self._on_end = on_end
+        self._counts: Counter[tuple[str, str]] = Counter()
         self._count = 0
         self._under_way: dict[tuple[str, str], _Submission] = {}
         self._in_doubt = set[tuple[str, str]]()
@@ -302,6 +306,21 @@ class Gateway:
     def _knows_earlier(self) -> bool:
         return time.time() < self._earlier_until_s
 
+    def messages(self, queues: Iterable[str]) -> dict[tuple[str, str], int]:
+        """How many were taken, by queue and what the log says of them: of these queues, and of all that had some."""
+        named = dict.fromkeys((*queues, *(queue for queue, _ in self._counts)))
+        return {(queue, what): self._counts[queue, what] for queue in named for what in TAKEN}
+
+    @property
+    def under_way(self) -> int:
+        """How many messages are."""
+        return self._count
+
+    @property
+    def in_doubt(self) -> int:
+        """Of how many the node will say later whether it has them."""
+        return len(self._in_doubt - self._under_way.keys())
+
     async def recover(self, ended: Iterable[tuple[Ticket, MessageId | MqprotoError]]) -> None:
         """Tell the history of messages that ended while nobody heard of it: the node went away, or this gateway died.
 
@@ -324,6 +343,7 @@ class Gateway:
                 outcome = Outcome(str(end), ticket.fingerprint, ticket.admin_queue)
                 await self._arm(ticket, outcome.id)
                 await self._history.finish(scope, key, Attempt.SUCCEEDED, msgspec.json.encode(outcome))
+                self._counts[ticket.queue, "accepted"] += 1
                 self._log.info("accepted", message=outcome.id, queue=ticket.queue, key=key, recovered=True)
             if isinstance(end, MessageId):
                 await self._tell_if_over(ticket, str(end))
@@ -525,6 +545,7 @@ class Gateway:
     def _note(self, waypoint: str, handed: Handed, identifier: str) -> None:
         facts = {"admin_queue": handed.admin_queue, "holder": handed.holder}
         said = {name: value for name, value in facts.items() if value}
+        self._counts[handed.queue.name, waypoint] += 1
         self._log.info(waypoint, message=identifier, queue=handed.queue.name, key=handed.key, **said)
 
 

@@ -6,33 +6,37 @@ import errno
 import ipaddress
 import re
 import resource
-import signal
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.base.collector import seldom_collected
 from simulator.base.http.server import DOORWAY, Limits, Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
+from simulator.base.program.again import asked_to_end
+from simulator.base.program.collector import seldom_collected
+from simulator.base.program.manager import keep_telling, tell
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, tls_of
 from simulator.edges.gateway.callbacks import Callbacks, Offer
-from simulator.edges.gateway.confirmations import Confirmations
-from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy, faulty
+from simulator.edges.gateway.confirmations import CLASSES, Confirmations
+from simulator.edges.gateway.front import KEY_HEADER, KEY_LENGTH, Front, Policy
 from simulator.edges.gateway.fullness import Fullness
 from simulator.edges.gateway.gateway import Gateway, Ticket, queue_named, queues_of
 from simulator.edges.gateway.names import Names
 from simulator.edges.gateway.openapi import openapi
 from simulator.edges.gateway.outlet import Ended, Outlet, owner_in
+from simulator.edges.gateway.refusals import Code
 from simulator.edges.gateway.tokens import TokenFile
 from simulator.edges.history.history import open_history
 from simulator.edges.httpclient import HttpClient
@@ -42,11 +46,13 @@ from simulator.edges.trigger.signing import secrets_in
 from simulator.topology import places
 from simulator.topology.places import Place
 
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
 DAY_S: Final = 24 * 3_600.0
 DESCRIPTORS: Final = 64
 """Files and sockets beside those of connections."""
 BACKLOG: Final = 1_024
-ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,7 @@ class Options:
     callback: a URL that is told how messages end whose producers name nobody; empty for none.
     callback_hosts: those that producers may have told.
     callback_secrets: what is told is signed with them.
+    metrics: where /metrics, /live and /ready are answered; None for nowhere.
     """
 
     place: Place
@@ -85,6 +92,7 @@ class Options:
     callback: str = ""
     callback_hosts: tuple[str, ...] = ()
     callback_secrets: Path | None = None
+    metrics: tuple[str, int] | None = None
     connections: int = Limits().connections
     allow_remote: bool = False
 
@@ -126,7 +134,7 @@ async def run_gateway(
         history = await held.enter_async_context(open_history(url, keep_s=keep_s))
         nursery = await held.enter_async_context(trio.open_nursery())
         fullness = Fullness()
-        on_end = None
+        on_end = hooks = None
         if policy.callbacks:
             client = held.enter_context(closing(HttpClient()))
             hooks = Hooks(history, owner, client, lines, policy.callbacks.check, secrets)
@@ -157,10 +165,41 @@ async def run_gateway(
                 await gateway.clear(queues_of(await names.topology()))
             is_cleared = True  # What is begun from now on is of this life.
 
-        await nursery.start(outlet.run, in_question, recover)
         document = openapi(policy, history.keep_s / DAY_S)
         front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines)
-        server = Server(front.answer, faulty, limits, lines, tls)
+        server = Server(front.answer, front.at_fault, limits, lines, tls)
+        if options.metrics is not None:
+            # What it takes is imported by those alone who want it.
+            from simulator.base.http.monitoring import Monitored
+            from simulator.edges.metrics.families import Edge, GatewayFigures, of_gateway
+            from simulator.edges.metrics.serving import answer_scrapes
+
+            edge = Edge(options.name, node, version("mqproto"))
+
+            def collect() -> Iterator[Metric]:
+                queues = [queue.name for queue in queues_of(names.known)]
+                figures = GatewayFigures(
+                    is_connected=outlet.is_connected,
+                    messages=gateway.messages(queues),
+                    refused={code: front.refusals[code] for code in Code},
+                    answered=front.answered,
+                    under_way=gateway.under_way,
+                    in_doubt=gateway.in_doubt,
+                    connections=server.connections,
+                    turned_away=server.turned_away,
+                    ended={name: confirmations.ends[name] for name in CLASSES},
+                    told=None if hooks is None else hooks.counts,
+                )
+                return of_gateway(edge, figures)
+
+            def trouble() -> str:
+                if server.stopping:
+                    return "it stops"
+                return "" if outlet.is_connected else f"node {node} is not running"
+
+            scraped = partial(answer_scrapes, options.metrics, allow_remote=options.allow_remote)
+            await nursery.start(scraped, Monitored(collect, trouble), lines)
+        await nursery.start(outlet.run, in_question, recover)
         port: int = listeners[0].socket.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
         if tls is None and not ipaddress.ip_address(options.host).is_loopback:
@@ -191,12 +230,13 @@ async def serve(options: Options) -> None:
 
     async def end_at_signal(everything: trio.CancelScope) -> None:
         async for _ in signals:
+            tell("STOPPING=1")
             if server is None:
                 everything.cancel()
             else:
                 server.stop()
 
-    with seldom_collected(), LogFile(path) as log, trio.open_signal_receiver(*ENDINGS) as signals:
+    with seldom_collected(), LogFile(path) as log, asked_to_end() as signals:
         async with trio.open_nursery() as around:
             around.start_soon(end_at_signal, around.cancel_scope)
             async with trio.open_nursery() as nursery:
@@ -206,6 +246,7 @@ async def serve(options: Options) -> None:
                 host = f"[{options.host}]" if ":" in options.host else options.host
                 scheme = "https" if options.tls_certificate else "http"
                 print(f"ready {scheme}://{host}:{port}", flush=True)
+                around.start_soon(keep_telling)
             around.cancel_scope.cancel()
 
 

@@ -82,7 +82,7 @@ OF_HEADERS: Final[dict[str, Schema]] = {
         rf"[Ss]-1-(?:0|[1-9][0-9]{{0,9}}|0[xX][0-9A-Fa-f]{{12}})(?:-{UINT32}){{1,{SUB_AUTHORITY_LIMIT}}}",
         "S-1-5-21-3180219053-1037752630-3663111779-1000",
     ),
-    headers.ENCRYPT: text(f"(?:{'|'.join((headers.YES, *CIPHERS))})", "aes-256"),
+    headers.ENCRYPT: text(f"(?:{'|'.join((headers.YES, *CIPHERS))})", "AES-256"),
     headers.SIGN: text(headers.SIGNERS, headers.YES),
 }
 """Of the headers that say what a message is."""

@@ -167,6 +167,8 @@ class Hooks:
         self._may_tell = may_tell
         self._secrets = secrets
         self._retries = retries
+        self.counts = dict.fromkeys(("told", "not-told", "given-up"), 0)
+        """What came of attempts, as the log calls it."""
         self._news = trio.Event()
 
     def wake(self) -> None:
@@ -208,14 +210,18 @@ class Hooks:
         log = self._log.bind(hook=hook.id, url=hook.url, attempt=hook.attempts + 1)
         if answer.attempt is Attempt.SUCCEEDED:
             await self._history.attempted(hook.id, has_heard=True)
-            log.info("told")
+            log.info(self._counted("told"))
         elif answer.attempt is Attempt.FAILED_FOR_GOOD or hook.attempts + 1 >= self._retries.attempts:
             await self._history.attempted(hook.id, has_heard=False)
-            log.error("given-up", reason=answer.reason)
+            log.error(self._counted("given-up"), reason=answer.reason)
         else:
             delay_s = max(self._retries.delay_s(hook.attempts + 1, hook.id), answer.retry_after_s)
             await self._history.attempted(hook.id, has_heard=False, due_s=time.time() + delay_s)
-            log.warning("not-told", reason=answer.reason, next_try_s=round(delay_s, 3))
+            log.warning(self._counted("not-told"), reason=answer.reason, next_try_s=round(delay_s, 3))
+
+    def _counted(self, outcome: str) -> str:
+        self.counts[outcome] += 1
+        return outcome
 
     async def _answer(self, hook: Hook) -> Answer:
         try:

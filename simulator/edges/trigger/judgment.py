@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from mqproto.queues.protection import fingerprint
+from simulator.base.durations import Durations
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.edges.history.history import FencedError, HistoryError
@@ -87,6 +88,9 @@ class Judge:
         """Whether no message can be judged until `history_is_back`."""
         self.is_fenced = False
         """Whether another has taken over: nothing is judged any more, until `lead`."""
+        self.answers = dict.fromkeys(Attempt, 0)
+        self.answered = Durations()
+        """How long the consumer took to answer; what has not is there with its limit."""
         self._consumer = consumer
         self._detection = detection
         self._breaker = breaker
@@ -189,12 +193,15 @@ class Judge:
             return Ending(Waypoint.ROLLED_BACK, attempt, str(error))
         key = {"key": call.key} if call.key != call.message else {}
         self._log.info(Waypoint.ATTEMPTED, message=call.message, **key, attempt=attempt)
+        began_s = trio.current_time()
         try:
             answer = await self._answered(partial(self._consumer.call, call)) or self._no_answer()
         except trio.Cancelled:
             with trio.CancelScope(shield=True), suppress(FencedError):
                 await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
             raise
+        self.answers[answer.attempt] += 1
+        self.answered.add(trio.current_time() - began_s)
         is_processed = answer.attempt is Attempt.SUCCEEDED
         if is_processed and self._detection.is_kept:
             # Delivered once more it is a duplicate, whatever becomes of the transaction: nobody need wait for that.

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
-from simulator.base.collector import seldom_collected
+from mqproto.edge.exactlyonce import Attempt
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
+from simulator.base.program.again import asked_to_end
+from simulator.base.program.collector import seldom_collected
+from simulator.base.program.manager import keep_telling, tell
 from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
@@ -44,8 +48,16 @@ from simulator.topology import places
 from simulator.topology.places import Place, host_of
 from simulator.topology.resolve import is_bare
 
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
 FUNCTION: Final = "write module:function, as in my.package.orders:accept"
-ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+ANSWERS: Final = {
+    Attempt.SUCCEEDED: "processed",
+    Attempt.FAILED_FOR_GOOD: "business-error",
+    Attempt.FAILED_FOR_NOW: "system-error",
+}
+"""What a consumer's answers are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +79,7 @@ class Options:
     detects: whether messages that are delivered again are looked at; without that, each is new each time.
     lease_s: how long a trigger of the same queue that leads and says nothing is waited for.
     name: tells the triggers of one node apart, in the history and by their logs.
+    metrics: where /metrics, /live and /ready are answered; None for nowhere. allow_remote: also beyond loopback.
     """
 
     policy: Policy
@@ -88,6 +101,8 @@ class Options:
     detects: bool = True
     lease_s: float = LEASE_S
     name: str = "trigger"
+    metrics: tuple[str, int] | None = None
+    allow_remote: bool = False
 
 
 async def serve(place: Place, queue: str, options: Options) -> None:
@@ -121,7 +136,8 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         is_gone = partial(has_ended, place.directory)
         leadership = Leadership(history, scope_of(scope), owner, options.lease_s, is_gone)
         log = held.enter_context(LogFile(path))
-        hook = await _hook(held, options, history, scope, node_log(log, owner).bind(queue=local))
+        lines = node_log(log, owner)
+        hook = await _hook(held, options, history, scope, lines.bind(queue=local))
         held.enter_context(seldom_collected())
         ready = trio.Event()
         trigger = Trigger(
@@ -130,18 +146,71 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             consumer,
             detection,
             policy,
-            node_log(log, owner),
+            lines,
             ready.set,
             leadership,
             hook,
         )
-        with trio.open_signal_receiver(*ENDINGS) as signals:
+        with asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
+                if options.metrics is not None:
+                    await _start_metrics(
+                        nursery, options.metrics, options, node, f"{node}\\{local}", trigger, lines
+                    )
                 nursery.start_soon(_stop_at_signal, trigger, signals)
                 nursery.start_soon(_say_ready, options.name, ready)
                 nursery.start_soon(say_why_it_waits, ready, start, path)
                 await trigger.run()
                 nursery.cancel_scope.cancel()
+
+
+async def _start_metrics(
+    nursery: trio.Nursery,
+    address: tuple[str, int],
+    options: Options,
+    node: str,
+    queue: str,
+    trigger: Trigger,
+    log: FilteringBoundLogger,
+) -> None:
+    """What it takes is imported by those alone who want it.
+
+    Raises:
+        UsageError: the address cannot be had.
+    """
+    from simulator.base.http.monitoring import Monitored
+    from simulator.edges.metrics.families import Edge, TriggerFigures, of_trigger
+    from simulator.edges.metrics.serving import answer_scrapes
+
+    edge = Edge(options.name, node, version("mqproto"))
+
+    def collect() -> Iterator[Metric]:
+        doing, judge, hook = trigger.doing(), trigger.judge, trigger.hook
+        held = doing.held
+        figures = TriggerFigures(
+            queue=queue,
+            leads=doing.leads,
+            epoch=doing.epoch,
+            is_connected=doing.is_connected,
+            calls=doing.calls,
+            answers={name: judge.answers[answer] for answer, name in ANSWERS.items()},
+            answered=judge.answered,
+            deliveries=trigger.endings,
+            held_s=0.0 if held is None else max(0.0, time.time() - held.since_s),
+            failures=0 if held is None else held.failures,
+            told=None if hook is None else hook.hooks.counts,
+        )
+        return of_trigger(edge, figures)
+
+    def trouble() -> str:
+        doing = trigger.doing()
+        if doing.history_is_away:
+            return "the document history cannot be had"
+        # Who stands by does all that he is to do.
+        return "" if doing.is_connected or not doing.leads else f"node {node} is not running"
+
+    scraped = partial(answer_scrapes, address, allow_remote=options.allow_remote)
+    await nursery.start(scraped, Monitored(collect, trouble), log)
 
 
 def error_queue_of(queue: str) -> str:
@@ -170,12 +239,14 @@ async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator
 
 async def _stop_at_signal(trigger: Trigger, signals: AsyncIterator[int]) -> None:
     async for _ in signals:
+        tell("STOPPING=1")
         trigger.stop()
 
 
 async def _say_ready(name: str, ready: trio.Event) -> None:
     await ready.wait()
     print(f"ready {name}", flush=True)
+    await keep_telling()
 
 
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:

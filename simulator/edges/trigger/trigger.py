@@ -26,7 +26,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -35,7 +35,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
 from simulator.edges.history.history import FencedError, HistoryError
-from simulator.edges.trigger.breaker import Breaker, kept, state_in
+from simulator.edges.trigger.breaker import Breaker, Held, kept, state_in
 from simulator.edges.trigger.callee import Callee
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for
@@ -54,6 +54,23 @@ RESIGN_S: Final = 2.0
 """How long a trigger that ends takes to say so, at most."""
 AHEAD: Final = 3
 """How many messages are leased beside the one that is attempted, in order: those that leave, and the next ones."""
+
+
+class Doing(NamedTuple):
+    """What a trigger does.
+
+    leads: whether it delivers, and no other; with no history each does.
+    is_connected: whether its node answers.
+    calls: how many messages its consumer is being called for.
+    held: why nothing is delivered.
+    """
+
+    leads: bool
+    epoch: int
+    is_connected: bool
+    history_is_away: bool
+    calls: int
+    held: Held | None
 
 
 class _RollBackError(Exception):
@@ -124,10 +141,35 @@ class Trigger:
         self._asking = trio.CancelScope()
         self._changed = trio.Event()
         self._stopping = trio.Event()
+        self.endings: dict[Waypoint, int] = {each: 0 for each in Waypoint if each is not Waypoint.ATTEMPTED}
+        """How deliveries ended."""
+        self._leads = False
+        self._is_connected = False
         self._node_is_gone = False
         self._is_ready = False
         self._is_on_hold = False
         self._is_refused = False
+
+    @property
+    def judge(self) -> Judge:
+        """What becomes of its messages, and how its consumer answers."""
+        return self._judge
+
+    @property
+    def hook(self) -> EndHook | None:
+        """What is told of all ends."""
+        return self._hook
+
+    def doing(self) -> Doing:
+        """What it does now."""
+        return Doing(
+            self._leads,
+            self._leadership.epoch,
+            self._is_connected and not self._node_is_gone,
+            self._judge.history_is_away,
+            self._schedule.running,
+            self._breaker.held,
+        )
 
     def stop(self) -> None:
         """Lease nothing more, and end when those have answered that are being asked, or have had their time."""
@@ -150,6 +192,7 @@ class Trigger:
                     while not (self._stopping.is_set() or self._judge.is_fenced):
                         await self._serve_node()
                     nursery.cancel_scope.cancel()
+                self._leads = False
         finally:
             with trio.move_on_after(RESIGN_S, shield=True):
                 await self._leadership.end()
@@ -175,6 +218,7 @@ class Trigger:
         pause_s = self._breaker.restore(state_in(self._leadership.note), now_s, time.time())
         if pause_s is not None:
             self._open_breaker(pause_s)
+        self._leads = True
         return True
 
     def _new_breaker(self) -> Breaker:
@@ -204,11 +248,13 @@ class Trigger:
         """Serve over one connection."""
         try:
             async with self._connect() as client:
-                self._node_is_gone = False
+                self._node_is_gone, self._is_connected = False, True
                 self._say_ready()
                 await self._serve(client)
         except NodeUnreachable as error:
             self._say_gone(str(error))
+        finally:
+            self._is_connected = False
         if self._node_is_gone:
             await self._pause()
 
@@ -449,8 +495,11 @@ class Trigger:
         if broken:
             self._schedule.given_back(message.id, trio.current_time() + PAUSE_S)
             waypoint, reason = broken
+            self.endings[waypoint] += 1
             log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
-        elif self._judge.is_fenced:
+            return
+        self.endings[ending.waypoint] += 1
+        if self._judge.is_fenced:
             self._schedule.given_back(message.id)
             log.warning(ending.waypoint, reason=ending.reason)
         elif ending.waypoint is Waypoint.ROLLED_BACK:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from mqproto.base.errors import UsageError
 from simulator.command.options import (
     DONE,
+    ConfigOption,
     DirectoryOption,
     HistoryOption,
     SupervisedOption,
@@ -20,12 +21,23 @@ from simulator.command.options import (
     run_task,
 )
 
+METRICS_PORT: Final = 9190
+"""Where /metrics is answered if no port is named; nodes begin at 9180."""
 ForwardOption = Annotated[
     list[str] | None,
     typer.Option(
         "--forward-header",
         metavar="NAME",
         help="A header that travels from producer to consumer; declare it at gateway and trigger. Any number of times.",
+        show_default=False,
+    ),
+]
+
+MetricsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help=f"Answer /metrics for Prometheus, /live and /ready over HTTP there; at port {METRICS_PORT} by default.",
         show_default=False,
     ),
 ]
@@ -101,6 +113,7 @@ def gateway(
             show_default=False,
         ),
     ] = None,
+    metrics: MetricsOption = "",
     rate: Annotated[
         float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
     ] = 0,
@@ -124,6 +137,7 @@ def gateway(
         ),
     ] = None,
     allow_remote: Annotated[bool, typer.Option("--allow-remote", help="Listen beyond loopback.")] = False,
+    _config: ConfigOption = "",
     supervised: SupervisedOption = False,
 ) -> int:
     """Take messages by HTTP: POST /queues/NAME/messages is answered 200 once the message is on disk at the node.
@@ -159,6 +173,7 @@ def gateway(
         callback=callback,
         callback_hosts=tuple(callback_host or ()),
         callback_secrets=callback_secrets,
+        metrics=read_address(metrics, "--metrics", METRICS_PORT) if metrics else None,
         connections=connections,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
@@ -325,7 +340,12 @@ def trigger(
     name: Annotated[
         str, typer.Option(help="Another for each trigger of the node: of its log, and in the history.")
     ] = "trigger",
+    metrics: MetricsOption = "",
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Answer --metrics beyond loopback as well.")
+    ] = False,
     directory: DirectoryOption = None,
+    _config: ConfigOption = "",
     supervised: SupervisedOption = False,
 ) -> int:
     """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
@@ -338,6 +358,7 @@ def trigger(
     """
     from simulator.edges.trigger.policy import Policy, Retries
     from simulator.edges.trigger.run import Options, serve
+    from simulator.topology.file import read_address
 
     if supervised:
         end_with_input()
@@ -385,6 +406,8 @@ def trigger(
         detects=not at_least_once,
         lease_s=lease_s,
         name=name,
+        metrics=read_address(metrics, "--metrics", METRICS_PORT) if metrics else None,
+        allow_remote=allow_remote,
         policy=Policy(
             error_queue=error_queue,
             in_doubt_queue=in_doubt_queue,

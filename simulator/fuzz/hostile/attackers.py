@@ -24,7 +24,7 @@ from mqproto.wire import Guid, guid_from_text
 from simulator.fuzz.peer.attack import Attack
 from simulator.fuzz.peer.cases import Case
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
-from simulator.fuzz.peer.lines import Place
+from simulator.fuzz.peer.lines import COUNTS, Place
 from simulator.fuzz.peer.tactics import TACTICS
 from simulator.fuzz.peer.talk import IDENTITY_COUNT, Talk, Target, identity_of
 
@@ -126,9 +126,7 @@ async def carry_out(order: Order) -> Spent:
     """Attack, or rehearse, for as long as is ordered."""
     ration = Ration()
     counts = {
-        "connections": 0,
-        "answers": 0,
-        "closed by the peer": 0,
+        **dict.fromkeys(COUNTS, 0),
         "cases": 0,
         "broken off": 0,
         "bytes": 0,

@@ -28,6 +28,11 @@ class Attack:
         self._lines: dict[int, Line] = {}
         self._asking: trio.socket.SocketType | None = None
 
+    @property
+    def was_turned_away(self) -> bool:
+        """Whether the peer has closed all its connections without a word, though each began in good order."""
+        return bool(self._lines) and all(line.turned_away for line in self._lines.values())
+
     async def carry_out(self, case: Case) -> Fault | None:
         """Do each step, then hear what is owed on every connection; what the peer did wrong, if anything."""
         fault = None

@@ -24,12 +24,15 @@ from simulator.fuzz.peer.cases import Case
 from simulator.fuzz.peer.conduct import Fault, Oracle
 from simulator.fuzz.peer.draw import draw_case
 from simulator.fuzz.peer.investigation import OWN, Investigation
-from simulator.fuzz.peer.lines import Place
+from simulator.fuzz.peer.lines import Place, never
 from simulator.fuzz.peer.process import Process
 from simulator.fuzz.peer.talk import Target
 
 CHECK_S: Final = 0.1
 """From one look at the canary to the next."""
+TURNED_AWAY_S: Final = 0.25
+TRIES: Final = 40
+"""When one comes again who was turned away, and how often."""
 SUSPECTS: Final = 128
 """How many of the last cases are suspected when the peer fails others."""
 
@@ -134,11 +137,14 @@ class Campaign:
                     {"seed": self._plan.seed, "peer": self._place.address},
                 )
                 if await self._begins_well():
+                    # Up to now nothing was asked of the peer that could have used up what our host has of it.
+                    self._place.holds_up = self._canary.is_held_up
                     while await self._round(ends_at):
                         await self._investigate()
                         if self.report.ended or trio.current_time() >= ends_at:
                             break
         finally:
+            self._place.holds_up = never
             self.report.seconds = trio.current_time() - began_s
             self.report.findings.close()
             if self._process is not None:
@@ -239,7 +245,14 @@ class Campaign:
                 return
 
     async def _attack(self, case: Case) -> Fault | None:
-        return await Attack(self._place, self._canary.check).carry_out(case)
+        """Have the peer hear a case: of one that was turned away it has heard nothing."""
+        for _ in range(TRIES):
+            attack = Attack(self._place, self._canary.check)
+            fault = await attack.carry_out(case)
+            if fault is not None or self._stopping or not attack.was_turned_away:
+                return fault
+            await trio.sleep(TURNED_AWAY_S)
+        return None
 
     def _count(self, case: Case) -> None:
         self.report.cases += 1

@@ -12,8 +12,8 @@ import trio
 
 from simulator.fuzz.peer.cases import Act
 from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Line, Place, connected, elsewhere
-from simulator.fuzz.peer.talk import NUMBERS_EACH, Talk, Target, identity_of
+from simulator.fuzz.peer.lines import Line, Place, connected, elsewhere, never
+from simulator.fuzz.peer.talk import NUMBERS_EACH, Talk, Target, connection_request, identity_of
 
 MESSAGES_EACH: Final = NUMBERS_EACH - 8
 """How many messages go through one session; then the next begins, so that the peer has to accept that, too."""
@@ -23,16 +23,22 @@ class Canary:
     """Keeps a session with a peer, and sends a message on it at each `check`.
 
     Args:
+        place: from where it comes.
+        attackers: from where all the others come.
         seed: of the campaign; the canary is nobody else's queue manager.
     """
 
-    def __init__(self, place: Place, target: Target, seed: int, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, place: Place, attackers: Place, target: Target, seed: int, nursery: trio.Nursery
+    ) -> None:
         self.slowest_s = 0.0
         """What it took at most to have a message acknowledged."""
         self._place = place
+        self._attackers = attackers
         self._target = target
         self._seed = seed
         self._identity = identity_of(target, seed, "canary")
+        self._asking = target.presented or identity_of(target, seed, "whose turn it is")
         self._nursery = nursery
         self._numbers = count()
         self._line: Line | None = None
@@ -94,6 +100,26 @@ class Canary:
         self._messages = packets[:2:-1]
         return None
 
+    async def is_held_up(self) -> bool:
+        """Whether the peer serves us, and nobody who comes from where the attackers do: it bounds what a host has.
+
+        Where there is no other host to come from, nobody can tell.
+        """
+        if not self._place.source or await self.check() is not None:
+            return False
+        place = replace(self._attackers, holds_up=never)
+        stream = await connected(place)
+        if isinstance(stream, Fault):
+            return False
+        async with trio.open_nursery() as nursery:
+            line = Line(place, stream)
+            nursery.start_soon(line.listen)
+            if await line.say(connection_request(self._asking)) is None:
+                await line.settle()
+            line.close()
+            nursery.cancel_scope.cancel()
+        return line.conduct.is_unheard
+
     def leave(self) -> None:
         """Close the session."""
         if self._line is not None:
@@ -105,7 +131,7 @@ class Canary:
 async def a_canary(place: Place, target: Target, seed: int) -> AsyncIterator[Canary]:
     """A canary, on another host than ours if there is one; its session opens at the first check."""
     async with trio.open_nursery() as nursery:
-        canary = Canary(replace(place, source=elsewhere(place)), target, seed, nursery)
+        canary = Canary(replace(place, source=elsewhere(place), holds_up=never), place, target, seed, nursery)
         try:
             yield canary
         finally:

@@ -108,6 +108,11 @@ class Conduct:
         return self._is_open
 
     @property
+    def is_unheard(self) -> bool:
+        """Whether the peer was asked for a session in good order, and has said nothing."""
+        return self._request is not None and not self.answer_count
+
+    @property
     def owed(self) -> Fault | None:
         """What the peer has to do next without being told more, as the fault that it is if it never does."""
         if self._finished:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,23 +18,38 @@ from simulator.base.sockets import RESET_ON_CLOSE
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 
 READ_BYTES: Final = 65_536
+SEND_BUFFER_BYTES: Final = 64 * 1024
+"""What our system keeps of what is sent: no more, so that we see how far the peer has read."""
+PIECE_BYTES: Final = 16 * 1024
 ELSEWHERE: Final = "127.98.76.54"
 DATAGRAM_BYTES: Final = 2_048
+TURNED_AWAY: Final = "closed before a word"
+HELD_UP: Final = "waits for our host's turn"
+COUNTS: Final = ("connections", "answers", "closed by the peer", TURNED_AWAY, HELD_UP)
 OURS: Final = {errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """Errors of connecting that say nothing about the peer: we have run out of something."""
 PAUSE_S: Final = 0.05
+TURNS: Final = 20
+"""For how many times its patience one waits who is made to wait, before that is a fault as well."""
 DEAF_PATIENCE_S: Final = 1.0
 """How long we try to say something where we read nothing; a peer that then reads nothing either is right."""
+
+
+async def never() -> bool:
+    return False
 
 
 @dataclass(slots=True)
 class Place:
     """Where the peer is, and how long it may take for anything.
 
+    A peer may bound what one host has of its time. What is waited for then begins to count when it is our turn.
+
     where: its address as `socket.connect` takes it.
     server: its queue manager, once it is known.
     source: the address that our connections leave from; empty for the one that the system chooses.
     judge: makes the judge of a connection, for a peer with this queue manager.
+    holds_up: sees whether all that comes from our host waits now, and others are served.
     """
 
     family: int
@@ -44,9 +59,8 @@ class Place:
     server: Guid | None = None
     source: str = ""
     judge: Callable[[Guid | None], Conduct] = Conduct
-    counts: dict[str, int] = field(
-        default_factory=lambda: {"connections": 0, "answers": 0, "closed by the peer": 0}
-    )
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    holds_up: Callable[[], Awaitable[bool]] = never
 
     @property
     def address(self) -> str:
@@ -62,6 +76,8 @@ class Line:
         self.conduct = place.judge(place.server)
         self.closed = False
         """Whether the peer has closed it, in whatever way."""
+        self.turned_away = False
+        """Whether it did so without a word, when it had been asked for a session."""
         self._place = place
         self._stream = stream
         self._changed = trio.Event()
@@ -80,6 +96,8 @@ class Line:
             return
         self.closed = True
         self._place.counts["closed by the peer"] += 1
+        self.turned_away = self.conduct.is_unheard
+        self._place.counts[TURNED_AWAY] += self.turned_away
         self._stir()
 
     def _stir(self) -> None:
@@ -89,26 +107,57 @@ class Line:
     async def say(self, data: bytes, piece_bytes: int = 0) -> Fault | None:
         """Send bytes, a few at a time if `piece_bytes` is not 0. That the peer has closed is no fault."""
         self.conduct.said(data)
-        patience_s = DEAF_PATIENCE_S if self._listening.cancel_called else self._place.patience_s
-        with trio.CancelScope() as patience, suppress(trio.BrokenResourceError):
+        with suppress(trio.BrokenResourceError, OSError):
             for start in range(0, len(data), piece_bytes or len(data) or 1):
-                patience.deadline = trio.current_time() + patience_s
-                await self._stream.send_all(data[start : start + (piece_bytes or len(data))])
-        if patience.cancelled_caught and not self._listening.cancel_called:
-            return Fault(Oracle.HANGS, "it reads no more", f"{patience_s:g} s long")
+                rest = memoryview(data)[start : start + (piece_bytes or len(data))]
+                while rest:
+                    size = await self._sent(rest[:PIECE_BYTES])
+                    if not size and self._listening.cancel_called:
+                        return self.conduct.fault
+                    if not size:
+                        return Fault(Oracle.HANGS, "it reads no more", f"{self._place.patience_s:g} s long")
+                    rest = rest[size:]
         return self.conduct.fault
 
+    async def _sent(self, data: memoryview) -> int:
+        """How many bytes the peer, or our system, has taken; 0 if it takes none for too long.
+
+        Raises:
+            OSError: the peer has closed.
+        """
+        is_deaf = self._listening.cancel_called
+        for _ in range(TURNS):
+            with trio.move_on_after(DEAF_PATIENCE_S if is_deaf else self._place.patience_s):
+                return await self._stream.socket.send(data)
+            if is_deaf or not await self._is_held_up():
+                break
+        return 0
+
     async def settle(self, patience_s: float | None = None) -> Fault | None:
-        """Wait until the peer owes nothing, or has closed; the fault if it does neither."""
+        """Wait until the peer owes nothing, or has closed; the fault if it does neither.
+
+        Each answer shows that it is at work, and is as good as a new begin.
+        """
         conduct = self.conduct
         patience_s = self._place.patience_s if patience_s is None else patience_s
-        with trio.move_on_after(patience_s):
-            while not self.closed and conduct.fault is None and conduct.owed is not None:
-                await self._changed.wait()
-        if conduct.fault is not None or self.closed or conduct.owed is None:
-            return conduct.fault
+        for _ in range(TURNS):
+            answers = conduct.answer_count
+            with trio.move_on_after(patience_s):
+                while not self.closed and conduct.fault is None and conduct.owed is not None:
+                    await self._changed.wait()
+            if conduct.fault is not None or self.closed or conduct.owed is None:
+                return conduct.fault
+            if conduct.answer_count == answers and not await self._is_held_up():
+                break
         owed = conduct.owed
+        if owed is None or self.closed:
+            return conduct.fault
         return Fault(owed.oracle, owed.rule, "; ".join(filter(None, [owed.detail, f"{patience_s:g} s long"])))
+
+    async def _is_held_up(self) -> bool:
+        held_up = await self._place.holds_up()
+        self._place.counts[HELD_UP] += held_up
+        return held_up
 
     def deafen(self) -> None:
         """Read nothing more, so that what the peer says stays with it; it owes us nothing from now on."""
@@ -137,6 +186,7 @@ async def connected(place: Place) -> trio.SocketStream | Fault:
         while True:
             connecting = trio.socket.socket(place.family, socket.SOCK_STREAM)
             try:
+                connecting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 if place.source:
                     await connecting.bind((place.source, 0))
                 await connecting.connect(place.where)

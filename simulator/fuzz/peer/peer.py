@@ -21,7 +21,7 @@ from simulator.fuzz.peer.campaign import Campaign, Plan, Report
 from simulator.fuzz.peer.canary import a_canary
 from simulator.fuzz.peer.cases import FUZZ, case_from_how
 from simulator.fuzz.peer.conduct import Fault
-from simulator.fuzz.peer.lines import Line, Place, connected
+from simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, Line, Place, connected
 from simulator.fuzz.peer.process import Process
 from simulator.fuzz.peer.talk import PRESENTED, Target, connection_request
 
@@ -29,6 +29,10 @@ __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_g
 
 DEFAULT_QUEUES: Final = ("notes", "orders")
 """Those of three-node's destination."""
+BOUNDED: Final = (
+    "it bounds what one host takes of it, and cases waited for their turn; a node of ours has more of them heard with "
+    "strangers_share_percent = 100"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,8 @@ def as_lines(report: Report) -> Iterator[str]:
     if report.memory_mb:
         first, last = report.memory_mb
         yield f"{'MB of memory at first and at last':{width}}  {first:>12,.0f} and {last:,.0f}"
+    if any(report.counts[name] for name in (TURNED_AWAY, HELD_UP)):
+        yield BOUNDED
     yield ""
     yield from report.findings.lines()
     if report.ended:

@@ -7,23 +7,20 @@ them are told. What has one name after that is added up, as Prometheus refuses a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 from operator import add
 from typing import Final, NamedTuple
 
 from prometheus_client import Metric, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from mqproto.base.foreign import shown
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.wire import MessageClass
+from simulator.base.http.metrics import counter, gauge, histogram, label_of
 
 LOCAL_LISTED: Final = 500
 """Of how many queues of its own a node tells one by one: those in which the most is. Of outgoing ones and of sessions
 `mqproto.manager.status` has the limits."""
-LABEL_LIMIT: Final = 200
-"""How long a label may be."""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
 
@@ -120,22 +117,22 @@ def of_outgoing(utc_s: int) -> Sequence[Figure]:
 
 def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
     """All metrics of a node."""
-    yield _gauge("node_info", "Which node this is.", [(facts[:3], 1)], Facts._fields[:3])
+    yield gauge("node_info", "Which node this is.", [(facts[:3], 1)], Facts._fields[:3])
     chosen = nlargest(LOCAL_LISTED, status.local, key=lambda queue: (queue.waiting, queue.held))
     names = {queue.name for queue in chosen}
     listed = [queue for queue in status.local if queue.name in names]
-    local = [(_short(queue.name),) for queue in listed]
+    local = [(label_of(queue.name),) for queue in listed]
     yield from _each(of_local(status.utc_s), listed, local, ("queue",))
-    outgoing = [(_short(queue.name), _short(facts.called(queue.name))) for queue in status.outgoing]
+    outgoing = [(label_of(queue.name), label_of(facts.called(queue.name))) for queue in status.outgoing]
     yield from _each(of_outgoing(status.utc_s), status.outgoing, outgoing, ("queue", "to"))
-    yield _gauge(
+    yield gauge(
         "unlisted_queues",
         "Queues that are not told one by one, as there are so many.",
         [(("local",), len(status.local) - len(listed)), (("outgoing",), status.unlisted)],
         ("kind",),
     )
     waiting = sum(queue.waiting for queue in status.local) - sum(queue.waiting for queue in listed)
-    yield _gauge(
+    yield gauge(
         "unlisted_messages",
         "Messages in them.",
         [(("local",), waiting), (("outgoing",), status.unlisted_waiting)],
@@ -149,19 +146,19 @@ def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
 
 
 def _sessions(status: NodeStatus) -> Iterator[Metric]:
-    yield _gauge("sessions", "Sessions that are open.", [((), status.sessions_open)])
+    yield gauge("sessions", "Sessions that are open.", [((), status.sessions_open)])
     windows, unacknowledged = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for one in status.sessions:  # There may be two with one neighbour.
-        peer = _short(one.host), one.manager
+        peer = label_of(one.host), one.manager
         windows[peer] += one.window
         unacknowledged[peer] += one.unacknowledged
-    yield _gauge(
+    yield gauge(
         "session_window_messages",
         "How many messages may be sent to a neighbour before it acknowledges some.",
         windows.items(),
         ("host", "manager"),
     )
-    yield _gauge(
+    yield gauge(
         "session_unacknowledged_messages",
         "How many of those were sent.",
         unacknowledged.items(),
@@ -172,7 +169,7 @@ def _sessions(status: NodeStatus) -> Iterator[Metric]:
 def _counted(status: NodeStatus) -> Iterator[Metric]:
     # All causes from the start: of a series that was not there before, Prometheus sees no increase.
     refused = [((cause,), status.refusals.get(cause, 0)) for cause in CAUSES]
-    yield _counter("refused_messages", "Messages refused at their destination.", refused, ("cause",))
+    yield counter("refused_messages", "Messages refused at their destination.", refused, ("cause",))
     for name, text, count in (
         ("forwarded", "Messages passed on for others.", status.forwarded),
         ("expired", "Messages whose time was over.", status.expired),
@@ -181,20 +178,21 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
         ("held", "Messages that came early and were held behind a gap.", status.held_ever),
         ("overflowed", "Messages that came early and were dropped.", status.overflowed),
     ):
-        yield _counter(f"{name}_messages", text, [((), count)])
+        yield counter(f"{name}_messages", text, [((), count)])
 
 
 def _store(status: NodeStatus) -> Iterator[Metric]:
-    yield _gauge("store_bytes", "What the messages in the store take.", [((), status.stored_bytes)])
-    yield _gauge("store_quota_bytes", "What they may take.", [((), status.quota_bytes)])
-    yield _gauge("store_room_bytes", "What the quota and the disk leave.", [((), room_bytes(status))])
-    yield _gauge("store_full", "Whether the disk is full.", [((), float(status.disk_is_full))])
-    commits = HistogramMetricFamily(
-        "mqproto_store_commit_duration_seconds", "A commit, with its one flush of the disk."
+    yield gauge("store_bytes", "What the messages in the store take.", [((), status.stored_bytes)])
+    yield gauge("store_quota_bytes", "What they may take.", [((), status.quota_bytes)])
+    yield gauge("store_room_bytes", "What the quota and the disk leave.", [((), room_bytes(status))])
+    yield gauge("store_full", "Whether the disk is full.", [((), float(status.disk_is_full))])
+    yield histogram(
+        "store_commit_duration_seconds",
+        "A commit, with its one flush of the disk.",
+        status.commits_within,
+        status.flushes,
+        status.commits_s,
     )
-    within = [(str(bound_s), float(count)) for bound_s, count in status.commits_within]
-    commits.add_metric((), [*within, ("+Inf", status.flushes)], status.commits_s)
-    yield commits
 
 
 def room_bytes(status: NodeStatus) -> int:
@@ -203,10 +201,6 @@ def room_bytes(status: NodeStatus) -> int:
         return 0
     left = max(0, status.quota_bytes - status.stored_bytes)
     return left if status.free_bytes is None else min(left, status.free_bytes)
-
-
-def _short(text: str) -> str:
-    return shown(text, LABEL_LIMIT)
 
 
 def _each(
@@ -221,23 +215,5 @@ def _each(
         for label, value in zip(labels, map(figure.find, queues), strict=True):
             if value is not None:
                 values[label] = figure.join(values[label], value) if label in values else value
-        make = _counter if figure.is_counter else _gauge
+        make = counter if figure.is_counter else gauge
         yield make(figure.name.removesuffix("_total"), figure.help, values.items(), names)
-
-
-Samples = Iterable[tuple[Sequence[str], float]]
-
-
-def _gauge(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
-    family = GaugeMetricFamily(f"mqproto_{name}", text, labels=labels)
-    for label, value in samples:
-        family.add_metric(label, value)
-    return family
-
-
-def _counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) -> Metric:
-    """The library puts `_total` behind the name."""
-    family = CounterMetricFamily(f"mqproto_{name}", text, labels=labels)
-    for label, value in samples:
-        family.add_metric(label, value)
-    return family

@@ -143,8 +143,13 @@ class Talk:
         self._sniffer.sees(*self._segments.leave_data(sender, data), comment=comment)
 
     def arrives(self, receiver: Side, size_bytes: int, *, wanted: bool) -> None:
-        """Bytes arrive; `wanted` says whether there is still a program that reads them."""
+        """Bytes arrive; `wanted` says whether there is still a program that reads them.
+
+        A reset by who sent them comes behind them. What its receiver sends before that acknowledges them.
+        """
         if self._reset or not size_bytes:
+            if wanted and receiver not in self._reset:
+                self._segments.arrive(receiver, size_bytes)
             return
         if not wanted:
             self.reset(receiver)

@@ -17,7 +17,7 @@ from typing import Final
 
 from captures import pools
 from mqproto.base.errors import UsageError
-from simulator.base.collector import seldom_collected
+from simulator.base.program.collector import seldom_collected
 from simulator.world.draw import draw
 from simulator.world.plants import PLANTS, planted
 from simulator.world.run import simulate

@@ -15,6 +15,7 @@ from typing import Final
 from captures.decode import Finding, History, Severity
 from captures.decode.facts import MessageKey
 from captures.decode.journeys import UNTOLD, message_key
+from captures.decode.views.follow import Event
 from captures.packets import SeenPacket
 from mqproto.wire import MessageClass
 from tests.captures.truth.knowing import Known, Truth
@@ -292,11 +293,12 @@ class Claims:
             yield f"message {name}", Verdict.FALSE
             return
         for event in history.events:
-            yield event.text, self._of_event(known, self.original.get(event.packet) or 0, event.text)
+            yield event.text, self._of_event(known, history, event)
         for part in history.verdict().split("; "):
             yield part, self._of_end(known, part)
 
-    def _of_event(self, known: Known, number: int, text: str) -> Verdict:
+    def _of_event(self, known: Known, history: History, event: Event) -> Verdict:
+        number, text = self.original.get(event.packet) or 0, event.text
         received, saved = self.answered
         if re.fullmatch(rf"sent, too: {UNTOLD}(?:, hop count \d+)?", text):
             others = [each for each in known.crossings if each != number]
@@ -308,7 +310,11 @@ class Claims:
             same = [each for each, other in known.crossings.items() if each < number and other == hop]
             if "again" in text and not same:
                 return Verdict.FALSE
-            return verdict(not found[1] or self._is_why(same[-1], number, found[1]))
+            if not found[1]:
+                return Verdict.TRUE
+            there = {self.original.get(packet) for packet in history.crossings}
+            shown = [each for each in same if each in there]  # Which is what the reason is told of.
+            return verdict(self._is_why((shown or same)[-1], number, found[1]))
         if text.startswith("OrderAck of all up to "):
             return verdict(number in known.order_acks)
         if text.startswith("FinalAck of number "):

@@ -88,7 +88,7 @@ WISHES: Final = {
     "signed, MD5": Wish(kind=SIGNED_20, hash_algorithm=MD5),
     "signed, answered": Wish(kind=SIGNED_20, also="answered"),
     "signed, listed": Wish(kind=SIGNED_30, also="listed"),
-    "rc2, signed, listed": Wish("rc2", SIGNED_30, also="listed"),
+    "RC2-128, signed, listed": Wish("RC2-128", SIGNED_30, also="listed"),
 }
 BY_PEERS: Final = {
     "signed, MSMQ 1.0": Wish(kind=SIGNED_10),
@@ -98,7 +98,7 @@ BY_PEERS: Final = {
 }
 """What ours does not send."""
 
-WEAK: Final = [cipher for cipher in CIPHERS if not cipher.startswith("aes")]
+WEAK: Final = [cipher for cipher in CIPHERS if not cipher.startswith("AES")]
 ASKS: Final[dict[str, dict[str, object]]] = {
     "orders": {"weak_ciphers": WEAK},
     "notes": {"weak_ciphers": WEAK},

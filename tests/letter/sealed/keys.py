@@ -26,13 +26,13 @@ from tests.letter.peer.protection import Keys
 from tests.security.keys import own_key
 
 CIPHERS: Final = {
-    "aes-256": (ADVANCED_PRIVACY, AES_256),
-    "aes-192": (ADVANCED_PRIVACY, AES_192),
-    "aes-128": (ADVANCED_PRIVACY, AES_128),
-    "rc2": (ENHANCED_PRIVACY, RC2),
-    "rc4": (ENHANCED_PRIVACY, RC4),
-    "base-rc2": (BASE_PRIVACY, RC2),
-    "base-rc4": (BASE_PRIVACY, RC4),
+    "AES-256": (ADVANCED_PRIVACY, AES_256),
+    "AES-192": (ADVANCED_PRIVACY, AES_192),
+    "AES-128": (ADVANCED_PRIVACY, AES_128),
+    "RC2-128": (ENHANCED_PRIVACY, RC2),
+    "RC4-128": (ENHANCED_PRIVACY, RC4),
+    "RC2-40": (BASE_PRIVACY, RC2),
+    "RC4-40": (BASE_PRIVACY, RC4),
 }
 assert set(CIPHERS.values()) == set(KEY_BITS)
 BORN_S: Final = 1_700_000_000

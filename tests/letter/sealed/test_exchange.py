@@ -28,60 +28,60 @@ UNREADABLE: Final = f"{ENCRYPTION}|altered"
 """The padding of a body that was decrypted in a wrong way is right once in 256 times."""
 UNPROVED: Final = f"{ENCRYPTION}|{SIGNATURE}"
 CASES: Final[dict[str, Mapping[str, str]]] = {
-    "simple_blob_256": {"aes-256": ENCRYPTION, "rc4, signed": ENCRYPTION, "signed": SAME},
-    "rc2_ecb": {"rc2": UNREADABLE, "base-rc2": UNREADABLE, "rc2, signed": UNPROVED, "aes-256": SAME},
-    "rc2_40_of_128": {"rc2": UNREADABLE, "rc2, signed": UNPROVED, "base-rc2": SAME},
+    "simple_blob_256": {"AES-256": ENCRYPTION, "RC4-128, signed": ENCRYPTION, "signed": SAME},
+    "rc2_ecb": {"RC2-128": UNREADABLE, "RC2-40": UNREADABLE, "RC2-128, signed": UNPROVED, "AES-256": SAME},
+    "rc2_40_of_128": {"RC2-128": UNREADABLE, "RC2-128, signed": UNPROVED, "RC2-40": SAME},
     "salted_40_bit_keys": {
-        "base-rc2": UNREADABLE,
-        "base-rc4": "altered",
-        "base-rc4, signed": SIGNATURE,
-        "rc4": SAME,
+        "RC2-40": UNREADABLE,
+        "RC4-40": "altered",
+        "RC4-40, signed": SIGNATURE,
+        "RC4-128": SAME,
     },
     "rc4_goes_on": {
-        "to-ours rc4/orders": SAME,
-        "to-ours rc4/notes": "altered",
-        "to-ours rc4, signed": SIGNATURE,
-        "to-letter rc4": "whole|altered",
-        "to-letter rc4, signed": f"whole, signed 3|{SIGNATURE}",
+        "to-ours RC4-128/orders": SAME,
+        "to-ours RC4-128/notes": "altered",
+        "to-ours RC4-128, signed": SIGNATURE,
+        "to-letter RC4-128": "whole|altered",
+        "to-letter RC4-128, signed": f"whole, signed 3|{SIGNATURE}",
     },
-    "key_in_block_reversed": {"aes-256": UNREADABLE, "rc4": "altered", "rc4, signed": SIGNATURE},
-    "bad_key_told": {"rc4": SAME},
-    "signature_big_endian": {"signed": SIGNATURE, "signed, listed": SIGNATURE, "aes-256": SAME},
-    "signature_without_oid": {"signed": SIGNATURE, "signed, listed": SIGNATURE, "aes-256": SAME},
+    "key_in_block_reversed": {"AES-256": UNREADABLE, "RC4-128": "altered", "RC4-128, signed": SIGNATURE},
+    "bad_key_told": {"RC4-128": SAME},
+    "signature_big_endian": {"signed": SIGNATURE, "signed, listed": SIGNATURE, "AES-256": SAME},
+    "signature_without_oid": {"signed": SIGNATURE, "signed, listed": SIGNATURE, "AES-256": SAME},
     "md2_and_md4_taken": {"signed, MD2": SAME, "signed, MD4": SAME, "signed": SAME},
     "label_without_nul": {
         "signed": SIGNATURE,
         "signed, listed": SIGNATURE,
         "signed, MSMQ 1.0": SIGNATURE,
-        "aes-256": SAME,
+        "AES-256": SAME,
     },
     "names_with_padding": {"signed, answered": SIGNATURE, "signed": SAME},
     "list_without_padding": {"signed, listed": SIGNATURE, "signed": SAME},
     "signs_ciphertext": {
-        "rc4, signed": SIGNATURE,
-        "aes-256, signed": SIGNATURE,
+        "RC4-128, signed": SIGNATURE,
+        "AES-256, signed": SIGNATURE,
         "signed": SAME,
-        "aes-256": SAME,
+        "AES-256": SAME,
     },
     "sig30_in_security_header": {"to-ours signed": "whole, signed 5", "to-letter signed": SAME},
     "sid_is_verified": {"to-letter named": SIGNATURE, "to-ours named": SAME, "plain": SAME},
-    "provider_info_always": {"signed": SAME, "rc2, signed": SAME, "aes-256": SAME},
-    "other keys": {"aes-256": UNREADABLE, "rc4": "altered", "rc4, signed": SIGNATURE, "signed": SAME},
-    "other keys, bad_key_told": {"to-letter rc4": ENCRYPTION, "to-ours rc4": "altered"},
-    "no keys": {"to-letter aes-256": ENCRYPTION, "to-ours aes-256": SAME, "signed": SAME},
-    "other certificates": {"signed": SIGNATURE, "aes-256, signed": SIGNATURE, "aes-256": SAME},
+    "provider_info_always": {"signed": SAME, "RC2-128, signed": SAME, "AES-256": SAME},
+    "other keys": {"AES-256": UNREADABLE, "RC4-128": "altered", "RC4-128, signed": SIGNATURE, "signed": SAME},
+    "other keys, bad_key_told": {"to-letter RC4-128": ENCRYPTION, "to-ours RC4-128": "altered"},
+    "no keys": {"to-letter AES-256": ENCRYPTION, "to-ours AES-256": SAME, "signed": SAME},
+    "other certificates": {"signed": SIGNATURE, "AES-256, signed": SIGNATURE, "AES-256": SAME},
 }
 """For each switch, and for peers with other keys, what becomes of messages: both ways and in both queues, unless it
 says more. The outcome is a pattern, or the same as without. What is altered is never said to be signed."""
 SIGN: Final = (SIGNED_20, SHA_512)
 REFUSED: Final[dict[str, dict[str, tuple[int, int]]]] = {
-    SIGNATURE: {"seal": CIPHERS["aes-256"]},
+    SIGNATURE: {"seal": CIPHERS["AES-256"]},
     ENCRYPTION: {"sign": SIGN},
-    "NACK_UNSUPPORTED_CRYPTO_PROVIDER": {"seal": CIPHERS["rc4"], "sign": SIGN},
-    "NACK_ACCESS_DENIED": {"seal": CIPHERS["aes-256"], "sign": SIGN},
+    "NACK_UNSUPPORTED_CRYPTO_PROVIDER": {"seal": CIPHERS["RC4-128"], "sign": SIGN},
+    "NACK_ACCESS_DENIED": {"seal": CIPHERS["AES-256"], "sign": SIGN},
 }
 """What a queue refuses that takes no weak ciphers, and what is signed and encrypted from one sender alone."""
-INSECURE: Final = {"signed": SIGNATURE, "aes-256": ENCRYPTION}
+INSECURE: Final = {"signed": SIGNATURE, "AES-256": ENCRYPTION}
 
 
 def keys(case: str) -> Keys:

@@ -68,8 +68,8 @@ async def test_peers_that_read_alike_understand_each_other(
     wishes: list[dict[str, Any]] = [{"seal": each, "sign": (SIGNED_20, SHA_1)} for each in CIPHERS.values()]
     wishes += [{"sign": each} for each in SIGNATURES]
     wishes += [
-        {"seal": CIPHERS["rc4"]},
-        {"seal": CIPHERS["rc4"], "destinations": SEALED, "sign": (SIGNED_20, SHA_1)},
+        {"seal": CIPHERS["RC4-128"]},
+        {"seal": CIPHERS["RC4-128"], "destinations": SEALED, "sign": (SIGNED_20, SHA_1)},
     ]
     if name == "md2_and_md4_taken":
         wishes.append({"sign": (SIGNED_20, MD4)})

@@ -53,6 +53,7 @@ def by_stream_of(packets: Iterable[SeenPacket], host: str) -> dict[Ends, list[Se
     return streams
 
 
+@pytest.mark.usefixtures("forked_programs")
 @needs("tcpdump")
 async def test_our_recording_and_that_of_tcpdump_decode_to_the_same_packets(tmp_path: Path) -> None:
     topology = three_hosts()
@@ -78,6 +79,7 @@ async def test_our_recording_and_that_of_tcpdump_decode_to_the_same_packets(tmp_
             assert all(packet.time_ns >= settled_ns for packet in packets[len(read) :])
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_path: Path) -> None:
     """A killed node's file has all of its turns but perhaps the last, and goes on when the node is back."""
     topology = three_hosts()
@@ -120,6 +122,7 @@ async def test_both_ends_of_a_connection_record_the_same_whatever_is_killed(tmp_
     )
 
 
+@pytest.mark.usefixtures("forked_programs")
 @needs("tshark")
 async def test_tshark_finds_nothing_wrong_with_what_a_node_has_recorded(tmp_path: Path) -> None:
     topology = three_hosts()

@@ -54,6 +54,23 @@ def test_what_was_dropped_as_a_duplicate_is_told_by_sender(capsys: pytest.Captur
     assert rows[1:] == [[f"destination has dropped 1,203 duplicates: 1,200 of sender, 3 of {stranger}"]]
 
 
+def test_in_80_columns_the_reason_stands_below_what_waits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    oversee.show_queues(THREE, {"sender": status(outgoing=[SEQUENCE, EXPRESS], local=[QUEUE])})
+    told = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in told)
+    assert [line.split()[0] for line in told] == [
+        "queue",
+        r"sender\orders",
+        "sender",
+        "no",
+        "sender",
+        "connection",
+    ]
+
+
 def test_what_waits_has_a_reason_and_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     full = LocalStatus("notes", False, 3, 1, 0, size_bytes=900, quota_bytes=1_024)
     dead = LocalStatus("system$;deadxact", False, 1, 0, 0, size_bytes=9, quota_bytes=2**40)

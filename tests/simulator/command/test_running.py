@@ -110,6 +110,19 @@ def test_queues_shows_every_queue_of_every_node(running: Running) -> None:
     assert nodes[1]["forwarded"] >= 1
 
 
+def test_top_in_a_pipe_is_one_look_at_every_node_session_and_queue(running: Running) -> None:
+    told = running("top", "--interval", "0.1").out
+    for name in (
+        "sender ",
+        r"sender\replies",
+        r"sender to destination\orders",
+        "sender to intermediate",
+        r"destination\notes",
+    ):
+        assert f"\n{name}" in told
+    assert "\x1b" not in told
+
+
 def test_a_bare_name_is_enough_where_one_node_has_such_a_queue(running: Running) -> None:
     assert running("send", "notes", "-b", "short").status == DONE
     assert running("receive", "notes", "--timeout", "60").out == "short\n"
@@ -397,7 +410,7 @@ def test_who_gives_no_order_is_told_so_and_ends_nothing(running: Running) -> Non
 
 def test_a_run_that_is_not_there_or_cannot_be_broken_is_one_line(running: Running, tmp_path: Path) -> None:
     nobody = in_process("kill", "sender", "-d", tmp_path)
-    start = f"mqproto run --directory {tmp_path} three-node"
+    start = f"mqproto run three-node --directory {tmp_path}"
     assert (nobody.status, nobody.complaint) == (
         FINDING,
         f"no mqproto run has the nodes of three-node; start it: {start}",

@@ -234,6 +234,7 @@ def test_a_step_is_told_in_words(tmp_path: Path) -> None:
     assert "rolled-back: orders, attempt 2, HTTP 500, next try in 4 s" in words
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed(
     tmp_path: Path,
 ) -> None:

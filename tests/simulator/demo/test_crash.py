@@ -19,6 +19,8 @@ from simulator.faults.supervisor import NodeProcess, Supervisor
 from simulator.topology import load, places
 from tests.simulator.certificates import over_tls
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""
 
@@ -39,12 +41,15 @@ async def test_nothing_is_lost_though_every_node_is_killed_at_every_moment(
     assert stores_in(tmp_path) == []
 
 
-async def test_nothing_is_lost_over_tls_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_lost_over_tls_either_and_of_what_is_encrypted_and_signed_while_keys_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(crash, "CATCH_UP_S", PATIENCE_S)
     monkeypatch.setattr(crash, "SETTLE_S", PATIENCE_S)
     topology = over_tls(load("three-node"), tmp_path)
-    report = await run_crash(minutes=0.05, seed=2876, directory=tmp_path, topology=topology)
+    report = await run_crash(minutes=0.05, seed=2876, directory=tmp_path, topology=topology, keys=True)
     assert report.broken == []
+    assert sum(report.rolled.values()), report.rolled
     assert all(sum(stages.values()) for stages in report.kills.values()), report.kills
     for flow in report.flows.values():
         assert flow.comparison.delivered == flow.comparison.sent > 0
@@ -130,6 +135,7 @@ def report_of(
     notes: Comparison = GOOD,
     retained: dict[str, int] | None = None,
     failures: list[str] | None = None,
+    rolled: dict[str, int] | None = None,
 ) -> CrashReport:
     return CrashReport(
         seed=7,
@@ -146,6 +152,7 @@ def report_of(
         retained=retained or {},
         failures=failures or [],
         stores="the/stores",
+        rolled=rolled or {},
     )
 
 
@@ -194,6 +201,16 @@ def test_the_figures_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ):
         assert line.split() in lines
     assert ["every", "accepted", "message", "arrived;", "orders", "once", "and", "in", "order"] in lines
+
+
+def test_with_keys_it_is_said_how_often_they_were_replaced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = report_of(failures=["sender: a bug"], rolled={"sender": 5, "destination": 1_002})
+    assert status(report, monkeypatch, "--keys") == FINDING
+    lines = capsys.readouterr().out.splitlines()
+    assert "all encrypted and signed; keys replaced 1,007 times: sender 5, destination 1,002" in lines
+    assert lines[-2].endswith("mqproto crash --minutes 10 --seed 7 --keys")
 
 
 def test_a_program_reads_them_too(

@@ -25,6 +25,8 @@ from simulator.topology import Action, Fault, Topology, load
 from tests.captures.whole import streams
 from tests.simulator.certificates import over_tls
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 HOSTS = {"127.0.0.1": "sender", "127.0.0.2": "intermediate", "127.0.0.3": "destination"}
 FAULTS = (
     Fault(at_s=0.4, action=Action.CUT, between=("sender", "intermediate"), for_s=0.3),

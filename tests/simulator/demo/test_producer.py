@@ -8,11 +8,14 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.turn.guard import STRONG
 from mqproto.wire import Guid
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
+from simulator.client.client import as_parts
 from simulator.demo.producer import FINAL_ACK_EVERY, Producer
 from simulator.demo.workload import Workload, orders
 from simulator.faults.proof import digest_of
+from simulator.security.keyfiles import SIGNING
 
 MANAGER = Guid(b"s" * 16)
 
@@ -38,6 +41,7 @@ class Node:
 
     async def send_many(self, destination: str, drafts: list[Draft]) -> list[MessageId]:
         assert destination == r"there\orders"
+        assert len(list(as_parts(drafts, 1))) == 1, "a longer list goes in parts, and may be accepted in part"
         await trio.lowlevel.checkpoint()
         if self.is_lost:
             raise NodeUnreachable("connect again")
@@ -106,3 +110,13 @@ async def test_every_message_is_one_that_is_kept_and_some_transactional_ones_ask
     }
     asked = [place for place, draft in enumerate(node.accepted) if draft.final_ack]
     assert asked == (list(range(0, 100, FINAL_ACK_EVERY)) if transactional else [])
+
+
+async def test_what_is_encrypted_and_signed_goes_in_requests_that_have_room_for_that(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    node = Node({})
+    workload = orders(500, sizes=((1_000, 9_000, 9_000),))
+    await produced(workload, node, 0.01, protected=True)
+    assert len(node.accepted) == 500
+    assert {(draft.privacy_level, draft.signer) for draft in node.accepted} == {(STRONG, SIGNING)}

@@ -121,6 +121,26 @@ class Peer:
         await trio.sleep(BACK_S)
 
 
+class Bounds(Peer):
+    """A sound peer that takes no more of one host for a time: it closes `count` connections without a word.
+
+    after: so many connections from that host it serves before.
+    """
+
+    def __init__(self, after: int, count: int, host: str = "127.0.0.1") -> None:
+        super().__init__()
+        self._left, self._count, self._host = after, count, host
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        if stream.socket.getpeername()[0] == self._host:
+            self._left -= 1
+            if -self._count <= self._left < 0:
+                await stream.receive_some(65_536)
+                stream.socket.close()
+                return
+        await super()._serve(stream)
+
+
 @asynccontextmanager
 async def serving(peer: Peer) -> AsyncIterator[str]:
     """A peer that serves; its address."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -111,13 +112,21 @@ def three_stores(folder: Path, length: int) -> None:
         (folder / file).write_bytes(data)
 
 
+@pytest.fixture(scope="module")
+def stores_left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folders of three stores, of which each test has a copy."""
+    folder = tmp_path_factory.mktemp("left")
+    three_stores(folder / "stores", 30)
+    three_stores(folder / "earlier", 12)
+    return folder
+
+
 @pytest.mark.parametrize("name", FILE_HURTS)
 def test_each_hurt_of_files_changes_the_files_of_one_store_or_of_two_that_it_swaps(
-    tmp_path: Path, name: str
+    tmp_path: Path, stores_left: Path, name: str
 ) -> None:
     folder, earlier = tmp_path / "stores", tmp_path / "earlier"
-    three_stores(folder, 30)
-    three_stores(earlier, 12)
+    shutil.copytree(stores_left, tmp_path, dirs_exist_ok=True)
     before, inodes = files_in(folder), {path.name: path.stat().st_ino for path in folder.iterdir()}
     scene = Scene(folder, earlier, tmp_path / "mislaid", ("a", "b", "c"), chance(3, name))
     done = next(filter(None, (FILE_HURTS[name].act(scene) for _ in range(20))), None)

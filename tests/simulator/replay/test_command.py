@@ -238,6 +238,7 @@ async def record(capture: Path, folder: Path) -> None:
         recorder.close()
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_a_run_of_processes_is_replayed_to_a_fresh_process_by_the_command(tmp_path: Path) -> None:
     """Recorded and replayed: the same messages arrive, in order, the comparison is clean, and the status is 0."""
     capture = tmp_path / "run.pcapng"

@@ -15,8 +15,9 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.security import self_signed
 from mqproto.wire import guid_text
+from simulator.client import connect
 from simulator.security import guarding
-from simulator.security.keyfiles import OF_USER, SIGNING, Kept, KeyFiles, PublicFiles
+from simulator.security.keyfiles import OF_USER, SIGNING, Kept, KeyFiles, PublicFiles, keep_all
 from simulator.topology import Topology, parse
 from simulator.topology.places import keys_path, public_path
 from simulator.topology.views import as_toml
@@ -37,6 +38,8 @@ between = ["office", "shop"]
 [user.alice]
 sid = "S-1-5-21-1-2-3-1000"
 certificates = ["alice.cer"]
+[settings]
+try_connect_interval_ms = 100
 """
 DATE: Final = "20261126-000000"
 
@@ -83,29 +86,50 @@ async def received(folder: Path, queue: str = r"shop\orders") -> dict[str, objec
 
 
 async def test_keys_change_while_nodes_run_and_all_of_them_know_it(pair: Topology, tmp_path: Path) -> None:
+    """Also while a message waits: it is for the keys of then, and its certificate is the one of before."""
     log = Log()
-    async with running(pair, "shop", tmp_path), running(pair, "office", tmp_path, log):
+    make = ("keys", "make", "--replace", "--bits", "1024", "--provider", "aes")
+    async with running(pair, "office", tmp_path, log):
         await sent(tmp_path, r"shop\orders", "--encrypt", "--sign", "--body", "before")
-        assert await received(tmp_path) == {
-            "body": "before",
-            "encrypted": "aes-256",
-            "signed_by": "CN=signing",
-            "sender_id": None,
-            "authenticated": None,
-        }
-        made = await typed(
-            tmp_path, "keys", "make", "shop", "--replace", "--bits", "1024", "--provider", "aes"
-        )
-        assert made.out.splitlines()[-1] == "office, shop know them from now on"
-        await sent(tmp_path, r"shop\orders", "--cipher", "aes-128", "--body", "after")
-        assert await received(tmp_path) == {
-            "body": "after",
-            "encrypted": "aes-128",
-            "signed_by": None,
-            "sender_id": None,
-            "authenticated": False,
-        }
+        made = await typed(tmp_path, *make, "office")
+        assert made.out.splitlines()[-1] == "office knows them from now on"
+        await sent(tmp_path, r"shop\orders", "--encrypt", "--sign", "--body", "between")
+        async with running(pair, "shop", tmp_path):
+            for body, signer in (("before", "CN=signing"), ("between", "CN=office")):
+                assert await received(tmp_path) == {
+                    "body": body,
+                    "encrypted": "AES-256",
+                    "signed_by": signer,
+                    "sender_id": None,
+                    "authenticated": None,
+                }
+            made = await typed(tmp_path, *make, "shop")
+            assert made.out.splitlines()[-1] == "office, shop know them from now on"
+            await sent(tmp_path, r"shop\orders", "--cipher", "aes-128", "--body", "after")
+            assert await received(tmp_path) == {
+                "body": "after",
+                "encrypted": "AES-128",
+                "signed_by": None,
+                "sender_id": None,
+                "authenticated": False,
+            }
     assert log.lines("message-refused-by-destination") == []
+
+
+async def test_who_sends_may_hear_of_new_keys_before_the_one_who_has_them(
+    pair: Topology, tmp_path: Path
+) -> None:
+    """A node that just starts is told by nobody: it looks at the files before it refuses what is for others."""
+    async with running(pair, "office", tmp_path), running(pair, "shop", tmp_path):
+        await sent(tmp_path, r"shop\orders", "--encrypt", "--body", "before")
+        await received(tmp_path)
+        keep_all(tmp_path, "shop", [Kept("aes", own_key(1_032))], DATE)
+        keep_all(tmp_path, "office", [replace(certified("alice"), use=SIGNING)], DATE)
+        async with connect(pair, "office", tmp_path) as client:
+            await client.read_keys()
+        await sent(tmp_path, r"shop\orders", "--encrypt", "--sign", "--body", "after")
+        found = await received(tmp_path)
+    assert (found["body"], found["signed_by"]) == ("after", "CN=alice")
 
 
 async def test_a_queue_asks_for_a_user_and_believes_nobody_else(pair: Topology, tmp_path: Path) -> None:
@@ -156,11 +180,11 @@ async def test_an_operator_says_what_a_queue_asks_and_it_stays_so(pair: Topology
         )
         assert ", signed messages alone, encrypted messages alone, " in made.out
         alice = ("--sender", "S-1-5-21-1-2-3-1000", "--sender", "S-1-5-18")
-        changed = await typed(tmp_path, "queue", "set", r"shop\private", "--weak-cipher", "rc4", *alice)
-        assert "encrypted messages alone, takes rc4, 2 may send, " in changed.out
+        changed = await typed(tmp_path, "queue", "set", r"shop\private", "--weak-cipher", "rc4-128", *alice)
+        assert "encrypted messages alone, takes RC4-128, 2 may send, " in changed.out
         for wrong, says in (
             ("--privacy=all", "must be none, optional, body"),
-            ("--weak-cipher=des", "des is none: name rc2, rc4"),
+            ("--weak-cipher=des", "des is none: name RC2-128, RC4-128"),
             ("--sender=alice", "alice"),
         ):
             refused = await typed(tmp_path, "queue", "set", r"shop\private", wrong)
@@ -171,7 +195,7 @@ async def test_an_operator_says_what_a_queue_asks_and_it_stays_so(pair: Topology
         assert asked == {
             "authenticated": True,
             "privacy": "body",
-            "weak_ciphers": ["rc4"],
+            "weak_ciphers": ["RC4-128"],
             "senders": ["S-1-5-21-1-2-3-1000", "S-1-5-18"],
         }
         wish = ("--no-authenticated", "--privacy", "optional", "--weak-cipher", "-", "--sender", "-")

@@ -23,7 +23,7 @@ from simulator.storage.disk import Disk
 from tests.memory import memory_folder
 from tests.simulator.filetrace import Said, needs_strace, traced
 from tests.simulator.lossydisk import LossyDisk
-from tests.simulator.series import LEFT_OUT, NODE, SAME_FILES, life_of
+from tests.simulator.series import LEFT_OUT, NODE, SAME_FILES, SMALL_RESERVE, life_of
 
 PERCENT: Final = float(os.environ.get("MQPROTO_POWERLOSS_PERCENT", "2"))
 EVERY: Final = PERCENT == 100
@@ -111,7 +111,7 @@ def tried(
     """Open what is left, and compare it with what was committed."""
     write_files(folder, image)
     try:
-        with Store(folder / STORE, NODE, files=SAME_FILES) as store:
+        with Store(folder / STORE, NODE, limits=SMALL_RESERVE, files=SAME_FILES) as store:
             found = content(store)
             life, notices = store.life, store.notices
             [(damage,), *_] = store._tables.db.execute("PRAGMA integrity_check").fetchall()

@@ -7,8 +7,9 @@ import pytest
 from captures.decode.security.words import protection_of
 from captures.pipeline.reading.ranges.columns import packet_columns
 from captures.pipeline.reading.ranges.columns.table import FEW
+from mqproto.turn.guard import CIPHERS, cipher_named
 from mqproto.wire import decode_message, encode_packet
-from tests.captures.decode.security.protections import EXAMPLES
+from tests.captures.decode.security.protections import EXAMPLES, encrypted
 from tests.captures.pipeline.reading.ranges.columns.places import decoded, laid_out
 
 
@@ -24,3 +25,9 @@ def test_many_messages_are_told_apart_as_one_by_one() -> None:
     rows = packet_columns(*laid_out(packets)).to_pylist()
     assert len(rows) > FEW, "fewer are read one by one anyway"
     assert rows == [decoded(packet) | {"body_text": None} for packet in packets]
+
+
+@pytest.mark.parametrize("name", CIPHERS)
+def test_a_cipher_has_the_name_by_which_it_is_asked_for(name: str) -> None:
+    message = encrypted(*CIPHERS[name])
+    assert protection_of(message).encrypted == cipher_named(name.lower()) == name

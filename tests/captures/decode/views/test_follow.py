@@ -60,23 +60,25 @@ def test_of_two_copies_that_nobody_can_put_in_order_none_is_sent_again() -> None
         assert finding.text == f"it crossed this hop as #{first.number}, too; {doubt}"
 
 
-def test_a_copy_that_is_read_late_but_crossed_first_is_the_first() -> None:
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (transactional(1), "its source sends it until its OrderAck comes"),
+        (express(), "its sender has another connection by now"),
+    ],
+)
+def test_a_copy_that_is_read_late_but_crossed_first_is_the_first(message: bytes, why: str) -> None:
     scene = Scene()
     first, second = scene.wire("a", "b"), scene.wire("a", "b")
     first_ns = scene.now_ns
     scene.now_ns += 2_000 * MILLISECOND
-    second.send("a", transactional(1))
-    first.send("a", transactional(1)).time_ns = first_ns
+    second.send("a", message)
+    first.send("a", message).time_ns = first_ns
     [history] = followed("1", scene).histories.values()
-    assert [event.text for event in history.events] == [
-        "sent again: its sender has another connection by now",
-        "sent",
-    ]
+    assert [event.text for event in history.events] == [f"sent again: {why}", "sent"]
+    assert next(line for line in history.lines() if line.endswith("  sent")).startswith("    0.000000")
     [finding] = scene.findings()
-    assert (finding.packet, finding.text) == (
-        9,
-        "it crossed this hop as #10, 2.001 s before; its sender has another connection by now",
-    )
+    assert (finding.packet, finding.text) == (9, f"it crossed this hop as #10, 2.001 s before; {why}")
 
 
 def test_the_end_is_what_the_final_ack_says() -> None:

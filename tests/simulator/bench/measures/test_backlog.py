@@ -47,6 +47,7 @@ def test_a_node_over_the_limit_is_named(peak_bytes: int, over: list[str]) -> Non
     assert over_limit({"destination": 1, "sender": peak_bytes}) == over
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_what_waits_is_measured_and_comes_once_and_in_order_though_nodes_are_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,11 +3,14 @@ from __future__ import annotations
 import pstats
 from pathlib import Path
 
-from simulator.base.profiling import profile_of
+import pytest
+
+from simulator.base.program.profiling import profile_of
 from simulator.bench.load.row import CLIENT, THREE
 from simulator.bench.measures.chain import bench_chain
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_the_chain_is_measured_with_every_message_checked(tmp_path: Path) -> None:
     told: list[str] = []
     result = await bench_chain(

@@ -7,6 +7,7 @@ from simulator.bench.load.edges import DELIVERERS, SERVERS, check
 from simulator.bench.measures import edges
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_edges_are_measured_beside_programs_without_messaging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "WANTED_POSTS", {2: 0.6})
     told: list[str] = []

@@ -29,6 +29,7 @@ def test_the_growth_of_a_series_is_that_of_each_round() -> None:
     assert Series("queues", "µs", {1: (), 10: ()}).growth == ()
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_a_message_has_a_cost_at_every_point_of_every_series() -> None:
     plan = Plan(sizes=(10, 100_000), queues=(20,), sessions=(3,), nodes=(2, 3), messages=60, runs=1)
     result = await bench_growth(plan)

@@ -6,6 +6,7 @@ from simulator.bench.measures import latency
 from simulator.bench.measures.latency import bench_latency
 
 
+@pytest.mark.usefixtures("forked_programs")
 async def test_latency_is_measured_at_each_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "WARM_UP_MESSAGES", 10)
     result = await bench_latency(rates=[50, 100], seconds=0.4, runs=2)

@@ -17,6 +17,8 @@ from simulator.edges.validation.report import EdgesReport, Failed
 from simulator.edges.validation.validator import CODE
 from tests.simulator.typed import in_process
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 
 async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_error_queue(
     new_sqlite_url: Callable[[], str],

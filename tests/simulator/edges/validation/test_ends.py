@@ -24,6 +24,8 @@ from simulator.edges.validation.ends.ways import WAYS, Way
 from simulator.topology.places import Place
 from tests.conformance import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 AT_LEAST: Final = 25
 """How many ways the issue of custody wants."""
 IN_STORES: Final = frozenset(

@@ -12,6 +12,8 @@ from simulator.edges.validation import ends
 from simulator.edges.validation.validation import load, shipped
 from tests.simulator.typed import in_process
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 SHORT = ("consumer-fails", "trigger-dies")
 
 WRONG = """

@@ -16,6 +16,8 @@ from simulator.fuzz.hostile.verdict import Ordeal
 from simulator.topology import Topology
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 
+pytestmark = pytest.mark.usefixtures("forked_programs")
+
 PATIENCE_S = 100.0
 """More than the slowest machine needs for what takes a few seconds."""
 

@@ -14,7 +14,7 @@ from simulator.fuzz.findings import file_of, load
 from simulator.fuzz.peer.campaign import Plan, Report
 from simulator.fuzz.peer.conduct import Oracle
 from simulator.fuzz.peer.investigation import ONCE
-from simulator.fuzz.peer.peer import Options, fuzz_peer, repeat
+from simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 
@@ -34,6 +34,16 @@ async def test_a_sound_peer_has_no_finding(tmp_path: Path, idle_clock: MockClock
     assert report.cases == 250
     assert report.counts["closed by the peer"] > 60
     assert len(report.kinds) > 25
+
+
+async def test_what_a_peer_turns_away_comes_again_until_it_is_heard(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
+    report = await fuzzed(peers.Bounds(after=2, count=12), tmp_path, limit=5)
+    assert report.findings.lines() == []
+    assert report.counts["closed before a word"] == 12
+    assert report.counts["connections"] >= 12 + 5
+    assert BOUNDED in list(as_lines(report))
 
 
 PLANTED: list[tuple[Callable[[], Peer], Oracle, str]] = [

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 from mqproto.session import Session
 from simulator.fuzz.peer.canary import MESSAGES_EACH, a_canary
 from simulator.fuzz.peer.conduct import Oracle
+from simulator.fuzz.peer.lines import ELSEWHERE
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peer.test_attack import TARGET, a_place
 from tests.simulator.fuzz.peers import Peer, serving
@@ -34,6 +35,21 @@ async def test_checks_at_one_time_wait_for_each_other(idle_clock: MockClock) -> 
             for _ in range(20):
                 nursery.start_soon(check)
         assert place.counts["connections"] == 1
+
+
+async def test_it_sees_that_a_peer_takes_no_more_of_the_host_of_the_others(idle_clock: MockClock) -> None:
+    async with (
+        serving(peers.Bounds(after=1, count=1)) as address,
+        a_canary(a_place(address), TARGET, 1) as canary,
+    ):
+        assert await canary.check() is None
+        assert [await canary.is_held_up() for _ in range(3)] == [False, True, False]
+
+
+async def test_where_it_is_not_served_either_nobody_is_held_up(idle_clock: MockClock) -> None:
+    peer = peers.Bounds(after=0, count=99, host=ELSEWHERE)
+    async with serving(peer) as address, a_canary(a_place(address), TARGET, 1) as canary:
+        assert not await canary.is_held_up()
 
 
 async def test_that_its_session_is_closed_is_a_crash_and_the_next_check_begins_anew() -> None:

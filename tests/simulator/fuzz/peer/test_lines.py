@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ import trio
 
 from simulator.fuzz.peer import lines
 from simulator.fuzz.peer.conduct import Fault, Oracle
-from simulator.fuzz.peer.lines import Line, Place, connected, datagrams, elsewhere, judge_datagrams
+from simulator.fuzz.peer.lines import HELD_UP, Line, Place, connected, datagrams, elsewhere, judge_datagrams
 from simulator.fuzz.peer.talk import connection_request
 from tests.simulator.fuzz.peers import Peer, serving
 
@@ -49,6 +49,29 @@ async def test_a_peer_that_accepts_nobody_or_answers_nobody_is_given_up_in_time(
             assert fault is not None
             assert fault.rule == "it reads no more"
             line.close()
+
+
+async def test_one_who_is_made_to_wait_goes_on_when_it_is_his_turn() -> None:
+    with closing(a_listener()) as listener:
+        place = a_place(listener.getsockname()[1], patience_s=0.05)
+        stream = await connected(place)
+        assert isinstance(stream, trio.SocketStream)
+        with listener.accept()[0] as accepted:
+            accepted.setblocking(False)
+
+            async def its_turn() -> bool:
+                with suppress(BlockingIOError):
+                    while accepted.recv(2**20):
+                        pass
+                return True
+
+            async with trio.open_nursery() as nursery:
+                place.holds_up = its_turn
+                line = Line(place, stream)
+                nursery.start_soon(line.listen)
+                assert await line.say(bytes(2_000_000)) is None
+                line.close()
+    assert place.counts[HELD_UP]
 
 
 async def test_to_read_nothing_from_one_who_reads_nothing_is_no_fault(
@@ -108,7 +131,11 @@ async def test_a_peer_may_close_at_any_time_and_owes_nothing_then() -> None:
             assert line.closed
             await line.finish()
             line.close()
-    assert place.counts == {"connections": 1, "answers": 0, "closed by the peer": 1}
+    assert {name: count for name, count in place.counts.items() if count} == {
+        "connections": 1,
+        "closed by the peer": 1,
+        "closed before a word": 1,
+    }
 
 
 async def test_an_answer_is_heard_and_counted() -> None:

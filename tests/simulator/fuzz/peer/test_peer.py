@@ -35,7 +35,9 @@ def file_names(folder: Path) -> list[str]:
 
 async def test_a_node_of_ours_stands_it(tmp_path: Path) -> None:
     chain = load("three-node").with_free_ports()
-    alone = replace(chain, nodes={"destination": chain.nodes["destination"]}, links=(), routes={})
+    node = chain.nodes["destination"]
+    node = replace(node, settings=replace(node.settings, strangers_share_percent=100))
+    alone = replace(chain, nodes={"destination": node}, links=(), routes={})
     host, port = chain.nodes["destination"].address
     async with processes(alone, tmp_path) as nodes:
         process = nodes["destination"].process

@@ -23,6 +23,8 @@ from tests.programs import needs
 FOLDER: Final = ROOT / "simulator/node/metrics"
 FACTS: Final = Facts("a", "GUID", "1")
 ALERTS: Final = FOLDER / "alerts.yml"
+EDGES: Final = ROOT / "simulator/edges/metrics/README.md"
+"""Held to what gateways and triggers tell by tests of theirs."""
 NAME: Final = re.compile(r"\bmqproto_[a-z_]+")
 WHOLE: Final = NodeStatus(
     local=[LocalStatus("orders", True, 2, 1, 3, 100, 1_000, 4, entered=5, left=3, oldest_s=90)],
@@ -157,7 +159,9 @@ def expressions() -> dict[str, str]:
 
 
 def test_rules_and_dashboard_ask_for_what_there_is() -> None:
-    known = names_told() | {f"{name}_bucket" for name in names_told()} | {"mqproto_node_info"}
+    of_edges = set(re.findall(r"^\| `(mqproto_[a-z_]+)`", EDGES.read_text("utf-8"), re.M))
+    known = names_told() | of_edges
+    known |= {f"{name}_bucket" for name in known}
     for where, text in expressions().items():
         assert set(NAME.findall(text)) <= known, where
         assert set(NAME.findall(text)) or "up{" in text or "process_" in text, where

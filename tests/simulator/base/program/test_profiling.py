@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.base.profiling import profiled
+from simulator.base.program.profiling import profiled
 
 
 def work(*, fails: bool = False) -> None:

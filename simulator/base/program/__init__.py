@@ -1,0 +1,1 @@
+"""What a program of ours does around its work."""

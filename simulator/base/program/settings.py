@@ -1,0 +1,174 @@
+"""The settings of a command in a TOML file, by the names that they have when they are typed.
+
+    [node]                          # mqproto node --config FILE
+    name = "shop"
+    queue = ["orders:strangers"]    # what may be repeated is a list
+
+    [trigger.billing]               # mqproto trigger --config FILE#billing
+    topology = "shop"               # what is typed without a name goes by the word that the help has for it
+    queue = "orders"
+
+What is typed, or stands in the environment, comes before what is in the file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import typer
+
+from mqproto.base.errors import UsageError
+
+COMMANDS: Final = ("node", "gateway", "trigger")
+"""Which take their settings from a file."""
+CONFIG: Final = "config"
+BARE: Final = "[]."
+
+
+class Chosen(NamedTuple):
+    """A file, and which of several sets of settings for one command; empty if it has one."""
+
+    path: Path
+    name: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Chosen:
+        """What was typed, FILE or FILE#NAME."""
+        path, _, name = text.partition("#")
+        return cls(Path(path), name)
+
+
+def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
+    """The settings of a command, by the names of its function's parameters.
+
+    Args:
+        command, context: as typer has them.
+
+    Raises:
+        UsageError: the file cannot be read, or a setting cannot be.
+    """
+    kind = command.name
+    tables = dict(_tables(_document(chosen.path), kind, chosen.path))
+    table = tables.get(chosen.name)
+    if table is None:
+        there = ", ".join(f"{chosen.path}#{name}" for name in tables if name)
+        raise UsageError(
+            f"{chosen.path} has several [{kind}]: name one of {there}"
+            if there and not chosen.name
+            else f"{chosen.path} has no [{kind}{'.' * bool(chosen.name)}{chosen.name}]"
+            + (f"; there is {there}" if there else "")
+        )
+    return _settings(table, _where(chosen.path, kind, chosen.name), command, context)
+
+
+def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
+    """What has settings in a file, such as `node` or `trigger.billing`; all of them can be.
+
+    Args:
+        commands: those that take their settings from a file.
+
+    Raises:
+        UsageError: it cannot be read, a setting cannot be, or one lacks.
+    """
+    document = _document(path)
+    for kind in document:
+        if kind not in COMMANDS:
+            raise UsageError(f"{path}: nothing takes settings from [{kind}]{_perhaps(kind, COMMANDS)}")
+    found = []
+    for kind in document:
+        for name, table in _tables(document, kind, path):
+            where, command = _where(path, kind, name), commands[kind]
+            given = _settings(table, where, command, context)
+            for key, parameter in _parameters(command):
+                if parameter.required and parameter.name not in given:
+                    raise UsageError(f"{where}: {key} is needed")
+            found.append(f"{kind}.{name}" if name else kind)
+    if not found:
+        raise UsageError(f"{path} has no settings: write [{']; or ['.join(COMMANDS)}]")
+    return found
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; name a TOML file with --config") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}") from None
+
+
+def _tables(document: Mapping[str, Any], kind: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The settings of one command; several have names."""
+    table = document.get(kind)
+    if table is None:
+        return
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: {kind} is no table: write [{kind}]")
+    named = {name: value for name, value in table.items() if isinstance(value, dict)}
+    if named and len(named) < len(table):
+        others = ", ".join(key for key in table if key not in named)
+        raise UsageError(f"{path}: [{kind}] has both settings ({others}) and [{kind}.{next(iter(named))}]")
+    yield from named.items() if named else [("", table)]
+
+
+def _settings(table: Mapping[str, Any], where: str, command: Any, context: Any) -> dict[str, Any]:
+    known = dict(_parameters(command))
+    found = {}
+    for key, value in table.items():
+        parameter = known.get(key)
+        if parameter is None:
+            raise UsageError(f"{where} has {key!r}, and no such setting is known{_perhaps(key, known)}")
+        try:
+            found[parameter.name] = typed = _typed(parameter, value)
+            parameter.process_value(context, typed)
+        except (typer.TyperException, ValueError) as error:
+            trouble = error.message if isinstance(error, typer.TyperException) else str(error)
+            raise UsageError(f"{where}: {key} = {value!r}: {trouble}") from None
+    return found
+
+
+def _typed(parameter: Any, value: object) -> bool | str | list[str]:
+    """A value as it would be typed, which says all that it can be.
+
+    Raises:
+        ValueError: it cannot be typed.
+    """
+    if getattr(parameter, "is_flag", False):
+        if not isinstance(value, bool):
+            raise ValueError("write true or false")
+        return value
+    if parameter.multiple:
+        if not isinstance(value, list):
+            raise ValueError("write a list, [...]")
+        return [_text(each) for each in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("write a text or a number")
+    return str(value)
+
+
+def _parameters(command: Any) -> Iterator[tuple[str, Any]]:
+    """All that can be set, by what it is called in a file."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            yield (parameter.metavar or parameter.name).strip(BARE).lower(), parameter
+            continue
+        names = [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
+        if names and not parameter.hidden and names[0] not in (CONFIG, "help"):
+            yield names[0], parameter
+
+
+def _perhaps(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+
+
+def _where(path: Path, kind: str, name: str) -> str:
+    return f"{path}: [{kind}{'.' * bool(name)}{name}]"

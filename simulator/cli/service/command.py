@@ -1,0 +1,75 @@
+"""`mqproto service install` and `mqproto config check`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from mqproto.base.errors import UsageError
+from simulator.base.program import settings
+from simulator.cli.node import node
+from simulator.cli.service.unit import CONFIG, USER, Service, unit
+from simulator.command.options import DONE
+from simulator.edges.validation.command import gateway, trigger
+
+service = typer.Typer(help="mqproto as a service: a unit for systemd.", no_args_is_help=True)
+config = typer.Typer(help="The settings of node, gateway and trigger in one file.", no_args_is_help=True)
+
+
+@service.callback()
+@config.callback()
+def _group() -> None:
+    """Both have commands, if one each."""
+
+
+@service.command()
+def install(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="What runs: node, gateway or trigger.", show_default=False)
+    ],
+    settings_file: Annotated[
+        str, typer.Option("--config", metavar="FILE[#NAME]", help="Its settings, and which of several.")
+    ] = CONFIG,
+    user: Annotated[str, typer.Option(metavar="USER", help="As whom it runs.")] = USER,
+) -> int:
+    """Print a unit for systemd: hardened, told when it is ready, restarted if it hangs.
+
+    \b
+    $ mqproto service install node > /etc/systemd/system/mqproto-node.service
+    """
+    if kind not in settings.COMMANDS:
+        raise UsageError(f"{kind!r} is no service: type one of {', '.join(settings.COMMANDS)}")
+    if any(letter.isspace() or letter == "%" for letter in user) or not user:
+        raise UsageError(f"--user {user!r} is no user's name")
+    program = shutil.which("mqproto") or shutil.which(sys.argv[0]) or sys.argv[0]
+    print(unit(Service(kind, _absolute(settings_file), str(Path(program).absolute()), user)), end="")
+    return DONE
+
+
+@config.command()
+def check(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file.", show_default=False)],
+) -> int:
+    """See that a file of settings can be read, and that each setting can be; print what it is for.
+
+    \b
+    $ mqproto config check /etc/mqproto/mqproto.toml
+    """
+    app = typer.Typer()
+    for command in (node, gateway, trigger):
+        app.command()(command)
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    for found in settings.check(file, commands, context):
+        print(f"{file}: {found}")
+    return DONE
+
+
+def _absolute(text: str) -> str:
+    path, mark, name = text.partition("#")
+    return f"{Path(path).absolute()}{mark}{name}"

@@ -1,0 +1,116 @@
+"""A unit for systemd that lets a program do what it has to, and nothing else.  man 5 systemd.exec"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final, NamedTuple
+
+CONFIG: Final = "/etc/mqproto/mqproto.toml"
+USER: Final = "mqproto"
+DIRECTORY: Final = "mqproto"
+"""What its folders are called below /var/lib and /run."""
+
+WHAT: Final = {
+    "node": "queue manager",
+    "gateway": "HTTP gateway",
+    "trigger": "trigger",
+}
+READY_IN: Final = {"node": "15min", "gateway": "infinity", "trigger": "infinity"}
+"""A node reads its store first; a gateway waits for its node, and a trigger for its node or its turn."""
+
+HARDENED: Final = """\
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ProtectHome=yes
+ProtectProc=invisible
+ProtectClock=yes
+ProtectHostname=yes
+ProtectControlGroups=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+PrivateDevices=yes
+PrivateTmp=yes
+RemoveIPC=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+UMask=0077
+"""
+
+
+class Service(NamedTuple):
+    """What is to run.
+
+    kind: a command. config: its settings, FILE or FILE#NAME. program: the path of mqproto.
+    """
+
+    kind: str
+    config: str
+    program: str
+    user: str = USER
+
+    @property
+    def name(self) -> str:
+        """What the unit is called."""
+        _, _, name = self.config.partition("#")
+        return f"mqproto-{self.kind}" + (f"-{name}" if name else "")
+
+
+def unit(service: Service) -> str:
+    """The unit, with what is to be done first in its comments."""
+    kind, name = service.kind, service.name
+    start = " ".join(_escaped(part) for part in (service.program, kind, "--config", service.config))
+    after = "network-online.target" + ("" if kind == "node" else " mqproto-node.service")
+    return f"""\
+# /etc/systemd/system/{name}.service
+#
+#   useradd --system --home-dir /var/lib/{DIRECTORY} --shell /usr/sbin/nologin {service.user}
+#   mqproto config check {shlex.quote(service.config.partition("#")[0])}
+#   systemctl daemon-reload && systemctl enable --now {name}
+#
+# Who operates it types, for instance:
+#   sudo -u {service.user} env XDG_RUNTIME_DIR=/run/{DIRECTORY} MQPROTO_DIRECTORY=/var/lib/{DIRECTORY} mqproto queues
+
+[Unit]
+Description=mqproto: {WHAT[kind]}{" " * bool(service.config.partition("#")[2])}{service.config.partition("#")[2]}
+After={after}
+Wants=network-online.target
+
+[Service]
+Type=notify
+ExecStart={start}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=2
+WatchdogSec=60
+TimeoutStartSec={READY_IN[kind]}
+TimeoutStopSec=90
+User={service.user}
+Environment=MQPROTO_DIRECTORY=%S/{DIRECTORY} XDG_RUNTIME_DIR=%t/{DIRECTORY}
+StateDirectory={DIRECTORY}
+StateDirectoryMode=0700
+RuntimeDirectory={DIRECTORY}
+RuntimeDirectoryMode=0700
+RuntimeDirectoryPreserve=yes
+LimitNOFILE=65536
+{HARDENED}
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _escaped(part: str) -> str:
+    """A word of a command line as systemd reads it.  man 5 systemd.service, COMMAND LINES"""
+    part = part.replace("%", "%%").replace("$", "$$")
+    if not part or any(letter in part for letter in " \t'\"\\;"):
+        part = '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return part

@@ -1,0 +1,92 @@
+"""Keys of nodes in a crash run: what an operator would do to a topology of his own, and to its keys while nodes die.
+
+Each node gets keys, and the queues ask for what is encrypted and signed alone. Then the keys of one node after the
+other are replaced, by the command that people type, whether the nodes run, are down or start: what is on its way is
+encrypted with the keys of before and signed by their certificates.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import UsageError
+from mqproto.queues.protection import Protection
+from mqproto.turn.guard import PRIVACY_LEVELS
+from simulator.base.randomness import chance
+from simulator.faults.supervisor import NodeError, Supervisor
+from simulator.security.guarding import is_installed
+from simulator.security.keyfiles import make_keys
+from simulator.topology import Topology
+from simulator.topology.views import as_toml
+
+BITS: Final = 2_048
+DAYS: Final = 3_650
+PAUSES_S: Final = (0.5, 4.0)
+"""Between two replacements: several of them while a message is resent, and several of a node between two kills."""
+TOPOLOGY: Final = "operator.toml"
+PROTECTED: Final = Protection(authenticated=True, privacy=PRIVACY_LEVELS[-1])
+
+
+def protected(topology: Topology, node: str, queues: Iterable[str]) -> Topology:
+    """The same; these queues take what is encrypted and signed alone.
+
+    Raises:
+        UsageError: there are no libraries for that.
+    """
+    if not is_installed():
+        raise UsageError("--keys needs cryptography: pip install 'mqproto[security]'")
+    host = topology.node_named(node)
+    changed = {name: replace(host.queue(name), protection=PROTECTED) for name in queues}
+    return topology.with_node(replace(host, queues={**host.queues, **changed}))
+
+
+def give_keys(topology: Topology, directory: Path) -> None:
+    """Keys for each node."""
+    for name in topology.nodes:
+        make_keys(directory, name, BITS, DAYS)
+
+
+class Roller:
+    """Replaces keys.
+
+    Attributes:
+        rolled: how often, by node.
+    """
+
+    def __init__(self, supervisor: Supervisor, seed: int) -> None:
+        self.rolled = dict.fromkeys(supervisor.topology.nodes, 0)
+        self._dice = chance(seed, "keys")
+        self._directory = supervisor.directory
+        self._topology = supervisor.directory / TOPOLOGY
+        self._topology.write_text(as_toml(supervisor.topology), "utf-8")
+
+    async def run(self, ends_s: float) -> None:
+        """Replace those of one node after the other until then, on trio's clock; those of one at least.
+
+        Raises:
+            NodeError: keys could not be replaced.
+        """
+        while True:
+            await self._roll(self._dice.choice(list(self.rolled)))
+            pause_s = self._dice.uniform(*PAUSES_S)
+            if trio.current_time() + pause_s >= ends_s:
+                return
+            await trio.sleep(pause_s)
+
+    async def _roll(self, name: str) -> None:
+        command = [sys.executable, "-m", "simulator.cli.cli", "keys", "make", name, "--replace"]
+        command += ["--provider", "aes", "--topology", str(self._topology)]
+        command += ["--directory", str(self._directory)]
+        done = await trio.run_process(command, stdout=subprocess.DEVNULL, capture_stderr=True, check=False)
+        if done.returncode:
+            raise NodeError(
+                f"{name}: its keys were not replaced: {done.stderr.decode('utf-8', 'replace').strip()}"
+            )
+        self.rolled[name] += 1

@@ -1,0 +1,1 @@
+"""What gateways and triggers tell Prometheus, and those who keep processes running."""

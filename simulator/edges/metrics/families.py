@@ -1,0 +1,123 @@
+"""The metrics of a gateway and of a trigger, made of their figures.
+
+What has labels is told from the start, with 0: of a series that was not there before, Prometheus sees no increase. So
+whoever counts names all that there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prometheus_client import Metric, ProcessCollector
+
+from simulator.base.durations import Durations
+from simulator.base.http.metrics import counter, gauge, histogram, label_of
+
+
+class Edge(NamedTuple):
+    """Who tells.
+
+    name: of a gateway or trigger of a node.
+    """
+
+    name: str
+    node: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayFigures:
+    """What a gateway has counted, and how it is now.
+
+    messages: by queue and outcome. refused: by code. ended: by class.
+    told: what came of attempts to tell how messages ended; None if nobody is told.
+    """
+
+    is_connected: bool
+    messages: Mapping[tuple[str, str], int]
+    refused: Mapping[Any, int]
+    answered: Durations
+    under_way: int
+    in_doubt: int
+    connections: int
+    turned_away: int
+    ended: Mapping[str, int]
+    told: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerFigures:
+    """What a trigger has counted, and how it is now.
+
+    answers: by what the consumer said. deliveries: by how they ended.
+    held_s: how long its queue has been held; 0 if it is not. failures: those in a row that hold it.
+    """
+
+    queue: str
+    leads: bool
+    epoch: int
+    is_connected: bool
+    calls: int
+    answers: Mapping[str, int]
+    answered: Durations
+    deliveries: Mapping[Any, int]
+    held_s: float
+    failures: int
+    told: Mapping[str, int] | None
+
+
+def of_gateway(edge: Edge, figures: GatewayFigures) -> Iterator[Metric]:
+    """All metrics of a gateway."""
+    yield _info("gateway", edge._asdict())
+    yield gauge("gateway_node_connected", "Whether messages can be handed in.", [((), figures.is_connected)])
+    messages = [((label_of(queue), what), count) for (queue, what), count in figures.messages.items()]
+    yield counter("gateway_messages", "Messages that were answered 200.", messages, ("queue", "outcome"))
+    yield _counts("gateway_refused_requests", "Requests that were refused.", figures.refused, "code")
+    yield _durations(
+        "gateway_answer_duration_seconds", "From the head of a message to its answer 200.", figures.answered
+    )
+    yield gauge("gateway_messages_under_way", "Messages without an answer.", [((), figures.under_way)])
+    yield gauge(
+        "gateway_messages_in_doubt", "Messages of which the node will tell later.", [((), figures.in_doubt)]
+    )
+    yield gauge("gateway_connections", "Connections of producers.", [((), figures.connections)])
+    yield counter(
+        "gateway_turned_away_connections", "Those there was no room for.", [((), figures.turned_away)]
+    )
+    yield _counts("gateway_ended_messages", "Messages that ended, by class.", figures.ended, "class")
+    if figures.told is not None:
+        text = "Attempts to tell how a message ended."
+        yield _counts("gateway_callbacks", text, figures.told, "outcome")
+    yield from ProcessCollector(registry=None).collect()
+
+
+def of_trigger(edge: Edge, figures: TriggerFigures) -> Iterator[Metric]:
+    """All metrics of a trigger."""
+    yield _info("trigger", {**edge._asdict(), "queue": label_of(figures.queue)})
+    yield gauge("trigger_leading", "Whether it delivers; else it stands by.", [((), figures.leads)])
+    yield gauge("trigger_epoch", "Which leader of the queue it was last.", [((), figures.epoch)])
+    yield gauge("trigger_node_connected", "Whether its node answers.", [((), figures.is_connected)])
+    yield gauge("trigger_calls", "Messages that its consumer is called for now.", [((), figures.calls)])
+    yield _counts("trigger_answers", "What its consumer answered.", figures.answers, "answer")
+    yield _durations("trigger_answer_duration_seconds", "How long that took.", figures.answered)
+    yield _counts("trigger_deliveries", "How deliveries ended.", figures.deliveries, "ending")
+    text = "How long its queue has been held; 0 if it is not."
+    yield gauge("trigger_held_seconds", text, [((), figures.held_s)])
+    yield gauge("trigger_held_failures", "Failures in a row that hold it.", [((), figures.failures)])
+    if figures.told is not None:
+        yield _counts("trigger_hooks", "Attempts to tell how a message ended.", figures.told, "outcome")
+    yield from ProcessCollector(registry=None).collect()
+
+
+def _info(kind: str, labels: Mapping[str, str]) -> Metric:
+    return gauge(f"{kind}_info", f"Which {kind} this is.", [([*labels.values()], 1)], [*labels])
+
+
+def _counts(name: str, text: str, counts: Mapping[Any, int], label: str) -> Metric:
+    return counter(name, text, [((str(each),), count) for each, count in counts.items()], (label,))
+
+
+def _durations(name: str, text: str, durations: Durations) -> Metric:
+    return histogram(name, text, durations.within, durations.count, durations.total_s)

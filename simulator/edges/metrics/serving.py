@@ -1,0 +1,35 @@
+"""The address at which a gateway or a trigger answers /metrics, /live and /ready."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from simulator.base.http.monitoring import MONITORING_LIMITS, Monitored, Monitoring, faulty
+from simulator.base.http.server import Server
+from simulator.node.transport import listen
+from simulator.topology.file import written_address
+
+
+async def answer_scrapes(
+    address: tuple[str, int],
+    monitored: Monitored,
+    log: FilteringBoundLogger,
+    *,
+    allow_remote: bool = False,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer there until cancelled.
+
+    Raises:
+        UsageError: the address cannot be had.
+    """
+    with closing(
+        listen(*address, allow_remote=allow_remote, advice="name another with --metrics")
+    ) as listener:
+        server = Server(Monitoring(monitored).answer, faulty, MONITORING_LIMITS, log)
+        log.info("metrics", address=written_address(*address))
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
+        await server.run(listeners, task_status=task_status)

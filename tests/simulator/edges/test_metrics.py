@@ -1,0 +1,163 @@
+"""What Prometheus reads of a gateway and of a trigger that run, with an HTTP client and a parser that are others'."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+import trio
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from simulator.edges.trigger.judgment import Waypoint
+from simulator.topology import Topology, load, parse
+from simulator.topology.file import written_address
+from simulator.topology.ports import reserved_address
+from tests.conformance import ROOT
+from tests.simulator.consumers import OK, HttpConsumer, Reply, Seen, business_error, listening
+from tests.simulator.edges.trigger.test_run import ended, running_trigger
+from tests.simulator.edges.trigger.test_trigger import TOPOLOGY, send
+from tests.simulator.gateways import gateway, received
+from tests.simulator.running import Log, running, running_with_client, until
+from tests.simulator.typed import in_process
+
+README: Final = ROOT / "simulator/edges/metrics/README.md"
+
+
+async def scraped(address: tuple[str, int]) -> dict[str, Metric]:
+    """The families that are ours, by their names in the tables; what is kept for a second is let grow old."""
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        answer = await client.get(f"http://{written_address(*address)}/metrics")
+    found = [*text_string_to_metric_families(answer.text)]
+    names = {f"{each.name}_total" if each.type == "counter" else each.name: each for each in found}
+    return {name: each for name, each in names.items() if name.startswith("mqproto_")}
+
+
+async def ready(address: tuple[str, int]) -> tuple[int, str]:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        answer = await client.get(f"http://{written_address(*address)}/ready")
+    return answer.status_code, answer.text.strip()
+
+
+def of(family: Metric) -> dict[str, float]:
+    """Its values that are not 0, by their labels."""
+    return {
+        " ".join(sample.labels.values()): sample.value
+        for sample in family.samples
+        if sample.value and not sample.name.endswith(("_created", "_bucket", "_sum"))
+    }
+
+
+def table(kind: str) -> dict[str, list[str]]:
+    """The labels of each metric that the README has."""
+    rows = re.findall(rf"^\| `(mqproto_{kind}_[a-z_]+)` \| ([^|]*)\|", README.read_text("utf-8"), re.M)
+    return {name: re.findall(r"`(\w+)`", labels) for name, labels in rows}
+
+
+def labels(found: dict[str, Metric]) -> dict[str, list[str]]:
+    return {name: [*(each.samples[0].labels.keys() - {"le"})] for name, each in found.items()}
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("three-node").with_free_ports()
+
+
+async def test_a_gateway_tells_what_it_did(topology: Topology, tmp_path: Path) -> None:
+    address, log = reserved_address(), Log()
+    async with running(topology, "destination", tmp_path) as node:
+        told = ("shop.example",)
+        async with gateway(topology, tmp_path, log, metrics=address, callback_hosts=told) as producer:
+            for key in ("1", "1", "2"):
+                await producer.post("/queues/orders/messages", content=b"x", headers={"Idempotency-Key": key})
+            await producer.post("/queues/nothing/messages", content=b"x")
+            assert (await producer.get("/%zz", headers={"Host": "a b"})).status_code in (400, 404)
+            assert await ready(address) == (200, "ready")
+            assert len(await received(topology, "destination", tmp_path, "orders")) == 2
+
+            async def both_have_ended() -> bool:
+                return len(log.lines("received")) == 2
+
+            await until(both_have_ended)
+            found = await scraped(address)
+            assert {name: sorted(each) for name, each in labels(found).items()} == {
+                name: sorted(each) for name, each in table("gateway").items()
+            }
+            assert of(found["mqproto_gateway_messages_total"]) == {
+                r"accepted destination\orders": len(log.lines("accepted")),
+                r"duplicate-dropped destination\orders": len(log.lines("duplicate-dropped")),
+            }
+            refused = of(found["mqproto_gateway_refused_requests_total"])
+            assert refused["unknown-queue"] == 1
+            assert sum(refused.values()) == 2
+            assert of(found["mqproto_gateway_ended_messages_total"]) == {"ACK_RECEIVE": 2}
+            assert of(found["mqproto_gateway_answer_duration_seconds"]) == {"": 3}
+            node.stop()
+
+            async def it_is_gone() -> bool:
+                return await ready(address) == (503, "node destination is not running")
+
+            await until(it_is_gone)
+    assert log.lines("metrics")[0]["address"] == written_address(*address)
+
+
+async def test_a_trigger_tells_what_became_of_messages(tmp_path: Path) -> None:
+    file = tmp_path / "desk.toml"
+    file.write_text(TOPOLOGY)
+    address, consumer, done = reserved_address(), HttpConsumer(), trio.Event()
+    replies = [Reply(500), OK, business_error("no")]
+
+    async def in_turn(seen: Seen) -> Reply:
+        reply = replies.pop(0)
+        if not replies:
+            done.set()
+        return reply
+
+    consumer.answering = in_turn
+    topology = parse(TOPOLOGY, str(file)).with_free_ports()
+    async with running_with_client(topology, "desk", tmp_path) as desk, listening(consumer):
+        options = ("--url", consumer.url, "--interval", "0", "--hook", "http://127.0.0.1:9/")
+        async with running_trigger(
+            file, *options, "--metrics", written_address(*address), "--error-queue", r"desk\errors"
+        ) as trigger:
+            assert await ready(address) == (200, "ready")
+            assert sum(of((await scraped(address))["mqproto_trigger_deliveries_total"]).values()) == 0
+            await send(desk, b"one", b"two")
+            await done.wait()
+            found: dict[str, Metric] = {}
+
+            async def both_are_done() -> bool:
+                nonlocal found
+                found = await scraped(address)
+                return sum(of(found["mqproto_trigger_deliveries_total"]).values()) == 3
+
+            await until(both_are_done)
+            await ended(trigger, signal.SIGKILL)
+    assert {name: sorted(each) for name, each in labels(found).items()} == {
+        name: sorted(each) for name, each in table("trigger").items()
+    }
+    assert of(found["mqproto_trigger_deliveries_total"]) == {
+        Waypoint.COMMITTED: 1,
+        Waypoint.ROLLED_BACK: 1,
+        Waypoint.DEAD_LETTERED: 1,
+    }
+    assert of(found["mqproto_trigger_answers_total"]) == {
+        "processed": 1,
+        "system-error": 1,
+        "business-error": 1,
+    }
+    assert of(found["mqproto_trigger_answer_duration_seconds"]) == {"": 3}
+    assert of(found["mqproto_trigger_leading"]) == of(found["mqproto_trigger_node_connected"]) == {"": 1}
+
+
+def test_metrics_of_a_trigger_beyond_loopback_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "desk.toml"
+    file.write_text(TOPOLOGY)
+    typed = ("trigger", file, "orders", "--url", "http://127.0.0.1:9/", "-d", tmp_path)
+    done = in_process(*typed, "--metrics", "0.0.0.0")
+    assert done.status == 2
+    assert done.complaint == "0.0.0.0:9190 can be reached from outside: ask for that with --allow-remote"
