@@ -14,6 +14,7 @@ import typer
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
+    ConfigOption,
     DirectoryOption,
     TopologyOption,
     place_of,
@@ -54,6 +55,7 @@ def console(
     directory: DirectoryOption = None,
     at: AtOption = None,
     tokens: TokensOption = None,
+    _config: ConfigOption = "",
 ) -> int:
     """A page in the browser: what nodes that run do, while they do it. Until Ctrl-C.
 
@@ -99,11 +101,9 @@ async def beside(place: Place, options: Options) -> AsyncIterator[str]:
 
 
 async def _serve(place: Place, options: Options) -> None:
-    import signal
+    from simulator.base.program.again import asked_to_end
 
-    import trio
-
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with asked_to_end() as signals:
         async with beside(place, options) as address:
             print(address, flush=True)
             async for _ in signals:
