@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests letter mutants test core wheel plants truth rotation torn wine bodies coverage lint format bench samples lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests letter mutants test core wheel plants truth rotation torn wine bodies coverage lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,9 @@ format: $(DEV)  ## the house style, where a program can give it
 
 bench: $(DEMO)  ## how fast it is here, in build/bench; ARGS=--quick for a look
 	@$(VENV)/bin/mqproto bench all --out build/bench $(ARGS)
+
+pictures: $(DEV)  ## the pictures of README.md anew; needs Chromium
+	@$(VENV)/bin/python -m tests.pictures
 
 samples: $(DEMO)  ## captures/samples anew, each by the command in its TOML
 	@$(VENV)/bin/python -m simulator.cli.samples captures/samples

@@ -85,6 +85,8 @@ FOUND: Final = (
     'python -c \'import pyspark_mqproto as found; print(*vars(found).get("__all__", ["nothing"]))\''
 )
 """What Spark finds where it looks for formats; without the extra it finds nothing, and goes on."""
+PAGE: Final = "python -c 'from simulator.edges.console.front import page; print(*sorted(page()))'"
+"""The files of the console's page."""
 CHECKS: Final = {
     "": (
         Check(FOUND, 0, "nothing"),
@@ -120,6 +122,7 @@ CHECKS: Final = {
             "mqproto: what they are compared with is not in the wheel: clone mqproto and run it there\n",
         ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
+        Check(PAGE, 0, "/main.js /map.js /palette.css"),
         lacks("mqproto keys make sender", "cryptography", "security"),
         lacks(f"mqproto analyse {SAMPLE} --out tables", COLUMNS, "spark"),
     ),

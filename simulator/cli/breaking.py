@@ -72,6 +72,19 @@ def stall(
     return _have_done("stall", [one, *filter(None, [other])], topology, directory)
 
 
+def slow(
+    one: OneEnd,
+    other: OtherEnd = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+) -> int:
+    """Make a link slow: all that crosses it waits, each way, until mqproto mend.
+
+    Of `mqproto run --capture` it can be slow if that has --breakable as well.
+    """
+    return _have_done("slow", [one, *filter(None, [other])], topology, directory)
+
+
 def mend(
     one: Annotated[
         str,
@@ -81,7 +94,7 @@ def mend(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
 ) -> int:
-    """Mend links that were cut or stalled."""
+    """Mend links that were cut, stalled or slow."""
     return _have_done("mend", [*filter(None, [one, other])], topology, directory)
 
 

@@ -43,8 +43,10 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
+    typed_again,
 )
 from simulator.edges.audit.command import audit
+from simulator.edges.console import command as live
 from simulator.edges.erasure.command import erase
 from simulator.edges.failed import command as failed
 from simulator.edges.gateway import command as tokens
@@ -243,25 +245,50 @@ def run(
             show_default=False,
         ),
     ] = None,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            help="A page in the browser that shows them, live, and breaks them by a click; with --waypoints.",
+        ),
+    ] = False,
+    console_at: Annotated[
+        str | None,
+        typer.Option(
+            "--console-at",
+            metavar="HOST:PORT",
+            help="The same at an address of this machine; 127.0.0.1:9170, or any free port, by default.",
+            show_default=False,
+        ),
+    ] = None,
     waypoints: WaypointsOption = False,
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C.
 
-    mqproto kill, restart, cut, stall and mend break and mend them meanwhile.
+    mqproto kill, restart, cut, stall, slow and mend break and mend them meanwhile.
 
     \b
+    $ mqproto run --console
     $ mqproto run
     $ mqproto cut sender intermediate    # in another terminal
     $ mqproto mend
     """
     from simulator.command.running import run_topology
 
-    place = place_of(topology, directory, waypoints=waypoints)
+    page = None
+    if console or console_at is not None:
+        options = live.options_of(console_at, None, typed_again(topology, directory))
+        page = partial(live.beside, options=options)
+    place = place_of(topology, directory, waypoints=waypoints or page is not None)
     if metrics is not None:
         place = place.with_metrics(metrics)
     if breakable is None:
         breakable = capture is None
-    return run_task(partial(run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable))
+    return run_task(
+        partial(
+            run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable, console=page
+        )
+    )
 
 
 app.command()(node)
@@ -282,7 +309,7 @@ for command in (
 app.command("return")(commands.send_back)
 
 
-for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.mend):
+for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, breaking.slow, breaking.mend):
     app.command()(deed)
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
@@ -295,6 +322,7 @@ app.add_typer(services.service, name="service")
 app.command()(gateway)
 app.command()(trigger)
 app.command()(audit)
+app.command()(live.console)
 app.command()(erase)
 app.command()(decoding.decode)
 app.command()(analysis.analyse)

@@ -33,6 +33,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "erase": "Have the bodies of messages gone that are over",
     },
     "Look": {
+        "console": "A page in the browser that shows all of it, live",
         "queues": "What waits where, on every node that runs",
         "top": "The same and more while it happens, each second anew",
         "explain": "Why something waits, what happens next, what can be done",
@@ -46,7 +47,8 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "restart": "Start nodes that were killed, or stop and start them",
         "cut": "Cut a link: its connections are reset, and none can be made",
         "stall": "Stall a link: nothing crosses it, and nothing is closed",
-        "mend": "Mend links that were cut or stalled",
+        "slow": "Make a link slow: all that crosses it waits",
+        "mend": "Mend links that were cut, stalled or slow",
         "simulate": "Whole systems on a clock that jumps, with all that can go wrong",
         "crash": "Three nodes that are killed at every moment of their lives",
         "validate": "A consumer that fails on cue, and all before it",

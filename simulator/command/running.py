@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -31,11 +32,23 @@ LINE_S: Final = 10.0
 """How often there is a line for each node in a pipe, if anything has changed."""
 
 
-async def run_topology(place: Place, *, free_ports: bool, capture: Path | None, breakable: bool) -> int:
+Beside = Callable[[Place], AbstractAsyncContextManager[str]]
+"""Something that serves nodes which run, as long as they do; with an address that people are told."""
+
+
+async def run_topology(
+    place: Place,
+    *,
+    free_ports: bool,
+    capture: Path | None,
+    breakable: bool,
+    console: Beside | None = None,
+) -> int:
     """Run all nodes until SIGINT or SIGTERM. A node that ends, or does not start, is started again, however often.
 
     Args:
         breakable: have each link go through proxies, which `mqproto cut` and `mqproto stall` break.
+        console: serves a page, as long as they run.
 
     Returns:
         0, or 1 if a node did not run at the end.
@@ -50,8 +63,8 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None, 
             f"another mqproto run has the nodes of {place.topology.name} in {place.directory}: stop that one first"
         )
     topology = place.topology.with_free_ports() if free_ports else place.topology
-    console = wide_console(markup=False)
-    tell = partial(console.print, soft_wrap=True)  # A path may be longer than any line.
+    screen = wide_console(markup=False)
+    tell = partial(screen.print, soft_wrap=True)  # A path may be longer than any line.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with (
             _links(topology, breakable=breakable) as (links, detours),
@@ -73,12 +86,16 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None, 
                     tell(f"{node.name} answers http://{where}/metrics, /live and /ready")
                 if capture is not None:
                     tell(f"{node.name} records in {capture_of(capture, node.name)}")
-            async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as nursery, AsyncExitStack() as beside:
                 await nursery.start(byhand.Hands(supervisor, links, tell).serve, orders)
-                console.print("Ctrl-C stops them all")
+                if console is not None:
+                    tell(
+                        f"console: {await beside.enter_async_context(console(replace(place, topology=topology)))}"
+                    )
+                tell("Ctrl-C stops them all")
                 for name in topology.nodes:
                     nursery.start_soon(supervisor.keep, name, tell)
-                nursery.start_soon(_show, place, console)
+                nursery.start_soon(_show, place, screen)
                 async for _ in signals:
                     break
                 nursery.cancel_scope.cancel()
@@ -87,9 +104,9 @@ async def run_topology(place: Place, *, free_ports: bool, capture: Path | None, 
                 for name in topology.nodes
                 if not supervisor.is_up(name) and not supervisor.is_put_down(name)
             )
-    console.print("all nodes have stopped")
+    screen.print("all nodes have stopped")
     if down:
-        console.print(f"not running at the end: {', '.join(down)}; its log in {place.directory} says why")
+        screen.print(f"not running at the end: {', '.join(down)}; its log in {place.directory} says why")
     return 1 if down else 0
 
 

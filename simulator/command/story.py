@@ -293,16 +293,16 @@ def told(story: Story, topology: Topology) -> Iterator[str]:
     for place, step in enumerate(story.steps):
         if place in missing:
             yield f"{'':26}  {step.who:{width}}  (lines of the log are missing here)"
-        words = ", ".join(_details(step, topology))
+        words = ", ".join(details(step, topology))
         name = f"{step.message}: " * (several and bool(step.message))
-        yield f"{_clock(step.time)}  {step.who:{width}}  {name}{step.event}" + f": {words}" * bool(words)
+        yield f"{clock(step.time)}  {step.who:{width}}  {name}{step.event}" + f": {words}" * bool(words)
     if story.left_out:
         yield f"{story.left_out:,} steps more are not shown"
     if story.spoilt:
         yield f"{story.spoilt:,} lines in the logs are none of a log, or cut off; they were skipped"
 
 
-def _clock(time: str) -> str:
+def clock(time: str) -> str:
     """A time as people read it, to the microsecond; the logs' clock is that of the machine, in UTC."""
     return time.replace("T", " ").rstrip("Z")
 
@@ -323,7 +323,7 @@ WORDS: Final[Mapping[str, str]] = {
 """How facts are put, in this order; those without words are for programs."""
 
 
-def _details(step: Step, topology: Topology) -> Iterator[str]:
+def details(step: Step, topology: Topology) -> Iterator[str]:
     facts = step.facts
     if "queue" in facts:
         yield known_as(topology, str(facts["queue"]))

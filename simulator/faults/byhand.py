@@ -23,6 +23,8 @@ from simulator.topology import Action, places
 
 BACKLOG: Final = 16
 LIMIT_BYTES: Final = 64 * 1024
+SLOW_S: Final = 0.3
+"""How long what comes over a slow link waits, each way."""
 PATIENCE_S: Final = 10
 """How long somebody who connects may take to say what he wants."""
 
@@ -34,10 +36,13 @@ class Deed(StrEnum):
     RESTART = "restart"
     CUT = "cut"
     STALL = "stall"
+    SLOW = "slow"
     MEND = "mend"
+    LOOK = "look"
+    """Nothing is done: `Done.broken` says what was done before."""
 
 
-WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled"}
+WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
 
 
 class Order(msgspec.Struct):
@@ -63,11 +68,15 @@ class Effect(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """What was done, and what could not be, through whose fault."""
+    """What was done, and what could not be, through whose fault.
+
+    broken: by its name, what was done to a link that is not whole; None if links cannot be broken.
+    """
 
     effects: list[Effect]
     failure: str = ""
     is_misuse: bool = False
+    broken: dict[str, Deed] | None = None
 
 
 class Hands:
@@ -87,12 +96,12 @@ class Hands:
 
     @property
     def has_breakable_links(self) -> bool:
-        """Whether links can be cut and stalled; nodes can always be killed."""
+        """Whether links can be cut, stalled and slow; nodes can always be killed."""
         return self._links is not None
 
     @property
     def broken(self) -> Mapping[tuple[str, str], Deed]:
-        """By its two nodes, as the topology has them: which link is cut or stalled."""
+        """By its two nodes, as the topology has them: which link is cut, stalled or slow."""
         return self._broken
 
     @property
@@ -115,7 +124,9 @@ class Hands:
 
         try:
             names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
-            if deed in (Deed.CUT, Deed.STALL, Deed.MEND):
+            if deed is Deed.LOOK:
+                pass
+            elif deed in (*WORDS, Deed.MEND):
                 for link in self._named(names):
                     note(self._mend(link) if deed is Deed.MEND else self._break(link, deed))
             elif not names:
@@ -134,6 +145,8 @@ class Hands:
                 done.failure = f"not running: {', '.join(failed)}" if failed else ""
         except UsageError as error:
             done.failure, done.is_misuse = str(error), True
+        if self._links is not None:
+            done.broken = {"-".join(ends): what for ends, what in self._broken.items()}
         return done
 
     async def serve(
@@ -190,11 +203,15 @@ class Hands:
             return Effect(f"{link} was {WORDS[deed]} before, and stays so", f"mend {' '.join(ends)}")
         if before is not None:
             link.restore()
-        reset = link.break_off(Action.STALL if deed is Deed.STALL else Action.CUT)
         self._broken[ends] = deed
-        what = "nothing crosses it and nothing is closed"
-        if deed is Deed.CUT:
-            what = f"{reset} connection{'s' * (reset != 1)} reset"
+        if deed is Deed.SLOW:
+            link.slow(SLOW_S)
+            what = f"all that crosses it waits for {SLOW_S:g} s"
+        else:
+            reset = link.break_off(Action.STALL if deed is Deed.STALL else Action.CUT)
+            what = "nothing crosses it and nothing is closed"
+            if deed is Deed.CUT:
+                what = f"{reset} connection{'s' * (reset != 1)} reset"
         return Effect(f"{link} is {WORDS[deed]}, {what}", f"mend {' '.join(ends)}")
 
     def _mend(self, link: BreakableLink) -> Effect:

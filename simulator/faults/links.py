@@ -49,6 +49,11 @@ class BreakableLink:
             return 0
         return sum(proxy.refuse() for proxy in self.proxies)
 
+    def slow(self, delay_s: float) -> None:
+        """Let all that comes wait before it crosses, both ways."""
+        for proxy in self.proxies:
+            proxy.slow(delay_s)
+
     def restore(self) -> None:
         """All is well again."""
         for proxy in self.proxies:

@@ -1,4 +1,4 @@
-"""A link between two nodes that can be cut, refused and stalled: a TCP proxy on loopback.
+"""A link between two nodes that can be cut, refused, stalled and slow: a TCP proxy on loopback.
 
 The initiating node is told the proxy's address as that of its neighbour, and the neighbour sees the connection come
 from the initiating node's own host, by which it judges who may be there. TCP itself is the network's, so what can go
@@ -91,6 +91,7 @@ class LinkProxy:
         self._listener: socket.socket | None = None  # bound while `run` runs, listening unless refusing
         self._welcome = Gate()
         self._flow = Gate()
+        self._delay_s = 0.0
         self._connections: set[_Connection] = set()
 
     @property
@@ -156,8 +157,13 @@ class LinkProxy:
         """
         self._flow.shut()
 
+    def slow(self, delay_s: float) -> None:
+        """Let what comes wait before it crosses. Of a long stream, READ_BYTES cross in each such time, and no more."""
+        self._delay_s = delay_s
+
     def restore(self) -> None:
-        """Undo `refuse` and `stall`."""
+        """Undo `refuse`, `stall` and `slow`."""
+        self._delay_s = 0.0
         if self._listener is not None and not self._welcome.is_open:
             self._listener.listen(BACKLOG)
         self._welcome.open()
@@ -252,6 +258,9 @@ class LinkProxy:
                     if connection.record is not None:
                         connection.record.finished(sender)
                     return
+                if self._delay_s:
+                    await trio.sleep(self._delay_s)
+                    await self._flow.passed()
                 await self._hand_over(connection, sender, buffer[:size_bytes])
             except OSError:
                 connection.reset(sender.other)

@@ -34,6 +34,7 @@ HERE: Final = files("captures.pipeline.report")
 def page(facts: Facts) -> str:
     """The whole file. The same facts give the same text."""
     style, script = (HERE.joinpath(name).read_text("utf-8") for name in ("report.css", "report.js"))
+    style = files("captures.drawing").joinpath("palette.css").read_text("utf-8") + style
     policy = f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}"
     shown = {row["message"] for row in facts.messages.embedded}
     parts = [

@@ -41,11 +41,10 @@ follows is answered 400, and the connection closes; nothing that comes after it 
 from __future__ import annotations
 
 import email.utils
-import re
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -56,14 +55,11 @@ import h11
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from simulator.base.http.framing import BARE_LF, check_framing, check_lines, is_chunked
 from simulator.base.http.tcpstream import READ_BYTES, TcpStream
 
 CHUNKED_READ_BYTES: Final = 4_096
 """Of a body in chunks: at each of them we look at what was read and is not used yet."""
-BARE_LF: Final = re.compile(rb"(?<!\r)\n")
-FOLDED: Final = re.compile(rb"\r\n[ \t]")
-HEAD_END: Final = b"\r\n\r\n"
-VERSIONS: Final = (b"1.0", b"1.1")
 LINGER_S: Final = 2.0
 """How long what still comes is read after an answer that refuses it."""
 DOORWAY: Final = 200
@@ -113,6 +109,21 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class Stream(NamedTuple):
+    """A status, headers, and a body whose parts come in their own time; its connection closes with it.
+
+    It ends when its parts do, when the client goes away, or when the server stops.
+
+    buffer_bytes: what the kernel may keep for a client that reads slowly, about. While it has that, no part is asked
+        for.
+    """
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    parts: AsyncGenerator[bytes, None]
+    buffer_bytes: int
+
+
 class Request:
     """The head of a request; the body comes when it is asked for.
 
@@ -152,7 +163,7 @@ class Request:
         return await self._next_part()
 
 
-Handler = Callable[[Request], Awaitable[Answer]]
+Handler = Callable[[Request], Awaitable[Answer | Stream]]
 
 
 class Server:
@@ -312,6 +323,9 @@ class _Conversation:
             self._failed(error)
             answer = self._server.explain(Fault.FAILED)
         self._skip()
+        if isinstance(answer, Stream):
+            await self._pour(answer, head)
+            return False
         await self._answer(answer, head)
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
@@ -334,11 +348,11 @@ class _Conversation:
                 event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED] = h11.NEED_DATA
                 came, is_all = self._http.trailing_data
                 if came or is_all:
-                    _check_lines(came)
+                    check_lines(came)
                     event = self._http.next_event()
                 if isinstance(event, h11.Request):
-                    _check_framing(event)
-                    self._is_chunked, self._last = _is_chunked(event), b"\n"
+                    check_framing(event)
+                    self._is_chunked, self._last = is_chunked(event), b"\n"
                     return event
                 if event is not h11.NEED_DATA:
                     return None  # Their end of the connection is closed.
@@ -408,13 +422,8 @@ class _Conversation:
 
     async def _answer(self, answer: Answer, head: h11.Request | None = None) -> None:
         """Send it, as far as the client takes it."""
-        # As bytes: h11 looks at the type of a text three times before it encodes it.
-        headers = [(b"Date", _date(int(time.time()))), (b"Content-Length", b"%d" % len(answer.body))]
-        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in answer.headers]
-        if self._server.stopping or self._is_closing or self._http.their_state is not h11.DONE:
-            headers.append((b"Connection", b"close"))
-        status = HTTPStatus(answer.status)
-        data = self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
+        is_last = self._server.stopping or self._is_closing or self._http.their_state is not h11.DONE
+        data = self._begin(answer, [(b"Content-Length", b"%d" % len(answer.body))], is_last=is_last)
         if head is None or head.method != b"HEAD":
             data += self._http.send(h11.Data(data=answer.body)) or b""
         data += self._http.send(h11.EndOfMessage()) or b""
@@ -422,10 +431,50 @@ class _Conversation:
             data = data[self._socket.send_at_once(data) :]
             if not data:
                 return
+        await self._send(data)
+
+    def _begin(self, answer: Answer | Stream, headers: list[tuple[bytes, bytes]], *, is_last: bool) -> bytes:
+        """The head of an answer."""
+        # As bytes: h11 looks at the type of a text three times before it encodes it.
+        headers = [(b"Date", _date(int(time.time()))), *headers]
+        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in answer.headers]
+        if is_last:
+            headers.append((b"Connection", b"close"))
+        status = HTTPStatus(answer.status)
+        return self._http.send(h11.Response(status_code=status, reason=status.phrase, headers=headers)) or b""
+
+    async def _send(self, data: bytes) -> None:
         with trio.move_on_after(self._limits.answer_s) as patience:
             await self._stream.send_all(data)
         if patience.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
+
+    async def _pour(self, stream: Stream, head: h11.Request) -> None:
+        """Send parts as they come, each as far as the client takes it within its time."""
+        self._socket.limit_buffer(stream.buffer_bytes)
+        data = self._begin(stream, [], is_last=True)
+        self.idle = trio.CancelScope()
+        with self.idle:
+            async with trio.open_nursery() as nursery, aclosing(stream.parts) as parts:
+                nursery.start_soon(self._until_gone, nursery.cancel_scope)
+                try:
+                    await self._send(data)
+                    if head.method != b"HEAD":
+                        async for part in parts:
+                            await self._send(self._http.send(h11.Data(data=part)) or b"")
+                    await self._send(self._http.send(h11.EndOfMessage()) or b"")
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    pass
+                except Exception as error:
+                    self._failed(error)  # Of an answer that has begun, the end alone can say so.
+                nursery.cancel_scope.cancel()
+
+    async def _until_gone(self, scope: trio.CancelScope) -> None:
+        """Whatever a client says to an answer that goes on is dropped; when it goes away, that ends."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while await self._stream.receive_some(READ_BYTES):
+                pass
+        scope.cancel()
 
     async def _part_company(self) -> None:
         """Close it such that the client can read the last answer."""
@@ -436,31 +485,3 @@ class _Conversation:
 @lru_cache(maxsize=1)
 def _date(now_s: int) -> bytes:
     return email.utils.formatdate(now_s, usegmt=True).encode("ascii")
-
-
-def _check_lines(data: bytes) -> None:
-    """Look at the lines of a head that has come so far.
-
-    Raises:
-        h11.RemoteProtocolError: others may see other lines in it.
-    """
-    head, _, _ = data.partition(HEAD_END)
-    if BARE_LF.search(head) or FOLDED.search(head):
-        raise h11.RemoteProtocolError("a line ends in a bare LF, or goes on in the next")
-
-
-def _is_chunked(head: h11.Request) -> bool:
-    return any(name == b"transfer-encoding" for name, _ in head.headers)
-
-
-def _check_framing(head: h11.Request) -> None:
-    """Look at what says where the body ends.
-
-    Raises:
-        h11.RemoteProtocolError: others may see another end.
-    """
-    has_length = any(name == b"content-length" for name, _ in head.headers)
-    if head.http_version not in VERSIONS:
-        raise h11.RemoteProtocolError("this is another version of HTTP")
-    if _is_chunked(head) and (has_length or head.http_version == b"1.0"):
-        raise h11.RemoteProtocolError("nobody knows where the body ends")

@@ -32,6 +32,10 @@ class TcpStream(trio.abc.HalfCloseableStream):
             pass
         return False
 
+    def limit_buffer(self, size_bytes: int) -> None:
+        """Have the kernel keep about so much of what the other end has not taken, and take no more meanwhile."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of it; a turn of others passes only if the kernel does not take it."""
         sent = self.send_at_once(data)

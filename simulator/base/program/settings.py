@@ -23,7 +23,7 @@ import typer
 
 from mqproto.base.errors import UsageError
 
-COMMANDS: Final = ("node", "gateway", "trigger")
+COMMANDS: Final = ("node", "gateway", "trigger", "console")
 """Which take their settings from a file."""
 CONFIG: Final = "config"
 BARE: Final = "[]."

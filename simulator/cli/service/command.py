@@ -13,12 +13,15 @@ from typer.main import get_command
 from mqproto.base.errors import UsageError
 from simulator.base.program import settings
 from simulator.cli.node import node
-from simulator.cli.service.unit import CONFIG, USER, Service, unit
+from simulator.cli.service.unit import CONFIG, READY_IN, USER, Service, unit
 from simulator.command.options import DONE
+from simulator.edges.console.command import console
 from simulator.edges.validation.command import gateway, trigger
 
 service = typer.Typer(help="mqproto as a service: a unit for systemd.", no_args_is_help=True)
-config = typer.Typer(help="The settings of node, gateway and trigger in one file.", no_args_is_help=True)
+config = typer.Typer(
+    help="The settings of node, gateway, trigger and console in one file.", no_args_is_help=True
+)
 
 
 @service.callback()
@@ -42,8 +45,8 @@ def install(
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
     """
-    if kind not in settings.COMMANDS:
-        raise UsageError(f"{kind!r} is no service: type one of {', '.join(settings.COMMANDS)}")
+    if kind not in READY_IN:
+        raise UsageError(f"{kind!r} is no service: type one of {', '.join(READY_IN)}")
     if any(letter.isspace() or letter == "%" for letter in user) or not user:
         raise UsageError(f"--user {user!r} is no user's name")
     program = shutil.which("mqproto") or shutil.which(sys.argv[0]) or sys.argv[0]
@@ -62,7 +65,7 @@ def check(
     $ mqproto config check /etc/mqproto/mqproto.toml
     """
     app = typer.Typer()
-    for command in (node, gateway, trigger):
+    for command in (node, gateway, trigger, console):
         app.command()(command)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     for found in settings.check(file, commands, context):

@@ -43,7 +43,10 @@ def make(
     queues: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", metavar="QUEUE", help="A queue that it opens; repeatable.", show_default=False
+            "--queue",
+            metavar="QUEUE",
+            help="A queue that it opens; repeatable, '*' for all.",
+            show_default=False,
         ),
     ] = None,
     role: Annotated[

@@ -38,6 +38,8 @@ from simulator.edges.secretfile import read_secret
 
 PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
 """The name of one whose ids are his alone. None has what stands between it and an id."""
+EVERY: Final = "*"
+"""Stands for every queue; no queue is called so.  [MS-MQMQ] 2.1.1"""
 EARLIER: Final = "token"
 """The key under which files of earlier versions had a token itself."""
 
@@ -78,6 +80,7 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """Who has a token, in the file of tokens, and what it opens.
 
     sha256: of the token, in hexadecimal.
+    queues: their names, or EVERY.
     producer: whose ids it uses; None for those of its own name.
     """
 
@@ -86,6 +89,10 @@ class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     role: Role = Role.ALL
     producer: str | None = None
     made: datetime | None = None
+
+    def opens(self, whole: Callable[[str], str]) -> Collection[str] | None:
+        """The queues, each by its one name, which `whole` gives; None for all."""
+        return None if EVERY in self.queues else frozenset(map(whole, self.queues))
 
     def producer_of(self, name: str) -> str:
         """Whose ids they are, where the token has this name.
@@ -120,7 +127,7 @@ class Tokens:
         self._holders = [
             (
                 bytes.fromhex(holder.sha256),
-                Opened(holder.producer_of(name), frozenset(map(whole, holder.queues)), holder.role, name),
+                Opened(holder.producer_of(name), holder.opens(whole), holder.role, name),
             )
             for name, holder in holders.items()
         ]

@@ -361,6 +361,16 @@ def test_a_link_that_is_stalled_carries_nothing_and_loses_no_connection(running:
     assert running("receive", "orders", "--timeout", "60").out == "into the stall\n"
 
 
+def test_a_slow_link_carries_all_of_it(running: Running) -> None:
+    slow = running("slow", "sender", "intermediate").out
+    assert slow.startswith(
+        "sender-intermediate is slow, all that crosses it waits for 0.3 s; undone by: mqproto mend"
+    )
+    running("send", "orders", "-b", "slowly")
+    assert running("receive", "orders", "--timeout", "60").out == "slowly\n"
+    assert running("mend", "sender").out == "sender-intermediate is mended\n"
+
+
 def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running: Running) -> None:
     before = pid_of(running.directory / "destination.seen.toml")
     killed = running("kill", "destination").out

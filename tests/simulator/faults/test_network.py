@@ -305,6 +305,19 @@ async def test_a_stall_stops_a_transfer_in_its_middle_and_memory_stays_bounded()
             assert taken_bytes + len(await receive_all(server)) == first_bytes + more_bytes
 
 
+async def test_over_a_slow_link_all_comes_in_its_time() -> None:
+    async with running_link() as ends:
+        client, server = await ends.pair()
+        with client, server:
+            ends.link.slow(0.1)
+            began_s = trio.current_time()
+            await send_all(client, b"there")
+            assert await server.recv(100) == b"there"
+            await send_all(server, b"back")
+            assert await client.recv(100) == b"back"
+            assert trio.current_time() - began_s >= 0.2
+
+
 async def test_nobody_reaches_the_target_while_the_link_stalls() -> None:
     async with running_link() as ends:
         ends.link.stall()
@@ -450,6 +463,7 @@ CONTROLS: dict[str, Control] = {
     "cut": LinkProxy.cut,
     "refuse": LinkProxy.refuse,
     "stall": LinkProxy.stall,
+    "slow": lambda link: link.slow(0.001),
     "restore": LinkProxy.restore,
 }
 

@@ -95,34 +95,3 @@ def _count(hop: Hop, batch: pa.RecordBatch, times: _Times, at: Any) -> None:
     hop.waited.add(times.waited_ns[at][times.has_waited[at]])
     answered = at[times.is_answered[at]]
     hop.answered.add(times.answered_ns[answered] - times.first_ns[answered])
-
-
-def ranks(hops: list[Hop]) -> dict[str, int]:
-    """How many hops each queue manager is down the stream of messages, by their keys; 0 is where it begins.
-
-    Those that are not connected begin at 0 again.
-    """
-    messages = {(hop.from_key, hop.to_key): hop.messages for hop in hops}
-    neighbours: dict[str, list[tuple[str, int]]] = {}
-    surplus: dict[str, int] = {}
-    for hop in hops:
-        there, back = hop.messages, messages.get((hop.to_key, hop.from_key), 0)
-        down = 1 if there > back or (there == back and hop.from_key < hop.to_key) else -1
-        neighbours.setdefault(hop.from_key, []).append((hop.to_key, down))
-        neighbours.setdefault(hop.to_key, []).append((hop.from_key, -down))
-        surplus[hop.from_key] = surplus.get(hop.from_key, 0) + hop.messages
-        surplus[hop.to_key] = surplus.get(hop.to_key, 0) - hop.messages
-    found: dict[str, int] = {}
-    for start in sorted(neighbours, key=lambda key: (-surplus[key], key)):
-        if start in found:
-            continue
-        connected = {start: 0}
-        waiting = [start]
-        for key in waiting:
-            for other, down in neighbours[key]:
-                if other not in connected:
-                    connected[other] = connected[key] + down
-                    waiting.append(other)
-        least = min(connected.values())
-        found |= {key: rank - least for key, rank in connected.items()}
-    return found

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.transforms import Bbox
 
-from captures.pipeline.report.counts.routes import ranks
+from captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
 from captures.pipeline.report.drawing.drawing import BLUE, WIDTH_IN, Figure, drawn, enlarged, shortened
 from captures.pipeline.report.facts.facts import Hop, Routes
 from captures.pipeline.report.facts.ranking import worth_a_look
@@ -19,20 +19,13 @@ from captures.pipeline.report.facts.words import about, harmless, rate
 
 NODES_DRAWN: Final = 14
 HOPS_DRAWN: Final = 24
-ABREAST: Final = 4
-"""How many queue managers have room beside each other; a longer chain goes downwards."""
-LINE_CHARACTERS: Final = 17
-"""A label that is longer goes over two lines."""
-ROW_IN: Final = 1.1
-DENSE_ROW_IN: Final = 0.75
-DENSE_ROWS: Final = 5
-"""From how many rows on they are closer to each other."""
+SHEET: Final = Sheet(width=WIDTH_IN, edge=0.3, side=2.2, row=1.1, dense_row=0.75, column=3.2)
+"""In inches."""
 INCH: Final = 72
 ALONG: Final = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
 """Where along its arrow a text may stand, the best first."""
 NEAR: Final = 6
 OVER_BOXES: Final = 24
-Place = tuple[float, float]
 
 
 def drawn_hops(routes: Routes) -> list[Hop]:
@@ -64,7 +57,8 @@ def map_figure(routes: Routes) -> Figure | None:
         axes.set_ylim(0, height_in)
         boxes = {
             key: axes.text(
-                *place, _label(shown[key]), ha="center", va="center", fontsize=10, fontweight="bold", zorder=4,
+                *place, "\n".join(label_lines(shortened(shown[key]))),
+                ha="center", va="center", fontsize=10, fontweight="bold", zorder=4,
                 bbox={"boxstyle": "round,pad=0.7", "facecolor": "#eaf3f8", "edgecolor": BLUE, "linewidth": 1.5},
             )
             for key, place in places.items()
@@ -79,17 +73,6 @@ def map_figure(routes: Routes) -> Figure | None:
     return Figure("map", "Route map", alt + ".", drawn(draw, height_in, is_laid_out=False))
 
 
-def _label(label: str) -> str:
-    """A label over two lines if it is long, broken where it has a joint, as near to its middle as can be."""
-    shown = shortened(label)
-    if len(shown) <= LINE_CHARACTERS:
-        return shown
-    joints = [at for at in range(1, len(shown)) if shown[at - 1] in ".:-_\\ "]
-    middle = len(shown) // 2
-    at = min([*joints, middle], key=lambda at: abs(at - middle) + 4 * (at == middle and at not in joints))
-    return f"{shown[:at]}\n{shown[at:]}"
-
-
 @dataclass(frozen=True, slots=True)
 class _Arrow:
     """A hop on the map.
@@ -98,22 +81,22 @@ class _Arrow:
     """
 
     hop: Hop
-    start: Place
-    end: Place
+    start: Point
+    end: Point
     bend: float
     curve: Any
 
 
-def _arrows(hops: list[Hop], places: dict[str, Place]) -> Iterator[_Arrow]:
+def _arrows(hops: list[Hop], places: dict[str, Point]) -> Iterator[_Arrow]:
     pairs = {(hop.from_key, hop.to_key) for hop in hops}
     for hop in hops:
         start, end = places[hop.from_key], places[hop.to_key]
-        bend = _bend(start, end, (hop.to_key, hop.from_key) in pairs, list(places.values()))
-        points = [_point(start, end, bend, along) for along in np.linspace(0, 1, 41)]
-        yield _Arrow(hop, start, end, bend, np.array(points) * INCH)
+        bent = bend(start, end, places.values(), is_returned=(hop.to_key, hop.from_key) in pairs)
+        points = [_point(start, end, bent, part) for part in np.linspace(0, 1, 41)]
+        yield _Arrow(hop, start, end, bent, np.array(points) * INCH)
 
 
-def _draw_hops(axes: Any, hops: list[Hop], places: dict[str, Place], patches: dict[str, Any]) -> None:
+def _draw_hops(axes: Any, hops: list[Hop], places: dict[str, Point], patches: dict[str, Any]) -> None:
     """Arrows, and their texts where these touch no box and no other text."""
     arrows = list(_arrows(hops, places))
     most = max(hop.messages for hop in hops)
@@ -173,7 +156,7 @@ def _count_in(box: Any, points: Any) -> int:
     return int(inside.all(axis=1).sum())
 
 
-def _box(size: Any, point: Place, away: tuple[int, int]) -> Any:
+def _box(size: Any, point: Point, away: tuple[int, int]) -> Any:
     """Where a text of that size is, if it stands so far away from a point."""
     left, bottom = (
         INCH * middle + apart + (_sign(apart) - 1) * length / 2
@@ -190,7 +173,7 @@ def _is_within(box: Any, frame: Any) -> bool:
     return bool(box.x0 >= frame.x0 and box.y0 >= frame.y0 and box.x1 <= frame.x1 and box.y1 <= frame.y1)
 
 
-def _sides(arrow: _Arrow, apart: int) -> Iterator[tuple[Place, tuple[int, int]]]:
+def _sides(arrow: _Arrow, apart: int) -> Iterator[tuple[Point, tuple[int, int]]]:
     """Points along an arrow, and how far from them a text may stand, in dots; the best first.
 
     Only an arrow from left to right has room further away than NEAR, over the boxes at its ends.
@@ -203,79 +186,21 @@ def _sides(arrow: _Arrow, apart: int) -> Iterator[tuple[Place, tuple[int, int]]]
     out = [round(0.8 * outward * each / length) for each in (dy, -dx)]
     if apart > NEAR and out[0] != 0:
         return
-    for along in ALONG:
-        point = _point(arrow.start, arrow.end, arrow.bend, along)
+    for part in ALONG:
+        point = _point(arrow.start, arrow.end, arrow.bend, part)
         for sign in (apart, -apart):
             yield point, (sign * out[0], sign * out[1])
 
 
-def _point(start: Place, end: Place, bend: float, along: float) -> Place:
-    """A point of an arrow, so far along it; an arrow is a quadratic Bézier curve."""
-    (x, y), (to_x, to_y) = start, end
-    dx, dy = to_x - x, to_y - y
-    away = 2 * along * (1 - along) * bend
-    return x + along * dx + away * dy, y + along * dy - away * dx
+def _places(hops: Sequence[Hop]) -> tuple[dict[str, Point], float]:
+    """Where the middles of queue managers are, from the left and from the bottom, and how high it all is."""
+    places, height_in = placed(hops, SHEET)
+    return {key: (x, height_in - y) for key, (x, y) in places.items()}, height_in
 
 
-def _places(hops: Sequence[Hop]) -> tuple[dict[str, Place], float]:
-    """Where the middles of queue managers are, by their keys, and how high it all is; in inches.
-
-    They go from left to right by the number of hops; those that are equally far stand below each other. Where this
-    takes too many columns, they go downwards instead, a few abreast.
-    """
-    groups = _groups(hops)
-    if len(groups) <= ABREAST:
-        rows = max(map(len, groups))
-        row_in = ROW_IN if rows < DENSE_ROWS else DENSE_ROW_IN
-        down = {
-            key: (column, (row + 0.5) / len(keys))
-            for column, keys in enumerate(groups)
-            for row, key in enumerate(keys)
-        }
-        height_in = 0.3 + row_in * rows
-        return {
-            key: (_across(column, len(groups)), height_in * (1 - at)) for key, (column, at) in down.items()
-        }, height_in
-    lines = [keys[low : low + ABREAST] for keys in groups for low in range(0, len(keys), ABREAST)]
-    height_in = 0.3 + ROW_IN * len(lines)
-    return {
-        key: (_across(column, len(keys)), height_in - 0.15 - ROW_IN * (row + 0.5))
-        for row, keys in enumerate(lines)
-        for column, key in enumerate(keys)
-    }, height_in
-
-
-def _groups(hops: Sequence[Hop]) -> list[list[str]]:
-    """Queue managers that are equally far, in an order by which arrows seldom cross: by those that they talk to."""
-    neighbours: dict[str, list[str]] = {}
-    for hop in hops:
-        neighbours.setdefault(hop.from_key, []).append(hop.to_key)
-        neighbours.setdefault(hop.to_key, []).append(hop.from_key)
-    by_rank: dict[int, list[str]] = {}
-    for key, rank in sorted(ranks(list(hops)).items()):
-        by_rank.setdefault(rank, []).append(key)
-    at: dict[str, float] = {}
-    for rank in sorted(by_rank):
-        keys = by_rank[rank]
-        before = {key: [at[other] for other in neighbours[key] if other in at] for key in keys}
-        keys.sort(key=lambda key: sum(before[key]) / len(before[key]) if before[key] else 0.5)
-        at |= {key: (row + 0.5) / len(keys) for row, key in enumerate(keys)}
-    return [by_rank[rank] for rank in sorted(by_rank)]
-
-
-def _across(column: int, columns: int) -> float:
-    """Where the middle of one of some columns is."""
-    apart_in = min(3.2, (WIDTH_IN - 2.2) / max(columns - 1, 1))
-    return WIDTH_IN / 2 + (column - (columns - 1) / 2) * apart_in
-
-
-def _bend(start: Place, end: Place, is_returned: bool, places: list[Place]) -> float:
-    """How much an arrow bends: out of the way of one that comes back, and of queue managers between its ends."""
-    length = math.dist(start, end)
-    for place in places:
-        if place not in (start, end) and math.dist(start, place) + math.dist(place, end) < length + 0.1:
-            return 0.35
-    return 0.14 if is_returned else 0.0
+def _point(start: Point, end: Point, bent: float, part: float) -> Point:
+    """As `along`, with y upwards: there it bends to the other side."""
+    return along(start, end, -bent, part)
 
 
 def _said(hop: Hop) -> list[str]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from captures.decode import Analyst, svg
-from captures.decode.views.svg import ROW_HEIGHT
+from captures.drawing.ladder import ROW_HEIGHT
 from tests.captures.decode.scene import Scene, transactional
 from tests.captures.decode.story import KNOWN, ladder, story
 
@@ -23,7 +23,7 @@ def parsed(scene: Scene, title: str = "story", limit: int = 1_000) -> ElementTre
 def test_the_picture_has_an_arrow_for_each_packet_and_a_box_for_each_queue_manager() -> None:
     scene = story()
     picture = parsed(scene)
-    arrows = [line for line in picture.iter(f"{SVG}line") if "marker-end" in line.attrib]
+    arrows = [line for line in picture.iter(f"{SVG}line") if line.attrib.get("class") == "arrow"]
     texts = [text.text for text in picture.iter(f"{SVG}text")]
     assert len(arrows) == len(scene.packets)
     assert {"a", "b", "c", "2.0 s later", "OrderAck 1/2"} <= set(texts)

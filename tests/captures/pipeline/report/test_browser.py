@@ -14,9 +14,9 @@ import pytest
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.tables.tables import Tables
-from tests.captures.pipeline.report.chromium import PROGRAM, Chromium, chromium
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 from tests.captures.pipeline.report.test_page import HOSTILE
+from tests.chromium import CONTRAST, PROGRAM, Chromium, chromium
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: apt-get install chromium")
 
@@ -78,30 +78,6 @@ def test_what_the_page_does_not_name_does_not_run(browser: Chromium, gap_held_pa
     browser.show(gap_held_page.replace("</main>", f"{foreign}</main>"))
     assert browser.evaluate("document.title") != "taken over"
     assert any("Content Security Policy" in said for said in browser.complaints)
-
-
-CONTRAST = """
-(() => {
-  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const colour = parse(getComputedStyle(node).backgroundColor);
-      if (colour.length < 4 || colour[3] > 0) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const poor = new Set();
-  for (const node of document.querySelectorAll("h1, h2, h3, p, td, th, a, b, dt, dd, code, li, label, span, caption")) {
-    if (!node.textContent.trim()) continue;
-    const [a, b] = [luminance(parse(getComputedStyle(node).color)), luminance(behind(node))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) poor.add(`${node.localName}.${node.className}: ${ratio.toFixed(1)}`);
-  }
-  return [...poor];
-})()
-"""
 
 
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])

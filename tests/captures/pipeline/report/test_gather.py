@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from captures.drawing.placing import ranks
 from captures.pipeline.report.counts.judgments import EXAMPLES
 from captures.pipeline.report.counts.messages import ARRIVALS_EACH
-from captures.pipeline.report.counts.routes import ranks
 from captures.pipeline.report.facts.overtime import STEPS, nice_step_ns
 from captures.pipeline.report.facts.ranking import slowest
 from captures.pipeline.report.gather import gather

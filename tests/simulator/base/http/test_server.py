@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -14,7 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from simulator.base.http.server import DOORWAY, LINGER_S, Answer, Fault, Handler, Limits, Request, Server
+from simulator.base.http.server import (
+    DOORWAY,
+    LINGER_S,
+    Answer,
+    Fault,
+    Handler,
+    Limits,
+    Request,
+    Server,
+    Stream,
+)
 from simulator.base.log import node_log
 from tests.simulator.running import Log
 
@@ -478,3 +488,106 @@ async def test_idle_and_stubborn_clients_do_not_keep_the_server_from_ending(idle
         server.stop()
         await trio.sleep(6)
         assert server.connections == 0
+
+
+# Answers that go on
+
+
+class Source:
+    """Parts of an answer, as they are put; how many were asked for, and whether that is over."""
+
+    def __init__(self, *parts: bytes, goes_on: bool = True) -> None:
+        self.asked = 0
+        self.over = trio.Event()
+        self._send, self._parts = trio.open_memory_channel[bytes](1_000)
+        for part in parts:
+            self.put(part)
+        if not goes_on:
+            self._send.close()
+
+    def put(self, part: bytes) -> None:
+        self._send.send_nowait(part)
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                self.asked += 1
+                try:
+                    part = await self._parts.receive()
+                except trio.EndOfChannel:
+                    return
+                yield part
+        finally:
+            self.over.set()
+
+    async def answer(self, request: Request) -> Stream:
+        return Stream(200, [("X-Kind", "stream")], self.parts(), 4_096)
+
+
+async def until_in(stream: trio.SocketStream, text: bytes) -> bytes:
+    """What comes, up to a text."""
+    data = b""
+    while text not in data:
+        data += await stream.receive_some(65_536)
+    return data
+
+
+async def test_parts_come_as_they_are_made_and_the_connection_closes_with_them() -> None:
+    source = Source(b"one")
+    async with serving(source.answer) as (_, connect), await connect() as stream:
+        await stream.send_all(GET + GET)
+        head = await until_in(stream, b"3\r\none\r\n")
+        assert (head[:15], b"transfer-encoding: chunked" in head.lower()) == (b"HTTP/1.1 200 OK", True)
+        source.put(b"two")
+        await until_in(stream, b"3\r\ntwo\r\n")
+        source.put(b"")
+    ended = Source(b"all", goes_on=False)
+    async with serving(ended.answer) as (_, connect), await connect() as stream:
+        await stream.send_all(GET + GET)
+        assert (await rest_of(stream)).endswith(b"3\r\nall\r\n0\r\n\r\n")
+
+
+async def test_a_client_that_goes_away_ends_what_is_made_for_it() -> None:
+    source = Source(b"one")
+    async with serving(source.answer) as (server, connect):
+        async with await connect() as stream:
+            await stream.send_all(GET)
+            await until_in(stream, b"one")
+        await source.over.wait()
+        while server.connections:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+
+
+async def test_a_stream_ends_with_its_server() -> None:
+    source = Source(b"one")
+    async with serving(source.answer) as (server, connect), await connect() as stream:
+        await stream.send_all(GET)
+        await until_in(stream, b"one")
+        server.stop()
+        await source.over.wait()
+        await rest_of(stream)
+
+
+async def test_a_client_that_does_not_read_is_asked_nothing_more_for_and_given_up(
+    idle_clock: MockClock,
+) -> None:
+    source = Source(*[bytes(2**20)] * 500)
+    async with serving(source.answer) as (_, connect), await connect() as stream:
+        await stream.send_all(GET)
+        await source.over.wait()
+    assert source.asked < 50, "what the kernels keep is little"
+
+
+async def test_a_fault_in_what_is_made_ends_its_answer_and_is_in_the_log() -> None:
+    async def broken(request: Request) -> Stream:
+        async def parts() -> AsyncGenerator[bytes, None]:
+            yield b"one"
+            raise RuntimeError("a bug")
+
+        return Stream(200, [], parts(), 4_096)
+
+    log = Log()
+    async with serving(broken, log) as (_, connect), await connect() as stream:
+        await stream.send_all(GET)
+        assert not (await rest_of(stream)).endswith(b"0\r\n\r\n")
+    assert "a bug" in log.lines("failed")[0]["reason"]

@@ -88,13 +88,14 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
     file.write_text(
         '[node]\nname = "shop"\nwaypoints = true\n[gateway]\ntopology = "shop"\nnode = "shop"\nrate = 2.5\n'
         '[trigger.billing]\ntopology = "shop"\nqueue = "orders"\nurl = "http://127.0.0.1/"\n'
+        '[console]\ntopology = "shop"\nat = "127.0.0.1:9170"\n'
     )
     done = in_process("config", "check", file)
-    assert (done.status, done.out.split()[1::2]) == (0, ["node", "gateway", "trigger.billing"])
+    assert (done.status, done.out.split()[1::2]) == (0, ["node", "gateway", "trigger.billing", "console"])
     for text, complaint in (
         ('[trigger.billing]\nqueue = "orders"', f"{file}: [trigger.billing]: topology is needed"),
         ("[nodes]", f"{file}: nothing takes settings from [nodes]; did you mean 'node'?"),
-        ("", f"{file} has no settings: write [node]; or [gateway]; or [trigger]"),
+        ("", f"{file} has no settings: write [node]; or [gateway]; or [trigger]; or [console]"),
     ):
         file.write_text(text)
         done = in_process("config", "check", file)

@@ -38,6 +38,13 @@ def test_a_token_opens_its_queues_by_their_one_name(tmp_path: Path) -> None:
     path = written_tokens(tmp_path, s='queues = ["orders", "NOTES"]', b='queues = []\nrole = "read"')
     tokens = Tokens.read(path, str.lower)
     assert tokens.opened_by(SHOP) == Opened("s", {"orders", "notes"}, Role.ALL, "s")
+    every = Tokens.read(written_tokens(tmp_path, s='queues = ["*"]', b='queues = ["x", "*"]'), str.lower)
+    assert [opened and opened.queues for opened in map(every.opened_by, (SHOP, BANK, "x"))] == [
+        None,
+        None,
+        None,
+    ]
+    assert every.opened_by("x") is None
     assert tokens.opened_by(BANK) == Opened("b", set(), Role.READ, "b")
 
 

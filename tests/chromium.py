@@ -31,6 +31,30 @@ ARGUMENTS: Final = (
     "--remote-debugging-pipe",
 )
 
+CONTRAST: Final = """
+(() => {
+  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = parse(getComputedStyle(node).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = new Set();
+  for (const node of document.querySelectorAll("h1, h2, h3, p, td, th, a, b, dt, dd, code, li, label, span, caption")) {
+    if (!node.textContent.trim()) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(node).color)), luminance(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.add(`${node.localName}.${node.className}: ${ratio.toFixed(1)}`);
+  }
+  return [...poor];
+})()
+"""
+"""Of each kind of text that has less contrast to what is behind it than WCAG 2.2 asks for, how much it has."""
+
 
 class Chromium:
     """One tab, which shows one page after the other.
@@ -56,15 +80,19 @@ class Chromium:
     def show(self, text: str, fragment: str = "", width: int = 1_000, *, is_dark: bool = False) -> None:
         """Load a page, as if somebody had followed a link into it; returns when its script has run."""
         self._page.write_text(text, "utf-8")
+        self.open(f"{self._page.as_uri()}#{fragment}", width, is_dark=is_dark)
+
+    def open(self, address: str, width: int = 1_000, *, is_dark: bool = False) -> None:
+        """Load what is at an address; returns when its script has run."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         # What differs in the fragment alone would not be loaded again.
-        for address in ("about:blank", f"{self._page.as_uri()}#{fragment}"):
+        for each in ("about:blank", address):
             self.complaints.clear()
             before = self._loaded
-            self._call("Page.navigate", url=address)
+            self._call("Page.navigate", url=each)
             while self._loaded == before:
                 self._message()
 

@@ -1,0 +1,173 @@
+"""Where queue managers stand on a route map, and how the ways between them bend.
+
+Messages go from left to right, or downwards where there is little room beside each other. Places are in a unit of the
+caller's, from the left and from the top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+Point = tuple[float, float]
+STRAIGHT: Final = 0.0
+RETURNED: Final = 0.14
+"""How much a way bends beside one that comes back."""
+AROUND: Final = 0.35
+"""And around a queue manager that stands between its ends."""
+LINE_CHARACTERS: Final = 17
+"""A label that is longer goes over two lines."""
+
+
+class Way(Protocol):
+    """A hop: from whom, to whom, and how many messages crossed it."""
+
+    @property
+    def from_key(self) -> str: ...
+
+    @property
+    def to_key(self) -> str: ...
+
+    @property
+    def messages(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """What there is to draw on.
+
+    width: of all of it.
+    edge: what is left free at the top and at the bottom together.
+    side: the same at the left and at the right.
+    row, dense_row: how high a row is, and from `dense_rows` on.
+    column: how far columns are apart at most.
+    abreast: how many have room beside each other; a longer chain goes downwards.
+    """
+
+    width: float
+    edge: float
+    side: float
+    row: float
+    dense_row: float
+    column: float
+    dense_rows: int = 5
+    abreast: int = 4
+
+
+def placed(ways: Sequence[Way], sheet: Sheet, alone: Iterable[str] = ()) -> tuple[dict[str, Point], float]:
+    """Where the middles of queue managers are, by their keys, and how high it all is.
+
+    They go from left to right by the number of hops; those that are equally far stand below each other. Where this
+    takes too many columns, they go downwards instead, a few abreast.
+
+    Args:
+        alone: keys of those that no way leads to or from.
+    """
+    groups = _groups(ways)
+    known = {key for group in groups for key in group}
+    if others := [key for key in alone if key not in known]:
+        groups = (
+            [*groups, others] if not groups or sheet.abreast == 1 else [[*groups[0], *others], *groups[1:]]
+        )
+    if not groups:
+        return {}, sheet.edge
+    if len(groups) <= sheet.abreast and sheet.abreast > 1:
+        rows = max(map(len, groups))
+        height = sheet.edge + (sheet.row if rows < sheet.dense_rows else sheet.dense_row) * rows
+        return {
+            key: (_across(column, len(groups), sheet), height * (row + 0.5) / len(keys))
+            for column, keys in enumerate(groups)
+            for row, key in enumerate(keys)
+        }, height
+    lines = [keys[low : low + sheet.abreast] for keys in groups for low in range(0, len(keys), sheet.abreast)]
+    return {
+        key: (_across(column, len(keys), sheet), sheet.edge / 2 + sheet.row * (row + 0.5))
+        for row, keys in enumerate(lines)
+        for column, key in enumerate(keys)
+    }, sheet.edge + sheet.row * len(lines)
+
+
+def bend(start: Point, end: Point, places: Iterable[Point], *, is_returned: bool) -> float:
+    """How much a way bends: out of the way of one that comes back, and of queue managers between its ends."""
+    length = math.dist(start, end)
+    for place in places:
+        if place not in (start, end) and math.dist(start, place) + math.dist(place, end) < length * 1.03:
+            return AROUND
+    return RETURNED if is_returned else STRAIGHT
+
+
+def along(start: Point, end: Point, bent: float, part: float) -> Point:
+    """A point of a way, a part of it from its start; a way is a quadratic Bézier curve."""
+    (x, y), (to_x, to_y) = start, end
+    dx, dy = to_x - x, to_y - y
+    away = 2 * part * (1 - part) * bent
+    return x + part * dx - away * dy, y + part * dy + away * dx
+
+
+def label_lines(label: str) -> list[str]:
+    """A label over two lines if it is long, broken where it has a joint, as near to its middle as can be."""
+    if len(label) <= LINE_CHARACTERS:
+        return [label]
+    joints = [at for at in range(1, len(label)) if label[at - 1] in ".:-_\\ "]
+    middle = len(label) // 2
+    at = min([*joints, middle], key=lambda at: abs(at - middle) + 4 * (at == middle and at not in joints))
+    return [label[:at], label[at:]]
+
+
+def ranks(ways: Sequence[Way]) -> dict[str, int]:
+    """How many hops each queue manager is down the stream of messages, by their keys; 0 is where it begins.
+
+    Those that are not connected begin at 0 again.
+    """
+    messages = {(way.from_key, way.to_key): way.messages for way in ways}
+    neighbours: dict[str, list[tuple[str, int]]] = {}
+    surplus: dict[str, int] = {}
+    for way in ways:
+        there, back = way.messages, messages.get((way.to_key, way.from_key), 0)
+        down = 1 if there > back or (there == back and way.from_key < way.to_key) else -1
+        neighbours.setdefault(way.from_key, []).append((way.to_key, down))
+        neighbours.setdefault(way.to_key, []).append((way.from_key, -down))
+        surplus[way.from_key] = surplus.get(way.from_key, 0) + way.messages
+        surplus[way.to_key] = surplus.get(way.to_key, 0) - way.messages
+    found: dict[str, int] = {}
+    for start in sorted(neighbours, key=lambda key: (-surplus[key], key)):
+        if start in found:
+            continue
+        connected = {start: 0}
+        waiting = [start]
+        for key in waiting:
+            for other, down in neighbours[key]:
+                if other not in connected:
+                    connected[other] = connected[key] + down
+                    waiting.append(other)
+        least = min(connected.values())
+        found |= {key: rank - least for key, rank in connected.items()}
+    return found
+
+
+def _groups(ways: Sequence[Way]) -> list[list[str]]:
+    """Queue managers that are equally far, in an order by which ways seldom cross: by those that they talk to."""
+    neighbours: dict[str, list[str]] = {}
+    for way in ways:
+        neighbours.setdefault(way.from_key, []).append(way.to_key)
+        neighbours.setdefault(way.to_key, []).append(way.from_key)
+    by_rank: dict[int, list[str]] = {}
+    for key, rank in sorted(ranks(ways).items()):
+        by_rank.setdefault(rank, []).append(key)
+    at: dict[str, float] = {}
+    for rank in sorted(by_rank):
+        keys = by_rank[rank]
+        before: Mapping[str, list[float]] = {
+            key: [at[other] for other in neighbours[key] if other in at] for key in keys
+        }
+        keys.sort(key=lambda key: sum(before[key]) / len(before[key]) if before[key] else 0.5)
+        at |= {key: (row + 0.5) / len(keys) for row, key in enumerate(keys)}
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def _across(column: int, columns: int, sheet: Sheet) -> float:
+    """Where the middle of one of some columns is."""
+    apart = min(sheet.column, (sheet.width - sheet.side) / max(columns - 1, 1))
+    return sheet.width / 2 + (column - (columns - 1) / 2) * apart

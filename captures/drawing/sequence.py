@@ -1,0 +1,129 @@
+"""A sequence of transactional messages as a strip: what is confirmed, has come, is missing, is held, is on its way.
+
+Numbers go from left to right. The strip ends where the sequence does, and begins a little before what is not confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from captures.drawing.shapes import Shape
+
+WIDTH: Final = 640
+HEIGHT: Final = 34
+BAR: Final = 16
+SETTLED_SHOWN: Final = 8
+"""How many numbers that are confirmed are shown before the others."""
+FEW: Final = 64
+"""So many numbers have a mark between each two."""
+LEAST: Final = 3
+"""How wide a part is at least, that there is at all."""
+DIGIT: Final = 6.6
+COLOURS: Final = {
+    "confirmed": "#94a3b8",
+    "accepted": "#0f766e",
+    "missing": "#b91c1c",
+    "held": "#c47f00",
+    "sent": "#1d4ed8",
+    "unsent": "#dbe4f0",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """How far a sequence is.
+
+    confirmed: the last number that its sender has an OrderAck for; 0 for none.
+    accepted: the last number that its destination has in order; None if that is not known.
+    missing: the first and the last number of the gap behind that, if there is one.
+    held: how many are held behind it.
+    sent: the last number that was sent.
+    last: the last number that there is.
+    """
+
+    confirmed: int
+    accepted: int | None
+    missing: tuple[int, int] | None
+    held: int
+    sent: int
+    last: int
+
+
+class Part(NamedTuple):
+    """Numbers that are alike, from the first to the last."""
+
+    style: str
+    first: int
+    last: int
+
+
+def parts(numbers: Numbers) -> Iterator[Part]:
+    """All numbers from those on that are confirmed, none twice."""
+    first = max(1, numbers.confirmed - SETTLED_SHOWN + 1)
+    ends = [("confirmed", numbers.confirmed)]
+    if numbers.accepted is not None:
+        ends.append(("accepted", min(numbers.accepted, numbers.last)))
+    if numbers.missing is not None:
+        ends.append(("missing", numbers.missing[1]))
+        ends.append(("held", numbers.missing[1] + numbers.held))
+    ends += [("sent", numbers.sent), ("unsent", numbers.last)]
+    for style, last in ends:
+        if last >= first:
+            yield Part(style, first, last)
+            first = last + 1
+
+
+def strip(numbers: Numbers) -> Shape:
+    """A picture of WIDTH by HEIGHT."""
+    shown = list(parts(numbers))
+    if not shown:
+        return Shape("g", {})
+    first, last = shown[0].first, shown[-1].last
+    one = WIDTH / (last - first + 1)
+    inner = []
+    for part in shown:
+        x = (part.first - first) * one
+        width = max(LEAST, (part.last - part.first + 1) * one)
+        inner.append(
+            Shape(
+                "rect",
+                {"class": f"part {part.style}", "x": max(0.0, min(x, WIDTH - width)), "y": 0, "width": width,
+                 "height": BAR, "fill": COLOURS[part.style]},
+                [Shape("title", {}, f"{part.style}: {_span(part)}")],
+            )
+        )  # fmt: skip
+    if last - first < FEW:
+        inner += [
+            Shape(
+                "line",
+                {"class": "between", "x1": at * one, "x2": at * one, "y1": 0, "y2": BAR, "stroke": "#ffffff"},
+            )
+            for at in range(1, last - first + 1)
+        ]
+    free = -1.0
+    for number in dict.fromkeys((first, *(part.last for part in shown))):
+        text = f"{number:,}"
+        x = (number - first + 0.5) * one
+        half = len(text) * DIGIT / 2
+        x = min(max(x, half), WIDTH - half)
+        if x - half > free:
+            free = x + half + DIGIT
+            inner.append(
+                Shape(
+                    "text",
+                    {"class": "number", "x": x, "y": HEIGHT - 4, "text-anchor": "middle", "fill": "#595959"},
+                    text,
+                )
+            )
+    return Shape("g", {"class": "strip", "font-size": 11}, inner)
+
+
+def spoken(numbers: Numbers) -> str:
+    """The same in words."""
+    return ", ".join(f"{part.style} {_span(part)}" for part in parts(numbers)) or "nothing was sent"
+
+
+def _span(part: Part) -> str:
+    return f"{part.first:,}" if part.first == part.last else f"{part.first:,} to {part.last:,}"

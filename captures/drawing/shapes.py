@@ -1,0 +1,58 @@
+"""Shapes of a picture: as SVG for files, and as JSON for a page that makes its own elements of them.
+
+Each has its colours as attributes, which a page may overrule by `class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+SVG: str = "http://www.w3.org/2000/svg"
+
+
+class Shape(NamedTuple):
+    """One element of SVG.
+
+    inner: the text in it, which may be anybody's, or other shapes.
+    """
+
+    name: str
+    attributes: Mapping[str, str | float]
+    inner: str | Sequence[Shape] = ""
+
+
+def as_svg(shape: Shape) -> Iterator[str]:
+    """The lines of it; what attributes and texts have is escaped."""
+    attributes = "".join(f' {name}="{text(_shown(value))}"' for name, value in shape.attributes.items())
+    if isinstance(shape.inner, str):
+        inner = text(shape.inner)
+        yield f"<{shape.name}{attributes}>{inner}</{shape.name}>" if inner else f"<{shape.name}{attributes}/>"
+        return
+    yield f"<{shape.name}{attributes}>"
+    for one in shape.inner:
+        yield from as_svg(one)
+    yield f"</{shape.name}>"
+
+
+def as_json(shape: Shape) -> list[Any]:
+    """The same as `[name, attributes, inner]`."""
+    inner: Any = shape.inner
+    if not isinstance(inner, str):
+        inner = [as_json(one) for one in inner]
+    return [shape.name, {name: _shown(value) for name, value in shape.attributes.items()}, inner]
+
+
+def text(inner: str) -> str:
+    """Text for XML; what XML cannot hold becomes a question mark."""
+    return escape(
+        "".join(
+            each if each >= " " and not "\ud800" <= each <= "\udfff" and each not in "\ufffe\uffff" else "?"
+            for each in inner.replace("\n", " · ")
+        )
+    )
+
+
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}" if abs(value) < 100_000 else f"{value:.0f}"

@@ -1,0 +1,44 @@
+"""Where a request ends, as far as h11 leaves it open: what two servers may read differently is refused.
+
+server.py has the table of what that is.  [RFC 9112]
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import h11
+
+BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+FOLDED: Final = re.compile(rb"\r\n[ \t]")
+HEAD_END: Final = b"\r\n\r\n"
+VERSIONS: Final = (b"1.0", b"1.1")
+
+
+def check_lines(data: bytes) -> None:
+    """Look at the lines of a head that has come so far.
+
+    Raises:
+        h11.RemoteProtocolError: others may see other lines in it.
+    """
+    head, _, _ = data.partition(HEAD_END)
+    if BARE_LF.search(head) or FOLDED.search(head):
+        raise h11.RemoteProtocolError("a line ends in a bare LF, or goes on in the next")
+
+
+def is_chunked(head: h11.Request) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in head.headers)
+
+
+def check_framing(head: h11.Request) -> None:
+    """Look at what says where the body ends.
+
+    Raises:
+        h11.RemoteProtocolError: others may see another end.
+    """
+    has_length = any(name == b"content-length" for name, _ in head.headers)
+    if head.http_version not in VERSIONS:
+        raise h11.RemoteProtocolError("this is another version of HTTP")
+    if is_chunked(head) and (has_length or head.http_version == b"1.0"):
+        raise h11.RemoteProtocolError("nobody knows where the body ends")

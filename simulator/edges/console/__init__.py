@@ -1,0 +1,9 @@
+"""The console: one page in a browser that shows nodes while they run, and lets operators act.
+
+    nodes ──control sockets──► watch ──► facts ──► feed ──server-sent events──► pages in browsers
+      ▲                                                                              │
+      └──────────────────────────────── deeds ◄── front: token, role ◄──POST─────────┘
+
+Read first: `watch.py`, which asks the nodes once for all browsers and not at all while nobody looks, then `facts.py`,
+which has what a page shows, and `front.py`, which says who may. `page/` is the page itself: plain files, no build step.
+"""

@@ -1,0 +1,110 @@
+"""`mqproto console`: a page in the browser that shows nodes which run, and lets operators act."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
+    DONE,
+    ConfigOption,
+    DirectoryOption,
+    TopologyOption,
+    place_of,
+    run_task,
+    typed_again,
+)
+
+if TYPE_CHECKING:
+    from simulator.base.log import Lines
+    from simulator.edges.console.serving import Options
+    from simulator.topology.places import Place
+
+LOG: Final = "console.log"
+"""Beside the stores: who did what by the console, and what is wrong with it."""
+
+AtOption = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="HOST:PORT",
+        help="Where the console is, on this machine; 127.0.0.1:9170, or any free port, by default.",
+        show_default=False,
+    ),
+]
+TokensOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokens",
+        metavar="FILE",
+        help="Others may use it as well, by tokens with --queue '*' of mqproto tokens: read to look, all to act.",
+        show_default=False,
+    ),
+]
+
+
+def console(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
+    at: AtOption = None,
+    tokens: TokensOption = None,
+    _config: ConfigOption = "",
+) -> int:
+    """A page in the browser: what nodes that run do, while they do it. Until Ctrl-C.
+
+    \b
+    $ mqproto console
+    http://127.0.0.1:9170/#token=...
+    """
+    options = options_of(at, tokens, typed_again(topology, directory))
+    run_task(partial(_serve, place_of(topology, directory), options))
+    return DONE
+
+
+def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> Options:
+    """What was typed.
+
+    Raises:
+        TopologyError: it is no address.
+    """
+    from simulator.edges.console.serving import PORT, Options
+    from simulator.topology.file import read_address
+
+    address = None if at is None else read_address(at, "--at", PORT)
+    return Options(address=address, tokens=tokens, start=again[0], again=again[1])
+
+
+@asynccontextmanager
+async def beside(place: Place, options: Options) -> AsyncIterator[str]:
+    """A console that runs as long as the block lasts; the address to open."""
+    import sys
+
+    import trio
+
+    from simulator.base.logfile import LogFile
+    from simulator.edges.console.serving import serve_console
+
+    with ExitStack() as held:
+        log: Lines = sys.stderr
+        if os.access(place.directory, os.W_OK):  # Where readers look, nobody writes.
+            log = held.enter_context(closing(LogFile(place.directory / LOG)))
+        async with trio.open_nursery() as nursery:
+            yield await nursery.start(serve_console, place, options, log)
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(place: Place, options: Options) -> None:
+    from simulator.base.program.again import asked_to_end
+
+    with asked_to_end() as signals:
+        async with beside(place, options) as address:
+            print(address, flush=True)
+            async for _ in signals:
+                break

@@ -1,0 +1,37 @@
+"""What is told to all browsers: each has the newest as soon as it can take it, and none of what came between."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+CLIENTS: Final = 16
+"""How many browsers may look at a time."""
+
+
+class Feed:
+    """One text, which is replaced."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._event = b""
+        self._changed = trio.Event()
+
+    def put(self, event: bytes) -> None:
+        """This is the newest."""
+        self._number += 1
+        self._event = event
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def newer(self, number: int) -> tuple[int, bytes]:
+        """The newest, once it is newer than the one with that number; 0 is older than all."""
+        while self._number <= number:
+            await self._changed.wait()
+        return self._number, self._event
+
+
+def event(name: str, data: bytes) -> bytes:
+    """A server-sent event, of data on one line."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)

@@ -1,0 +1,135 @@
+"""Who may do what, before anything is done: only programs and pages of this machine that have a token.
+
+The page itself is for everybody who reaches it, and has nothing in it. All else needs a token in a header, which no
+other page can set: so there are no cookies, and nothing that a browser would send by itself. A name that somebody has
+pointed at this machine is refused, whichever token comes with it (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import secrets
+from http import HTTPStatus
+from typing import Final
+
+from mqproto.base.errors import UsageError
+from simulator.base.http.server import Request
+from simulator.edges.gateway.tokens import Holder, Opened, Opener, Role, Tokens
+
+OWN: Final = "console"
+"""The name of the token that a console makes for itself."""
+TOKEN_BYTES: Final = 32
+SAFE: Final = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("X-Frame-Options", "DENY"),
+    ("Cache-Control", "no-store"),
+)
+"""What each answer says."""
+
+
+class Denied(Exception):  # noqa: N818
+    """The request is refused."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Guard:
+    """Knows tokens: its own, which opens all, and those of a file of `mqproto tokens`.
+
+    Attributes:
+        token: its own. It is in no log, and nowhere on disk.
+    """
+
+    def __init__(self, others: Opener | None = None) -> None:
+        self.token = secrets.token_urlsafe(TOKEN_BYTES)
+        digest = hashlib.sha256(self.token.encode()).hexdigest()
+        self._own = Tokens({OWN: Holder(sha256=digest, queues=["*"], role=Role.ALL)}, str)
+        self._others = others
+
+    def check_host(self, request: Request) -> None:
+        """See that it was meant for this machine.
+
+        Raises:
+            Denied: it was meant for another name, which leads here.
+        """
+        hosts = request.header("Host")
+        if len(hosts) != 1 or not is_here(hosts[0]):
+            raise Denied(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "open the console by 127.0.0.1 or localhost, not by another name",
+            )
+
+    def check_origin(self, request: Request) -> None:
+        """See that no other page asks.
+
+        Raises:
+            Denied: one does.
+        """
+        [host] = request.header("Host")
+        strange = [origin for origin in request.header("Origin") if origin != f"http://{host}"]
+        strange += [site for site in request.header("Sec-Fetch-Site") if site not in ("same-origin", "none")]
+        if strange:
+            raise Denied(HTTPStatus.FORBIDDEN, "other pages may not use the console")
+
+    def opened(self, request: Request, needed: Role) -> Opened:
+        """What a request may do.
+
+        Raises:
+            Denied: it has no token that is known, or not the role.
+        """
+        values = request.header("Authorization")
+        scheme, _, token = (values[0] if len(values) == 1 else "").partition(" ")
+        opened = None
+        if scheme.casefold() == "bearer":
+            opened = self._own.opened_by(token.strip())
+            if opened is None and self._others is not None:
+                opened = self._others.opened_by(token.strip())
+        if opened is None:
+            raise Denied(
+                HTTPStatus.UNAUTHORIZED, "open the console by the address that it printed when it began"
+            )
+        if opened.queues is not None:
+            raise Denied(
+                HTTPStatus.FORBIDDEN,
+                "this token opens single queues, and a console shows all: make one with --queue '*'",
+            )
+        if not opened.role.may(needed):
+            raise Denied(
+                HTTPStatus.FORBIDDEN,
+                f"this needs a token with the role {needed} or {Role.ALL}; yours has the role {opened.role}",
+            )
+        return opened
+
+
+def is_here(host: str) -> bool:
+    """Whether a Host header means this machine, at whichever port: a tunnel may have another."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return name.casefold() == "localhost" or is_loopback(name.strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether it is an address of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(host: str, port: int) -> None:
+    """See that a console may be served there.
+
+    Raises:
+        UsageError: others could reach it.
+    """
+    if not is_loopback(host):
+        raise UsageError(
+            f"{host}:{port} can be reached from outside, and a console is for this machine: leave --at out, "
+            f"and reach it from elsewhere by ssh -L {port}:127.0.0.1:{port} HOST"
+        )

@@ -1,0 +1,87 @@
+// A queue: what waits in it and why, its first messages, and what can be done about it.
+
+import { deed } from "./deeds.js";
+import { $, h, put, keyed } from "./dom.js";
+import { ask } from "./feed.js";
+import { rights } from "./rights.js";
+import { tell } from "./story.js";
+
+const AGAIN_MS = 2000;
+let open_ = null;
+
+export function open(queue) {
+  const dialog = $("sheet");
+  open_ = queue;
+  const title = queue.to ? `${queue.node} to ${queue.to}` : queue.key;
+  dialog.replaceChildren(
+    h("div", { class: "bar" }, h("h2", { id: "sheet-title" }, title),
+      h("button", { type: "button", onclick: () => dialog.close(), "aria-label": "Close" }, "×")),
+    h("div", { class: "buttons" }, ...(rights.act ? can(queue, title) : [])),
+    h("div", { class: "why", role: "status" }),
+  );
+  dialog.onclose = () => {
+    open_ = null;
+  };
+  dialog.showModal();
+  refresh(queue);
+}
+
+function can(queue, title) {
+  const again = () => load(queue);
+  const of = { node: queue.node, queue: queue.name };
+  if (queue.to) {
+    const held = queue.state === "on hold";
+    return [
+      deed("Pause", { deed: "pause", ...of }, { then: again }),
+      deed("Resume", { deed: "resume", ...of }, { then: again }),
+      deed("Purge", { deed: "purge", ...of }, { ask: `Delete all that waits from ${title}? It cannot be brought back.`, grave: true, then: again }),
+    ].slice(held ? 1 : 0);
+  }
+  const purge = deed("Purge", { deed: "purge", ...of }, {
+    ask: `Delete all that is in ${title}? It cannot be brought back.`, grave: true, then: again,
+  });
+  if (queue.kind !== "kept") return [purge];
+  return [
+    deed("Return all", { deed: "return", ...of }, { ask: `Send all that is in ${title} to where it was going once more?`, then: again }),
+    purge,
+  ];
+}
+
+async function refresh(queue) {
+  while (open_ === queue) {
+    await load(queue);
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+  }
+}
+
+async function load(queue) {
+  const why = $("sheet").querySelector(".why");
+  try {
+    const { lines } = await ask("/explain", { node: queue.node, of: queue.to || queue.name });
+    if (open_ !== queue) return;
+    const all = lines.length ? lines : [{ text: "nothing waits", message: "" }];
+    keyed(why, all.map((line, place) => ({ ...line, place })), (line) => `${line.place} ${line.message}`, row, fill);
+  } catch (error) {
+    if (open_ === queue) keyed(why, [{ text: error.message, message: "", place: "" }], () => "failed", row, fill);
+  }
+}
+
+/** A line of mqproto explain; one about a message leads to its story. */
+function row(line) {
+  if (!line.message) return h("p");
+  const follow = () => {
+    $("sheet").close();
+    tell(line.message);
+  };
+  return h("p", { class: "inner" }, h("button", { type: "button", class: "opens", onclick: follow }, line.message), h("span"));
+}
+
+function fill(node, line) {
+  const text = line.text.trimStart();
+  if (line.message) {
+    put(node.lastChild, text.slice(line.message.length));
+  } else {
+    put(node, text);
+    node.className = line.text.startsWith(" ") ? "inner" : "";
+  }
+}

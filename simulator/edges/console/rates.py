@@ -1,0 +1,36 @@
+"""How many a second, of counts that only grow, over the last few seconds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Final
+
+SPAN_S: Final = 4.0
+"""A rate is over so long, at least as soon as one has looked for so long."""
+
+
+class Rates:
+    """Counts by their names. One that goes back began anew, as its process did."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, deque[tuple[float, int]]] = {}
+        self._named: set[Hashable] = set()
+
+    def of(self, name: Hashable, count: int, now_s: float) -> float:
+        """How many a second have been counted of late; 0 of one that was not seen before."""
+        seen = self._seen.setdefault(name, deque())
+        self._named.add(name)
+        if seen and (count < seen[-1][1] or now_s < seen[-1][0]):
+            seen.clear()
+        seen.append((now_s, count))
+        while len(seen) > 2 and seen[1][0] <= now_s - SPAN_S:
+            seen.popleft()
+        (from_s, before) = seen[0]
+        return (count - before) / (now_s - from_s) if now_s > from_s else 0.0
+
+    def forget_others(self) -> None:
+        """Those that nobody has named since the last time are gone."""
+        for name in self._seen.keys() - self._named:
+            del self._seen[name]
+        self._named.clear()

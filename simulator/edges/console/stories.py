@@ -1,0 +1,187 @@
+"""What a page asks: why something waits, what happened to a message, what has failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
+import trio
+
+from captures.drawing.ladder import Pause, Rung, drawn
+from captures.drawing.shapes import as_json
+from mqproto.base.errors import UsageError
+from mqproto.turn.waypoints import DROPS, Waypoint
+from simulator.command import oversee, story
+from simulator.command.explain import Explainer
+from simulator.command.story import Step, Story
+from simulator.edges.console.deeds import failed
+from simulator.edges.failed.failures import Chosen
+from simulator.topology import Topology
+from simulator.topology.directory import known_as
+from simulator.topology.places import Place
+
+FIRST: Final = 20
+"""How many messages of a queue are told of."""
+FAILED_SHOWN: Final = 200
+RUNGS: Final = 300
+PAUSE_S: Final = 1.0
+MESSAGE: Final = re.compile(r"^ *([0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}\\[0-9]+)\b")
+"""How a line begins that is about one message."""
+WRONG: Final = frozenset(
+    {
+        *DROPS,
+        Waypoint.REFUSED,
+        Waypoint.REJECTED,
+        Waypoint.EXPIRED,
+        Waypoint.PURGED,
+        Waypoint.DEAD_LETTERED,
+        Waypoint.NOT_KEPT,
+    }
+)
+AT_ONCE: Final = trio.CapacityLimiter(1)
+"""Logs and stores may be large: one question after the other."""
+
+
+class Stories:
+    """Answers.
+
+    Args:
+        start, options: what to type to start a node, and with other commands; see `Explainer`.
+    """
+
+    def __init__(self, start: str, options: str) -> None:
+        self._start = start
+        self._options = options
+
+    async def explain(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
+        """Why something waits, as `mqproto explain` says it.
+
+        Raises:
+            UsageError, FormatNameError: there is no such queue.
+            NodeUnreachable: its node does not run.
+        """
+        subject = asked.get("of", "")
+        found = await oversee.explanations(place, asked.get("node") or None, subject, FIRST)
+        lines = oversee.explained(Explainer(place.topology, self._start, self._options), subject, found)
+        return {"lines": [_line(line) for line in lines]}
+
+    async def story(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
+        """What happened to a message, as `mqproto history` says it.
+
+        Raises:
+            UsageError: no message is named.
+        """
+        subject = asked.get("of", "").strip()
+        if not subject:
+            raise UsageError("name a message")
+        async with AT_ONCE:
+            found = await trio.to_thread.run_sync(
+                story.story_of, subject, story.logs_in(place.directory), place.topology
+            )
+        now = await story.whereabouts(place, found)
+        explainer = Explainer(place.topology, self._start, self._options, in_full=False)
+        steps = list(_steps(found, place.topology))
+        notes = []
+        if not found.has_waypoints:
+            notes.append(
+                "No log has the steps of messages: nodes write them after mqproto run --console or --waypoints."
+            )
+        if found.left_out:
+            notes.append(f"{found.left_out:,} steps more are not shown.")
+        return {
+            "messages": sorted(found.messages),
+            "began": f"since {story.clock(found.steps[0].time)} UTC" if found.steps else "",
+            "steps": steps,
+            "ladder": _ladder(found, steps, place.topology),
+            "now": [line for line in story.told_now(now, explainer) if line != "now:"],
+            "notes": notes,
+        }
+
+    async def failed(self, place: Place, _: Mapping[str, str]) -> dict[str, Any]:
+        """What has failed, as `mqproto failed list` says it."""
+        async with AT_ONCE:
+            failures, notes = await failed(place, Chosen())
+        return {
+            "count": len(failures),
+            "failed": [failure.as_json() for failure in islice(failures, FAILED_SHOWN)],
+            "notes": notes,
+        }
+
+
+def _line(text: str) -> dict[str, str]:
+    found = MESSAGE.match(text)
+    return {"text": text, "message": found[1] if found else ""}
+
+
+def _steps(found: Story, topology: Topology) -> Iterator[dict[str, Any]]:
+    missing = found.missing()
+    several = len(found.messages) > 1
+    for place, step in enumerate(found.steps):
+        words = ", ".join(story.details(step, topology))
+        yield {
+            "since": f"{_since_s(found, step):.3f} s",
+            "who": step.who,
+            "said": f"{step.message}: " * (several and bool(step.message))
+            + step.event
+            + f": {words}" * bool(words),
+            "missing": place in missing,
+        }
+
+
+def _since_s(found: Story, step: Step) -> float:
+    began, at = (datetime.fromisoformat(time) for time in (found.steps[0].time, step.time))
+    return (at - began).total_seconds()
+
+
+def _ladder(found: Story, steps: list[dict[str, Any]], topology: Topology) -> dict[str, Any] | None:
+    """The same steps between those who took them."""
+    if not found.steps:
+        return None
+    columns: dict[str, int] = {}
+    rungs: list[Rung | Pause] = []
+    destination = ""
+    before_s = 0.0
+    for step, said in zip(found.steps[:RUNGS], steps, strict=False):
+        if "queue" in step.facts:
+            host, _, queue = known_as(topology, str(step.facts["queue"])).partition("\\")
+            destination = destination or (host if queue else step.who)
+        start, end = _ends(step, destination, topology)
+        at_s = _since_s(found, step)
+        if at_s - before_s > PAUSE_S:
+            rungs.append(Pause(f"{at_s - before_s:,.1f} s later"))
+        before_s = at_s
+        from_place, to_place = (columns.setdefault(name, len(columns)) for name in (start, end))
+        rungs.append(
+            Rung(
+                f"{at_s:.3f}", from_place,
+                to_place, _style(step), step.event, [said["said"]], again=step.event == Waypoint.RESENT
+            )
+        )  # fmt: skip
+    more = len(found.steps) - RUNGS
+    drawing = drawn(list(columns), rungs, left_out=f"{more:,} steps more are not drawn" if more > 0 else "")
+    return {"shape": as_json(drawing.shape), "size": [drawing.width, drawing.height]}
+
+
+def _ends(step: Step, destination: str, topology: Topology) -> tuple[str, str]:
+    """From whom to whom something went; the same for what happened at one."""
+    peer = known_as(topology, str(step.facts.get("manager", step.facts.get("peer", ""))))
+    if peer and step.event in (Waypoint.SENT, Waypoint.RESENT):
+        return step.who, peer
+    if peer and step.event == Waypoint.SESSION_ACKNOWLEDGED:
+        return peer, step.who
+    if destination and step.event in (Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED):
+        return destination, step.who
+    return step.who, step.who
+
+
+def _style(step: Step) -> str:
+    if step.event in WRONG:
+        return "wrong"
+    if step.event == Waypoint.SESSION_ACKNOWLEDGED:
+        return "session"
+    if step.event in (Waypoint.ORDER_ACKNOWLEDGED, Waypoint.FINAL_ACKNOWLEDGED):
+        return "acknowledgment"
+    return "message" if step.event in (Waypoint.SENT, Waypoint.RESENT) else "handshake"

@@ -1,0 +1,127 @@
+"""Asks the nodes what they do: a few times a second, once for all browsers, and only while somebody looks.
+
+The questions are those of `mqproto queues` and `mqproto peers`, over the control sockets. A node that does not answer
+holds nobody up: the others are shown, and it is with what it said last and how long ago that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from mqproto.base.errors import MqprotoError
+from mqproto.manager.status import NodeStatus, PeersStatus
+from simulator.client import NodeUnreachable, connect
+from simulator.topology import QueueDeclaration
+from simulator.topology.places import Place
+
+LOOK_S: Final = 0.4
+"""How often nodes are asked."""
+PATIENCE_S: Final = 0.3
+"""How long one round waits for the slowest of them."""
+GIVEN_UP_S: Final = 30.0
+"""How long one question waits for its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a node said.
+
+    status, peers: None if it does not run.
+    at_s: when it was asked, by trio's clock.
+    """
+
+    at_s: float
+    status: NodeStatus | None = None
+    peers: PeersStatus | None = None
+    queues: tuple[QueueDeclaration, ...] = ()
+
+
+class Watch:
+    """Looks while somebody does.
+
+    Args:
+        tell: is given the samples by the nodes' names after each round.
+    """
+
+    def __init__(self, place: Place, tell: Callable[[dict[str, Sample]], Awaitable[None]]) -> None:
+        self._place = place
+        self._tell = tell
+        self._lookers = 0
+        self._looked = trio.Event()
+        self._samples: dict[str, Sample] = {}
+        self._asked: set[str] = set()
+        self._answered = trio.Event()
+        self._hurry = trio.Event()
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Somebody looks as long as this lasts."""
+        self._lookers += 1
+        self._looked.set()
+        try:
+            yield
+        finally:
+            self._lookers -= 1
+            if not self._lookers:
+                self._looked = trio.Event()
+
+    def hurry(self) -> None:
+        """Something was done: look now."""
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._looked.wait()
+                began_s = trio.current_time()
+                await self._round(nursery)
+                self._hurry = trio.Event()
+                with trio.move_on_at(began_s + LOOK_S):
+                    await self._hurry.wait()
+
+    async def _round(self, nursery: trio.Nursery) -> None:
+        """Ask each node that has answered before."""
+        self._answered = trio.Event()
+        for name in self._place.topology.nodes:
+            if name not in self._asked:
+                self._asked.add(name)
+                nursery.start_soon(self._ask, name)
+        with trio.move_on_after(PATIENCE_S):
+            while self._asked:
+                await self._answered.wait()
+                self._answered = trio.Event()
+        await self._tell(dict(self._samples))
+
+    async def _ask(self, name: str) -> None:
+        began_s = trio.current_time()
+        try:
+            self._samples[name] = await self._sampled(name, began_s)
+        except NodeUnreachable:
+            self._samples[name] = Sample(began_s)
+        except MqprotoError:
+            pass  # It is shown with what it said last, and when.
+        finally:
+            self._asked.discard(name)
+            self._answered.set()
+
+    async def _sampled(self, name: str, began_s: float) -> Sample:
+        """What a node says.
+
+        Raises:
+            NodeUnreachable: it does not run.
+            MqprotoError: it does not answer, or cannot.
+        """
+        with trio.move_on_after(GIVEN_UP_S):
+            async with connect(
+                self._place.topology, name, self._place.directory, patience_s=PATIENCE_S
+            ) as client:
+                return Sample(
+                    began_s, await client.queues(), await client.peers(), tuple(await client.declared())
+                )
+        raise MqprotoError(f"{name} does not answer")
