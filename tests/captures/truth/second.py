@@ -21,7 +21,15 @@ from captures.decode.journeys import message_key
 from captures.files.frame import Frame
 from captures.net.tcp import FIN, PSH, RST
 from mqproto.base.errors import MqprotoError
-from mqproto.wire import EstablishConnection, Guid, MessageClass, TxSequenceId, UserMessage, encode_packet
+from mqproto.wire import (
+    BaseHeader,
+    EstablishConnection,
+    Guid,
+    MessageClass,
+    TxSequenceId,
+    UserMessage,
+    encode_packet,
+)
 from tests.captures.truth.knowing import Known, Truth
 from tests.captures.truth.saying import Decoded, decoded
 from tests.captures.truth.whole import Coverage, Whole
@@ -120,7 +128,8 @@ def fits_beyond(truth: Truth, known: Known) -> bool:
             place = spoil.placed(last)
             assert place is not None
             user = replace(message.user, flags=message.user.flags + hops)
-            onward = encode_packet(replace(message, session=None, user=user))
+            base = replace(message.base, flags=message.base.flags & ~BaseHeader.session_header.mask)
+            onward = encode_packet(replace(message, base=base, session=None, user=user))
             sequence = place.sequence + place.end - place.payload
             more = spoil.written(last, place, sequence, place.flags | PSH, onward)
             frames.append(more._replace(number=frames[-1].number + 1, time_ns=frames[-1].time_ns + 1))
