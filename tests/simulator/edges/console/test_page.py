@@ -192,6 +192,9 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
 
 def test_all_of_it_can_be_done_with_the_keyboard_alone(desk: Desk) -> None:
     """Tab reaches the map, and what is chosen is told; a dialog takes the focus, gives it back, and asks first."""
+    desk.typed("purge", r"destination\notes")
+    for _ in range(3):
+        desk.typed("send", r"destination\notes", "-b", "x", "--recoverable")
     focused = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
     for _ in range(40):
         desk.browser.press(*TAB)
