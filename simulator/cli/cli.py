@@ -280,15 +280,13 @@ def run(
         options = live.options_of(console_at, None, typed_again(topology, directory))
         page = partial(live.beside, options=options)
     place = place_of(topology, directory, waypoints=waypoints or page is not None)
+    if free_ports:
+        place = place.with_free_ports()
     if metrics is not None:
-        place = place.with_metrics(metrics)
+        place = place.with_metrics(metrics)  # Who names a port means that one.
     if breakable is None:
         breakable = capture is None
-    return run_task(
-        partial(
-            run_topology, place, free_ports=free_ports, capture=capture, breakable=breakable, console=page
-        )
-    )
+    return run_task(partial(run_topology, place, capture=capture, breakable=breakable, console=page))
 
 
 app.command()(node)

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -39,7 +38,6 @@ Beside = Callable[[Place], AbstractAsyncContextManager[str]]
 async def run_topology(
     place: Place,
     *,
-    free_ports: bool,
     capture: Path | None,
     breakable: bool,
     console: Beside | None = None,
@@ -62,7 +60,7 @@ async def run_topology(
         raise UsageError(
             f"another mqproto run has the nodes of {place.topology.name} in {place.directory}: stop that one first"
         )
-    topology = place.topology.with_free_ports() if free_ports else place.topology
+    topology = place.topology
     screen = wide_console(markup=False)
     tell = partial(screen.print, soft_wrap=True)  # A path may be longer than any line.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -89,9 +87,7 @@ async def run_topology(
             async with trio.open_nursery() as nursery, AsyncExitStack() as beside:
                 await nursery.start(byhand.Hands(supervisor, links, tell).serve, orders)
                 if console is not None:
-                    tell(
-                        f"console: {await beside.enter_async_context(console(replace(place, topology=topology)))}"
-                    )
+                    tell(f"console: {await beside.enter_async_context(console(place))}")
                 tell("Ctrl-C stops them all")
                 for name in topology.nodes:
                     nursery.start_soon(supervisor.keep, name, tell)

@@ -50,6 +50,10 @@ class Place:
         """The same; each node that is started from it writes the waypoints of messages into its log."""
         return replace(self, topology=self.topology.with_waypoints())
 
+    def with_free_ports(self) -> Place:
+        """The same; its nodes listen at whatever ports are free on 127.0.0.1."""
+        return replace(self, topology=self.topology.with_free_ports())
+
     def with_metrics(self, address: str, name: str = "") -> Place:
         """The same; a node, or each of them, answers /metrics at `HOST` or `HOST:PORT`.
 
