@@ -36,6 +36,10 @@ class Purges:
             self._writes.force()
         self._going[queue.queue] = (queue, queue.last_position)
 
+    def is_going_through(self, queue: OutgoingQueue) -> bool:
+        """Whether some of what is to go has yet to be read."""
+        return queue.queue in self._going
+
     def _read(self, queue: OutgoingQueue, after: int) -> None:
         self._reads.append(ReadPage(queue.queue, after, *self._limits, ReadBy.PURGE))
 

@@ -488,6 +488,19 @@ class QueueManager:
         self._queues.stir(local)
         return local.count
 
+    def is_emptying(self, queue: str) -> bool:
+        """Whether some of what `purge` was to delete has yet to be read from disk; what consumers have aside.
+
+        The last of it leaves with the batch that is taken next, once this is no longer so.
+        """
+        outgoing = self._outbound.named(queue)
+        if outgoing:
+            return any(map(self._purges.is_going_through, outgoing))
+        try:
+            return self._queues.named(queue).is_emptying
+        except UsageError:
+            return False  # It was deleted meanwhile.
+
     def make(self, declaration: QueueDeclaration) -> QueueDeclaration:
         """Have one more queue, from now on and over restarts; other things than its topology may say so.
 

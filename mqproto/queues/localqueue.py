@@ -501,6 +501,11 @@ class LocalQueue:
         """Whether messages are still to leave."""
         return bool(self._purging)
 
+    @property
+    def is_emptying(self) -> bool:
+        """Whether messages are still to leave that no consumer has: they are on disk, and have yet to be read."""
+        return any(lane.window.read_through < last for lane, last in self._purging.items())
+
     def pages(self) -> Iterable[ReadPage]:
         """The pages to read now: none while nobody asks and something is at hand for a peek."""
         for lane in self._lanes.values():

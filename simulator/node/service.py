@@ -121,6 +121,8 @@ class Service:
         """By queue, the last epoch that received. Whatever held messages when the node ended holds none now."""
         self._impatient: list[Consumer] = []
         self._answers: list[tuple[Client, bytes]] = []
+        self._emptying: list[tuple[Client, bytes, str]] = []
+        """Answers to those who had a queue purged, and its name."""
         self._clients: set[Client] = set()
         self._places = {False: trio.Semaphore(CLIENT_LIMIT), True: trio.Semaphore(READER_LIMIT)}
         """By whether they may only look."""
@@ -226,6 +228,13 @@ class Service:
         self._answers.append((client, frame))
         self.turns.wake()
 
+    def answer_when_empty(self, client: Client, frame: bytes, queue: str) -> None:
+        """Send this when all that was purged is off the disk: the last of it goes with the next batch, then."""
+        if self.operators.is_emptying(queue):
+            self._emptying.append((client, frame, queue))
+        else:
+            self.answer(client, frame)
+
     # The loop carries out a batch
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
@@ -233,6 +242,9 @@ class Service:
         answers, self._answers = self._answers, []
         for client, frame in answers:
             client.connection.send(frame)
+        emptying, self._emptying = self._emptying, []
+        for client, frame, queue in emptying:
+            self.answer_when_empty(client, frame, queue)
         for delivery in deliveries:
             consumer = self.consumers[delivery.consumer]
             consumer.given = True
@@ -472,7 +484,10 @@ class Client:
             answer = control.failure(error)
         if answer is not None:
             frame = control.framed(answer.operation, request.request, answer.payload)
-            self._service.answer(self, frame)
+            if isinstance(wish, control.OneQueue) and request.operation == Operation.PURGE:
+                self._service.answer_when_empty(self, frame, wish.queue)
+            else:
+                self._service.answer(self, frame)
 
     def _perform(self, request: Frame, identifier: int, wish: object) -> bytes:
         """Carry out a numbered operation, unless it has been; its outcome."""

@@ -267,6 +267,17 @@ class Operators:
             names = self._outgoing(text)
         return {name: self._core.purge(name) for name in names}
 
+    def is_emptying(self, text: str) -> bool:
+        """Whether some of what `purge` was to delete is still on disk, but for what consumers have."""
+        try:
+            names = [self._directory.local_queue(text)]
+        except (UsageError, FormatNameError):
+            try:
+                names = self._outgoing(text)
+            except UsageError:
+                return False  # With its last message an outgoing queue may be gone.
+        return any(map(self._core.is_emptying, names))
+
     def declared(self) -> Declared:
         """The queues that there are, as they are now."""
         return Declared(list(self._directory.node.queues.values()))

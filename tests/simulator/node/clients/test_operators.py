@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
@@ -23,7 +24,7 @@ from simulator.node.control import Explanation
 from simulator.storage import Store
 from simulator.topology import QueueDeclaration, Topology, parse
 from simulator.topology.places import store_path
-from tests.simulator.running import running, running_with_client
+from tests.simulator.running import NodeProcess, running, running_with_client
 
 ORDERS = r"b\orders"
 NOTES = r"b\notes"
@@ -160,6 +161,28 @@ async def test_a_purge_empties_the_queue_that_is_meant_and_no_other(alone: Clien
     assert waiting(await alone.queues()) == {}
     with pytest.raises(UsageError, match="no outgoing queue to nowhere"):
         await alone.purge("nowhere")
+
+
+@pytest.mark.parametrize("queue", [r".\replies", ORDERS])
+async def test_what_was_said_to_be_purged_does_not_come_back_after_a_kill(
+    queue: str, topology: Topology, tmp_path: Path
+) -> None:
+    """There is more on disk than is read at a time."""
+    node = NodeProcess(topology, "a", tmp_path)
+    for is_first in (True, False):
+        await node.start()
+        async with node.client() as client:
+            if is_first:
+                for _ in range(3):
+                    drafts = [Draft(body=b"", recoverable=True, transactional=queue == ORDERS)] * 1_000
+                    await client.send_many(queue, drafts)
+            else:
+                assert await client.purge(queue) == 3_000
+        await node.end(signal.SIGKILL)
+    await node.start()
+    async with node.client() as client:
+        assert waiting(await client.queues()) == {}
+    await node.end(signal.SIGKILL)
 
 
 async def test_what_is_purged_on_its_way_is_a_dead_letter_and_its_sender_is_told(alone: Client) -> None:
