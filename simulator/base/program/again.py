@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-import trio
-
 from mqproto.base.errors import MqprotoError
 from simulator.base.program.manager import tell
 
@@ -69,6 +67,8 @@ AGAIN: Final = Again()
 @contextmanager
 def asked_to_end() -> Iterator[AsyncIterator[int]]:
     """SIGTERM and SIGINT, as they come; and SIGHUP is heard meanwhile, if it is heeded at all."""
+    import trio  # Commands that have no loop are had without it.
+
     with trio.open_signal_receiver(*ENDINGS) as signals:
         if AGAIN.is_heeded:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-import trio
-
 SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG: Final = "WATCHDOG_USEC"
 PROCESS: Final = "WATCHDOG_PID"
@@ -42,6 +40,8 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 async def keep_telling() -> None:
     """We are ready; and from now on that our loop turns, twice in the time that we have for that, until cancelled."""
+    import trio  # Commands that have no loop are had without it.
+
     tell("READY=1")
     while (interval_s := watchdog_s()) is not None:
         await trio.sleep(interval_s / 2)
