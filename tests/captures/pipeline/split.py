@@ -195,13 +195,14 @@ def _rows(
         begun.add(place)
         start, size = int(packets.start[row]), int(packets.size[row])
         data = packets.data[start : start + size].tobytes()
+        position = int(packets.position[row]) + correction.position
         values = {
             "data": data,
             "source": stream.source,
             "destination": stream.destination,
             "interface": stream.interface,
             "connection": correction.connection,
-            "position": int(packets.position[row]) + correction.position,
+            "position": position,
             "framed": bool(packets.framed[row]),
             "fault": None if packets.framed[row] else str(fault_of(data)),
             "frame": int(packets.frame[row]),
@@ -215,7 +216,7 @@ def _rows(
             "cut_bytes": int(packets.cut[row]),
             "ahead": bool(packets.ahead[row]) or correction.ahead,
         }
-        rows.append(((int(packets.readable[row]), int(packets.order[row]), start), values))
+        rows.append(((int(packets.readable[row]), int(packets.order[row]), position), values))
     return rows
 
 
