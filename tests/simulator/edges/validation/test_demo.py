@@ -34,7 +34,8 @@ async def test_whatever_is_killed_each_message_is_processed_once_or_is_in_the_er
     assert {failed.key for failed in report.failed} == invalid - set(report.handover.refused)
     assert len(report.processed) + len(report.failed) == len(report.handover.accepted)
     assert set(report.audited) == set(report.handover.accepted.values())
-    assert "committed" in "".join(report.story)
+    # A trigger that is killed right behind its commit has no line of that; it had one before it called the consumer.
+    assert "attempted" in "".join(report.story)
 
 
 async def test_what_is_purged_full_or_given_up_is_accounted_for_as_well() -> None:
