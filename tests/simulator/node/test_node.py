@@ -371,7 +371,9 @@ async def test_a_taken_port_is_one_line_that_says_what_to_do(chain: Topology, tm
 
 
 async def test_only_loopback_is_listened_at_unless_asked_for(chain: Topology, tmp_path: Path) -> None:
-    open_to_all = replace(chain.nodes["sender"], host="0.0.0.0")
+    # Free ports are kept at 127.0.0.1 alone. At any other address the system may give the same one to somebody who
+    # calls, so this port is below those that it gives away.
+    open_to_all = replace(chain.nodes["sender"], host="0.0.0.0", port=18_010)
     chain = replace(chain, nodes={**chain.nodes, "sender": open_to_all})
     with pytest.raises(UsageError, match="--allow-remote"):
         await run_node(chain, "sender", tmp_path, log=Log())
