@@ -63,6 +63,7 @@ def drawn(
     """The whole picture.
 
     Args:
+        title: what stands above it.
         left_out: what is not drawn, in words.
     """
     width = TIME_WIDTH + 2 * MARGIN + COLUMN_WIDTH * max(0, len(columns) - 1)
@@ -70,10 +71,7 @@ def drawn(
     places = [TIME_WIDTH + MARGIN + COLUMN_WIDTH * column for column in range(len(columns))]
     inner = [Shape("rect", {"class": "sheet", "width": width, "height": height, "fill": "#ffffff"})]
     if title:
-        inner += [
-            Shape("title", {}, title),
-            Shape("text", {"x": 12, "y": 18, "font-size": 13, "font-weight": "bold"}, title),
-        ]
+        inner.append(Shape("text", {"x": 12, "y": 18, "font-size": 13, "font-weight": "bold"}, title))
     for x, name in zip(places, columns, strict=True):
         inner += _column(name, x, height - ROW_HEIGHT)
     for row, rung in enumerate(rungs):

@@ -5,7 +5,7 @@ Each has its colours as attributes, which a page may overrule by `class`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -34,6 +34,19 @@ def as_svg(shape: Shape) -> Iterator[str]:
     for one in shape.inner:
         yield from as_svg(one)
     yield f"</{shape.name}>"
+
+
+def document(title: str, width: int, height: int, inner: Iterable[str]) -> Iterator[str]:
+    """The lines of a file of SVG.
+
+    Args:
+        title: what it shows. It is the first child, as only there every browser and screen reader looks for it.
+        inner: the lines of all that is drawn.
+    """
+    yield f'<svg xmlns="{SVG}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+    yield from as_svg(Shape("title", {}, title))
+    yield from inner
+    yield "</svg>"
 
 
 def as_json(shape: Shape) -> list[Any]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
 
+from captures.drawing.shapes import document
+
 WIDTH: Final = 380
 HEIGHT: Final = 230
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 34, 34
@@ -49,19 +51,19 @@ class _Axis:
         return self.first + share * (self.last - self.first)
 
 
-def plotted(panels: Iterable[Panel]) -> str:
+def plotted(title: str, panels: Iterable[Panel]) -> str:
     """All of them, two in a row: medians joined by a line, and a bar from the least to the most at each point."""
     parts = list(panels)
     rows = math.ceil(len(parts) / COLUMNS)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS * WIDTH}" height="{rows * HEIGHT}"'
-        f' viewBox="0 0 {COLUMNS * WIDTH} {rows * HEIGHT}" font-family="sans-serif" font-size="11" fill="{INK}">',
         '<rect width="100%" height="100%" fill="white"/>',
+        f'<g font-family="sans-serif" font-size="11" fill="{INK}">',
     ]
     for place, panel in enumerate(parts):
         x, y = place % COLUMNS * WIDTH, place // COLUMNS * HEIGHT
         lines += [f'<g transform="translate({x} {y})">', *_drawn(panel), "</g>"]
-    return "\n".join([*lines, "</svg>", ""])
+    lines.append("</g>")
+    return "\n".join([*document(title, COLUMNS * WIDTH, rows * HEIGHT, lines), ""])
 
 
 def _drawn(panel: Panel) -> Iterator[str]:

@@ -9,7 +9,7 @@ from captures.decode.facts import NodeKey
 from captures.decode.sight import Kind
 from captures.decode.views.ladder import NANOSECONDS, PAUSE_NS, Arrow, Ladder
 from captures.drawing.ladder import Pause, Rung, drawn
-from captures.drawing.shapes import SVG, as_svg
+from captures.drawing.shapes import as_svg, document
 
 _STYLES: Final = {
     Kind.PING: "handshake",
@@ -37,9 +37,7 @@ def svg(ladder: Ladder, label: Callable[[NodeKey], str], title: str) -> Iterator
     rungs = list(_rungs(ladder.arrows, lambda key: nodes.index(label(key))))
     left_out = f"{ladder.left_out_count:,} packets more are not drawn" if ladder.left_out_count else ""
     shape, width, height = drawn(nodes, rungs, title, left_out)
-    yield f'<svg xmlns="{SVG}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
-    yield from as_svg(shape)
-    yield "</svg>"
+    yield from document(title, width, height, as_svg(shape))
 
 
 def _rungs(arrows: list[Arrow], place: Callable[[NodeKey], int]) -> Iterator[Rung | Pause]:

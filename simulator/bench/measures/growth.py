@@ -138,9 +138,12 @@ async def bench_growth(plan: Plan = FULL, told: Told = lambda text: None) -> Res
         notes=[f"{PICTURE} has medians, and bars from the least to the most"],
         pictures={
             PICTURE: plotted(
-                Panel(f"CPU by {series.of}", series.unit, series.costs)
-                for series in (sizes, per_byte, queues, sessions, nodes)
-                if all(series.costs.values())
+                "What a message costs",
+                [
+                    Panel(f"CPU by {series.of}", series.unit, series.costs)
+                    for series in (sizes, per_byte, queues, sessions, nodes)
+                    if all(series.costs.values())
+                ],
             )
         },
     )

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.drawing.shapes import Shape, as_json, as_svg
+from captures.drawing.shapes import SVG, Shape, as_json, as_svg, document
 
 TEXTS = st.text(st.characters(codec=None), max_size=30)
 
@@ -21,3 +21,11 @@ def test_a_page_gets_the_same_as_values() -> None:
     shape = Shape("g", {"x": 0.5, "class": "a"}, [Shape("text", {}, "<b>")])
     assert as_json(shape) == ["g", {"x": "0.5", "class": "a"}, [["text", {}, "<b>"]]]
     assert list(as_svg(shape)) == ['<g x="0.5" class="a">', "<text>&lt;b&gt;</text>", "</g>"]
+
+
+@given(TEXTS)
+def test_a_document_begins_with_its_title(title: str) -> None:
+    lines = document(title, 2, 1, as_svg(Shape("rect", {})))
+    picture = ElementTree.fromstring("".join(lines))
+    assert [each.tag for each in picture] == [f"{{{SVG}}}title", f"{{{SVG}}}rect"]
+    assert picture.attrib == {"width": "2", "height": "1", "viewBox": "0 0 2 1"}

@@ -23,9 +23,11 @@ panels = st.builds(
 
 @given(st.lists(panels, max_size=5))
 def test_every_point_is_drawn_within_its_panel(drawn: list[Panel]) -> None:
-    text = plotted(drawn)
-    assert plotted(drawn) == text
-    groups = ElementTree.fromstring(text).findall(f"{SVG}g")
+    text = plotted("costs", drawn)
+    assert plotted("costs", drawn) == text
+    picture = ElementTree.fromstring(text)
+    assert (picture[0].tag, picture[0].text) == (f"{SVG}title", "costs")
+    groups = picture.findall(f"{SVG}g/{SVG}g")
     for group, panel in zip(groups, drawn, strict=True):
         dots = group.findall(f"{SVG}circle")
         assert len(dots) == len(panel.costs)
@@ -37,7 +39,9 @@ def test_every_point_is_drawn_within_its_panel(drawn: list[Panel]) -> None:
 
 
 def test_what_costs_more_stands_higher_and_a_bar_has_all_runs() -> None:
-    root = ElementTree.fromstring(plotted([Panel("cost", "µs", {1: (10.0, 20.0, 15.0), 100: (40.0,)})]))
+    root = ElementTree.fromstring(
+        plotted("costs", [Panel("cost", "µs", {1: (10.0, 20.0, 15.0), 100: (40.0,)})])
+    )
     low, high = (float(dot.get("cy", "")) for dot in root.iter(f"{SVG}circle"))
     assert high < low
     bar = next(line for line in root.iter(f"{SVG}line") if line.get("x1") == line.get("x2"))
