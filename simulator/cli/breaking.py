@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from simulator.command.options import (
     TopologyOption,
     place_of,
     run_again,
+    run_task,
     typed_again,
 )
 
@@ -107,6 +109,8 @@ def _have_done(deed: str, nodes: list[str], topology: str, directory: Path | Non
     again = typed_again(topology, directory)[1]
     path = places.run_socket(place.directory, place.topology.name)
     otherwise = f"no mqproto run has the nodes of {place.topology.name}; start it: {start}"
-    for effect in byhand.ordered(path, byhand.Deed(deed), nodes, otherwise):
+    done = run_task(partial(byhand.asked, path, byhand.Deed(deed), nodes, otherwise))
+    for effect in done.effects:
         print(effect.told(again))
+    done.raise_failure()
     return DONE

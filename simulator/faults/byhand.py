@@ -6,10 +6,10 @@ is one order: JSON in, up to the end of what is sent, and JSON back.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -77,6 +77,16 @@ class Done(msgspec.Struct):
     failure: str = ""
     is_misuse: bool = False
     broken: dict[str, Deed] | None = None
+
+    def raise_failure(self) -> None:
+        """Say what could not be done, if anything.
+
+        Raises:
+            UsageError: there is no such node or link.
+            MqprotoError: a node does not start.
+        """
+        if self.failure:
+            raise (UsageError if self.is_misuse else MqprotoError)(self.failure)
 
 
 class Hands:
@@ -228,27 +238,34 @@ async def _read(stream: trio.SocketStream) -> bytes:
     return said
 
 
-def ordered(path: Path, deed: Deed, nodes: Sequence[str], otherwise: str) -> Iterator[Effect]:
-    """Have something done by the run that takes orders there.
+async def asked(
+    path: Path, deed: Deed, nodes: Sequence[str], otherwise: str, patience_s: float = math.inf
+) -> Done:
+    """Have something done by the run that takes orders there; what became of it.
 
     Args:
-        otherwise: what to say if none does.
+        otherwise: what to say if no run is there.
 
     Raises:
-        UsageError: there is no such node or link.
-        MqprotoError: no run is there, or a node does not start.
+        MqprotoError: no run is there, or it did not say, or not to the end, what became of it.
     """
-    with socket.socket(socket.AF_UNIX) as asking:
+    answer = b""
+    with trio.move_on_after(patience_s):
         try:
-            asking.connect(str(path))
-            asking.sendall(msgspec.json.encode(Order(deed, list(nodes))))
-            asking.shutdown(socket.SHUT_WR)
-            answer = b"".join(iter(partial(asking.recv, LIMIT_BYTES), b""))
+            stream = await trio.open_unix_socket(str(path))
         except (FileNotFoundError, ConnectionError):
-            answer = b""
-    if not answer:
-        raise MqprotoError(otherwise)
-    done = msgspec.json.decode(answer, type=Done)
-    yield from done.effects
-    if done.failure:
-        raise (UsageError if done.is_misuse else MqprotoError)(done.failure)
+            raise MqprotoError(otherwise) from None
+        except OSError as error:
+            raise MqprotoError(f"{path}: {error.strerror}") from None
+        with suppress(trio.BrokenResourceError):
+            async with stream:
+                await stream.send_all(msgspec.json.encode(Order(deed, list(nodes))))
+                await stream.send_eof()
+                async for part in stream:
+                    answer += part
+    try:
+        return msgspec.json.decode(answer, type=Done)
+    except msgspec.MsgspecError:
+        raise MqprotoError(
+            "mqproto run has not answered, or not to the end; what it prints says whether this was done"
+        ) from None

@@ -1,15 +1,18 @@
-"""Hands within the process of `mqproto run`; their socket is in tests/simulator/command/test_running.py."""
+"""Hands within one process; how they are typed is in tests/simulator/command/test_running.py."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
+import trio
 
-from simulator.faults.byhand import Deed, Hands
+from mqproto.base.errors import MqprotoError, UsageError
+from simulator.faults.byhand import Deed, Hands, asked
 from simulator.faults.links import Links
 from simulator.faults.supervisor import Supervisor
-from simulator.topology import load
+from simulator.topology import load, places
 
 TOPOLOGY = load("three-node")
 ENDS = ("sender", "intermediate")
@@ -69,3 +72,44 @@ async def test_links_that_have_no_proxies_cannot_be_broken(tmp_path: Path) -> No
     hands = Hands(Supervisor(TOPOLOGY, tmp_path), None, print)
     assert not hands.has_breakable_links
     assert (await hands.carry_out(Deed.CUT, ENDS)).failure.endswith("start it with --breakable")
+
+
+async def test_who_orders_through_the_socket_hears_what_was_done_and_what_could_not_be(
+    hands: Hands, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hands.serve, path)
+        done = await asked(path, Deed.CUT, ENDS, "nobody")
+        done.raise_failure()
+        assert (done.effects[0].undone_by, done.broken) == (f"mend {' '.join(ENDS)}", {"-".join(ENDS): "cut"})
+        with pytest.raises(UsageError, match="name a node"):
+            (await asked(path, Deed.KILL, [], "nobody")).raise_failure()
+        nursery.cancel_scope.cancel()
+    with pytest.raises(MqprotoError, match=r"^nobody$"):
+        await asked(path, Deed.LOOK, [], "nobody")
+    path.touch()
+    with pytest.raises(MqprotoError, match=r"/run/below: Not a directory"):
+        await asked(path / "below", Deed.LOOK, [], "nobody")
+
+
+@pytest.mark.parametrize("answer", [b"", b'{"effects":['])
+@pytest.mark.parametrize("ends", [False, True])
+async def test_an_answer_that_does_not_come_to_its_end_is_none(
+    tmp_path: Path, answer: bytes, ends: bool
+) -> None:
+    """The run is killed while it answers, or takes too long."""
+    path = tmp_path / "run"
+
+    async def answers(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.send_all(answer)
+            await trio.sleep(0 if ends else math.inf)
+
+    with places.listening(path, 1) as listener:
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, answers, listeners)
+            with pytest.raises(MqprotoError, match="not answered, or not to the end"):
+                await asked(path, Deed.MEND, [], "nobody", 0.1)
+            nursery.cancel_scope.cancel()
