@@ -23,13 +23,6 @@ SLICE_S: Final = 0.001
 MONITORING_LIMITS: Final = Limits(connections=32, head_bytes=8_192, body_s=5.0, grace_s=0.5)
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
-STATUS_OF: Final = {
-    Fault.MALFORMED: HTTPStatus.BAD_REQUEST,
-    Fault.HEAD_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    Fault.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
-    Fault.FULL: HTTPStatus.SERVICE_UNAVAILABLE,
-    Fault.FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
-}
 
 
 class Monitored(NamedTuple):
@@ -100,4 +93,4 @@ def plain(status: HTTPStatus, text: str) -> Answer:
 
 def faulty(fault: Fault) -> Answer:
     """What the server answers by itself."""
-    return plain(STATUS_OF[fault], fault.value)
+    return plain(fault.status, fault.text)

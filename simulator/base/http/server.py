@@ -83,14 +83,18 @@ class Limits:
 
 
 class Fault(Enum):
-    """What is wrong before any handler has a say, or instead of it."""
+    """What is wrong before any handler has a say, or instead of it: in words, and as a status of HTTP."""
 
-    MALFORMED = "malformed"
-    HEAD_TOO_LARGE = "head too large"
-    TOO_SLOW = "too slow"
-    FULL = "full"
-    FAILED = "failed"
+    MALFORMED = "malformed", HTTPStatus.BAD_REQUEST
+    HEAD_TOO_LARGE = "head too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+    TOO_SLOW = "too slow", HTTPStatus.REQUEST_TIMEOUT
+    FULL = "full", HTTPStatus.SERVICE_UNAVAILABLE
+    FAILED = "failed", HTTPStatus.INTERNAL_SERVER_ERROR
     """A bug of ours."""
+
+    def __init__(self, text: str, status: HTTPStatus) -> None:
+        self.text = text
+        self.status = status
 
 
 class BodyLost(Exception):  # noqa: N818

@@ -39,13 +39,6 @@ BODY_LIMIT_BYTES: Final = 65_536
 QUERY_LIMIT: Final = 4_000
 NONCE: Final = "NONCE"
 """Stands in the page where each answer has another one."""
-STATUS_OF: Final = {
-    Fault.MALFORMED: HTTPStatus.BAD_REQUEST,
-    Fault.HEAD_TOO_LARGE: HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-    Fault.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
-    Fault.FULL: HTTPStatus.SERVICE_UNAVAILABLE,
-    Fault.FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
-}
 
 Question = Callable[[Mapping[str, str]], Awaitable[Any]]
 
@@ -135,7 +128,7 @@ class Front:
 
 def faulty(fault: Fault) -> Answer:
     """What the server answers by itself."""
-    return _said(STATUS_OF[fault], fault.value)
+    return _said(fault.status, fault.text)
 
 
 @cache

@@ -120,4 +120,4 @@ def _json(status: int, answer: dict[str, str]) -> Answer:
 
 
 def _explain(fault: Fault) -> Answer:
-    return _json(500 if fault is Fault.FAILED else 400, {"message": fault.value})
+    return _json(fault.status, {"message": fault.text})

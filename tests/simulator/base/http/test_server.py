@@ -28,18 +28,11 @@ from simulator.base.http.server import (
 from simulator.base.log import node_log
 from tests.simulator.running import Log
 
-STATUSES = {
-    Fault.MALFORMED: 400,
-    Fault.HEAD_TOO_LARGE: 431,
-    Fault.TOO_SLOW: 503,
-    Fault.FULL: 503,
-    Fault.FAILED: 500,
-}
 Open = Callable[[], Awaitable[trio.SocketStream]]
 
 
 def explain(fault: Fault) -> Answer:
-    return Answer(STATUSES[fault], [], fault.value.encode())
+    return Answer(fault.status, [], fault.text.encode())
 
 
 async def echo(request: Request) -> Answer:
@@ -104,6 +97,16 @@ def post(size_bytes: int, *headers: str) -> bytes:
     return "\r\n".join(
         ["POST /a HTTP/1.1", "Host: x", f"Content-Length: {size_bytes}", *headers, "", ""]
     ).encode()
+
+
+def test_each_fault_has_a_status_of_http() -> None:
+    assert {fault.text: fault.status.value for fault in Fault} == {
+        "malformed": 400,
+        "head too large": 431,
+        "too slow": 408,
+        "full": 503,
+        "failed": 500,
+    }
 
 
 async def test_a_connection_serves_one_request_after_the_other() -> None:
