@@ -1,13 +1,17 @@
-"""What all who connect have to know of sockets."""
+"""What all who listen or connect have to know of sockets."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import struct
 from typing import Final
 
+from mqproto.base.errors import UsageError
+
+BACKLOG: Final = 128
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER, on and zero seconds: close() sends RST, drops what was not sent, and leaves the port free at once."""
 
@@ -25,3 +29,47 @@ def refuse_itself(connected: socket.socket) -> None:
     if connected.getsockname() == connected.getpeername():
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+def listen(
+    host: str,
+    port: int,
+    *,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+    allow_remote: bool = False,
+    advice: str = "run `mqproto run --free-ports`",
+    backlog: int = BACKLOG,
+) -> socket.socket:
+    """Listen for connections, or for datagrams: on this machine alone, unless more is asked for.
+
+    Args:
+        advice: what to do if the address cannot be had.
+        backlog: how many connections may wait until they are accepted.
+
+    Raises:
+        UsageError: the address cannot be had; the text says what to do.
+    """
+    is_stream = kind == socket.SOCK_STREAM
+    where = f"{host}:{port}" if is_stream else f"{host}:{port} (UDP)"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
+    except (OSError, UnicodeError):
+        raise UsageError(f"no computer is called {host}: give an address") from None
+    if not allow_remote and not ipaddress.ip_address(address[0]).is_loopback:
+        raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
+    listener = socket.socket(family, kind)
+    try:
+        listener.setblocking(False)
+        if is_stream:  # For datagrams it would let two programs have one port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        if is_stream:
+            listener.listen(backlog)
+    except OSError as error:
+        listener.close()
+        trouble = {
+            errno.EADDRINUSE: f"is taken by another program; stop it or {advice}",
+            errno.EADDRNOTAVAIL: f"is no address of this machine; {advice}",
+        }.get(error.errno or 0, f"cannot be listened at ({error.strerror}); {advice}")
+        raise UsageError(f"{where} {trouble}") from None
+    return listener

@@ -48,6 +48,7 @@ from simulator.base.program.collector import seldom_collected
 from simulator.base.program.extras import to_install
 from simulator.base.program.manager import keep_telling, tell
 from simulator.base.repeats import Repeats
+from simulator.base.sockets import BACKLOG, listen
 from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
 from simulator.node.clients.readers import listening_for_readers
@@ -60,7 +61,7 @@ from simulator.node.removals import Removals
 from simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.tls import Certificates, Handshakes, certificates_of
-from simulator.node.transport import BACKLOG, Transports, listen
+from simulator.node.transport import Transports
 from simulator.node.turns import Turns
 from simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from simulator.storage import Store

@@ -21,9 +21,10 @@ from mqproto.neighbours.ping import PING_RESPONSE_MS
 from mqproto.routing import PING_PORT
 from mqproto.turn.effects import SendPing
 from mqproto.wire.layouts.ping import ping_packet
+from simulator.base.sockets import listen
 from simulator.base.tap import Recording
 from simulator.node.clock import Clock
-from simulator.node.transport import dial, listen, refusal
+from simulator.node.transport import dial, refusal
 from simulator.node.turns import Turns
 from simulator.topology import Node
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import trio
 
 from mqproto.base.configuration import Settings
-from mqproto.base.errors import UsageError
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.turn.effects import CloseTransport, OpenTransport, SendBytes
 from mqproto.wire.guid import Guid
@@ -26,7 +25,6 @@ from simulator.node.tls import Handshakes, TlsConnection, TlsError, TlsSocket
 from simulator.node.turns import Turns
 
 CONNECT_TIMEOUT_S: Final = 10.0
-BACKLOG: Final = 128
 CROWD: Final = 24
 """Connections beyond the core's own limit: it answers them with a refusal. More wait in the kernel's backlog."""
 
@@ -308,47 +306,6 @@ def _hurry(connected: socket.socket) -> None:
     """Have small packets leave at once."""
     with suppress(OSError):  # Some systems refuse it for a connection that was reset meanwhile.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def listen(
-    host: str,
-    port: int,
-    *,
-    kind: socket.SocketKind = socket.SOCK_STREAM,
-    allow_remote: bool = False,
-    advice: str = "run `mqproto run --free-ports`",
-) -> socket.socket:
-    """Listen for neighbours: for their connections, or for datagrams.
-
-    advice: what to do if the address cannot be had.
-
-    Raises:
-        UsageError: the address cannot be had; the text says what to do.
-    """
-    is_stream = kind == socket.SOCK_STREAM
-    where = f"{host}:{port}" if is_stream else f"{host}:{port} (UDP)"
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
-    except OSError:
-        raise UsageError(f"no computer is called {host}: give the node an address") from None
-    if not allow_remote and not ipaddress.ip_address(address[0]).is_loopback:
-        raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
-    listener = socket.socket(family, kind)
-    try:
-        listener.setblocking(False)
-        if is_stream:  # For datagrams it would let two programs have one port.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        if is_stream:
-            listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        trouble = {
-            errno.EADDRINUSE: f"is taken by another program; stop it or {advice}",
-            errno.EADDRNOTAVAIL: f"is no address of this machine; {advice}",
-        }.get(error.errno or 0, f"cannot be listened at ({error.strerror}); {advice}")
-        raise UsageError(f"{where} {trouble}") from None
-    return listener
 
 
 async def accept(listener: socket.socket) -> tuple[socket.socket, str]:

@@ -10,8 +10,8 @@ import trio
 
 from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
+from simulator.base.sockets import listen
 from simulator.command.probe import target
-from simulator.node.transport import BACKLOG
 
 
 async def allowed(text: str, *, allow_remote: bool) -> list[tuple[str, int]]:
@@ -45,17 +45,6 @@ def listening_at(address: str, port: int) -> socket.socket:
     Raises:
         UsageError: the address cannot be had.
     """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setblocking(False)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"{Endpoint(address, port)} cannot be listened at ({error.strerror}): name another port with --listen"
-        ) from None
+    listener = listen(address, port, allow_remote=True, advice="name another port with --listen")
     print(f"listening at {Endpoint(address, port)}", file=sys.stderr, flush=True)
     return listener

@@ -29,6 +29,7 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire import Guid
+from simulator.base.sockets import listen
 from simulator.bench.figures import BenchError
 from simulator.bench.load.bodies import UNALTERED, Alike
 from simulator.bench.load.row import QUEUE, SETTINGS, comes_true, patience_s
@@ -39,7 +40,7 @@ from simulator.faults.supervisor import Supervisor
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.received import MessageId
-from simulator.node.transport import Transports, listen
+from simulator.node.transport import Transports
 from simulator.node.turns import Turns
 from simulator.storage.disk import Disk
 from simulator.topology import Topology

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,6 +14,7 @@ import trio
 from mqproto.base.errors import MqprotoError, UsageError
 from simulator.base.http.server import Server
 from simulator.base.log import Lines, node_log
+from simulator.base.sockets import listen
 from simulator.edges.console.breaking import Breaking
 from simulator.edges.console.deeds import Deeds
 from simulator.edges.console.feed import Feed, event
@@ -30,7 +30,7 @@ from simulator.topology.places import Place
 HOST: Final = "127.0.0.1"
 PORT: Final = 9_170
 """Where a console is, if nobody names another and no other program is there."""
-BACKLOG: Final = 32
+ADVICE: Final = "name another with --at, or leave that out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,20 +110,9 @@ def _listening(address: tuple[str, int] | None) -> socket.socket:
     """
     host, port = address or (HOST, PORT)
     check_address(host, port)
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setblocking(False)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            if address is not None or error.errno != errno.EADDRINUSE:
-                raise
-            listener.bind((host, 0))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"{host}:{port}: {error.strerror}; name another with --at, or leave that out"
-        ) from None
-    return listener
+        return listen(host, port, advice=ADVICE)
+    except UsageError:
+        if address is not None:
+            raise
+        return listen(host, 0, advice=ADVICE)

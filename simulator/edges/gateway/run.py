@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import re
 import resource
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing
@@ -25,6 +25,7 @@ from simulator.base.logfile import LogFile
 from simulator.base.program.again import asked_to_end
 from simulator.base.program.collector import seldom_collected
 from simulator.base.program.manager import keep_telling, tell
+from simulator.base.sockets import listen
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, tls_of
@@ -129,7 +130,7 @@ async def run_gateway(
     owner = owner_in(journal)
     url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
-        listeners = [await held.enter_async_context(each) for each in await _listeners(options)]
+        listener = held.enter_context(closing(_listening(options)))
         keep_s = options.keep_days * DAY_S or None
         history = await held.enter_async_context(open_history(url, keep_s=keep_s))
         nursery = await held.enter_async_context(trio.open_nursery())
@@ -200,7 +201,7 @@ async def run_gateway(
             scraped = partial(answer_scrapes, options.metrics, allow_remote=options.allow_remote)
             await nursery.start(scraped, Monitored(collect, trouble), lines)
         await nursery.start(outlet.run, in_question, recover)
-        port: int = listeners[0].socket.getsockname()[1]
+        port: int = listener.getsockname()[1]
         lines.info("started", address=f"{options.host}:{port}", journal=str(journal))
         if tls is None and not ipaddress.ip_address(options.host).is_loopback:
             advice = (
@@ -208,7 +209,7 @@ async def run_gateway(
             )
             lines.warning("tokens-in-clear", advice=advice)
         task_status.started((server, port))
-        await server.run(listeners)
+        await server.run([trio.SocketListener(trio.socket.from_stdlib_socket(listener))])
         with trio.move_on_after(limits.grace_s):
             await gateway.idle()
         lines.info("stopped", turned_away=server.turned_away)
@@ -290,27 +291,27 @@ def _make_room(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-async def _listeners(options: Options) -> list[trio.SocketListener]:
-    """Listen at one address.
+def _listening(options: Options) -> socket.socket:
+    """Listen at the address.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it cannot be had, or anybody could hand in messages there.
     """
     where = f"{options.host}:{options.port}"
     try:
         is_loopback = ipaddress.ip_address(options.host).is_loopback
     except ValueError:
         raise UsageError(f"{options.host} is no IP address: type --listen 127.0.0.1:8080") from None
-    if not is_loopback and not options.allow_remote:
-        raise UsageError(f"{where} can be reached from outside: ask for that with --allow-remote")
-    if not is_loopback and options.tokens is None and options.tls_clients is None:
+    is_guarded = options.tokens is not None or options.tls_clients is not None
+    if options.allow_remote and not is_loopback and not is_guarded:
         raise UsageError(
             f"{where} can be reached from outside, where anybody could hand in messages: type --tokens FILE, which "
             "mqproto tokens make writes, or --tls-clients CA"
         )
-    try:
-        return await trio.open_tcp_listeners(options.port, host=options.host, backlog=BACKLOG)
-    except OSError as error:
-        taken = errno.EADDRINUSE in (error.errno, getattr(error.__cause__, "errno", None))
-        trouble = "is taken by another program" if taken else f"cannot be listened at ({error.strerror})"
-        raise UsageError(f"{where} {trouble}: name another with --listen") from None
+    return listen(
+        options.host,
+        options.port,
+        allow_remote=options.allow_remote,
+        advice="name another with --listen",
+        backlog=BACKLOG,
+    )

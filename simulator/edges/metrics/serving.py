@@ -9,7 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from simulator.base.http.monitoring import MONITORING_LIMITS, Monitored, Monitoring, faulty
 from simulator.base.http.server import Server
-from simulator.node.transport import listen
+from simulator.base.sockets import listen
 from simulator.topology.file import written_address
 
 

@@ -1,4 +1,4 @@
-"""A call that meets itself."""
+"""A call that meets itself, and where nobody can listen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from captures.net.tcp import Endpoint
-from simulator.base.sockets import refuse_itself
+from mqproto.base.errors import UsageError
+from simulator.base.sockets import listen, refuse_itself
 from simulator.faults.network import _Connection
 from simulator.node.transport import dial
 
@@ -77,3 +78,20 @@ async def test_a_link_that_meets_itself_where_nobody_listens_has_been_refused(
         monkeypatch.undo()
         connection.reset()
     socket.create_server((HOST, port)).close()
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "error"),
+    [
+        ("0.0.0.0", 1, "0.0.0.0:1 can be reached from outside: ask for that with --allow-remote"),
+        ("a..b", 1, "no computer is called a..b: give an address"),
+        ("192.0.2.1", 1, "192.0.2.1:1 is no address of this machine; name another"),
+        (HOST, 0, "is taken by another program; stop it or name another"),
+    ],
+)
+def test_where_nobody_can_listen_is_said_in_one_line(host: str, port: int, error: str) -> None:
+    with socket.create_server((HOST, 0)) as other:
+        port = port or other.getsockname()[1]
+        with pytest.raises(UsageError) as refused:
+            listen(host, port, allow_remote=host.startswith("192"), advice="name another")
+    assert str(refused.value).endswith(error)

@@ -16,11 +16,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.turn.effects import CloseTransport, SendBytes
+from simulator.base.sockets import listen
 from simulator.node import transport
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
 from simulator.node.shares import PIECE_BYTES
-from simulator.node.transport import FAREWELLS, Transports, listen
+from simulator.node.transport import FAREWELLS, Transports
 from simulator.node.turns import Turns
 
 STRANGER, NEIGHBOUR = "127.0.0.77", "127.0.0.2"

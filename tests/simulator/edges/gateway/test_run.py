@@ -310,5 +310,7 @@ async def test_a_port_that_is_taken_is_said_to_be(topology: Topology, tmp_path: 
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
         port = listener.socket.getsockname()[1]
-        with pytest.raises(UsageError, match="is taken by another program: name another with --listen"):
+        with pytest.raises(
+            UsageError, match="is taken by another program; stop it or name another with --listen"
+        ):
             await run_gateway(options_for(topology, tmp_path, port=port), log=Log())
