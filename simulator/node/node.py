@@ -217,7 +217,7 @@ class Node:
         """The HTTP server of metrics. What it takes is imported by those alone who want it."""
         from prometheus_client import Metric
 
-        from simulator.base.http.monitoring import MONITORING_LIMITS, Monitored, Monitoring, faulty
+        from simulator.base.http.monitoring import Monitored, served
         from simulator.node.metrics.families import Facts, families
 
         node = self._directory.node
@@ -227,8 +227,7 @@ class Node:
             facts = Facts(node.name, guid_text(node.guid), version("mqproto"), called)
             return families(self.status(), facts)
 
-        monitoring = Monitoring(Monitored(collect, lambda: self.trouble))
-        return Server(monitoring.answer, faulty, MONITORING_LIMITS, self._log)
+        return served(Monitored(collect, lambda: self.trouble), self._log)
 
     async def pump(self) -> None:
         """Feed, commit, send, until the node stops."""

@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 import trio
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
+from structlog.typing import FilteringBoundLogger
 
-from simulator.base.http.server import Answer, Fault, Limits, Request
+from simulator.base.http.server import Answer, Fault, Limits, Request, Server
 
 KEPT_S: Final = 1.0
 SLICE_S: Final = 0.001
-MONITORING_LIMITS: Final = Limits(connections=32, head_bytes=8_192, body_s=5.0, grace_s=0.5)
+LIMITS: Final = Limits(connections=32, head_bytes=8_192, body_s=5.0, grace_s=0.5)
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 
@@ -91,6 +92,10 @@ def plain(status: HTTPStatus, text: str) -> Answer:
     return Answer(status, [("Content-Type", TEXT)], f"{text}\n".encode())
 
 
-def faulty(fault: Fault) -> Answer:
-    """What the server answers by itself."""
+def served(monitored: Monitored, log: FilteringBoundLogger) -> Server:
+    """A server that answers for it."""
+    return Server(Monitoring(monitored).answer, _faulty, LIMITS, log)
+
+
+def _faulty(fault: Fault) -> Answer:
     return plain(fault.status, fault.text)

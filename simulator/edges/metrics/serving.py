@@ -7,8 +7,7 @@ from contextlib import closing
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from simulator.base.http.monitoring import MONITORING_LIMITS, Monitored, Monitoring, faulty
-from simulator.base.http.server import Server
+from simulator.base.http.monitoring import Monitored, served
 from simulator.base.sockets import listen
 from simulator.topology.file import written_address
 
@@ -29,7 +28,6 @@ async def answer_scrapes(
     with closing(
         listen(*address, allow_remote=allow_remote, advice="name another with --metrics")
     ) as listener:
-        server = Server(Monitoring(monitored).answer, faulty, MONITORING_LIMITS, log)
         log.info("metrics", address=written_address(*address))
         listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(listener))]
-        await server.run(listeners, task_status=task_status)
+        await served(monitored, log).run(listeners, task_status=task_status)
