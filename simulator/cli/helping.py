@@ -18,7 +18,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "keys": "The keys of a node, to encrypt and to sign",
         "tokens": "The bearer tokens of a gateway",
         "store": "Look after the store of a node",
-        "config": "The settings of node, gateway and trigger in a file",
+        "config": "The settings of node, gateway, trigger, console in a file",
         "service": "Units for systemd",
     },
     "Use": {

@@ -23,8 +23,6 @@ import typer
 
 from mqproto.base.errors import UsageError
 
-COMMANDS: Final = ("node", "gateway", "trigger", "console")
-"""Which take their settings from a file."""
 CONFIG: Final = "config"
 BARE: Final = "[]."
 
@@ -41,6 +39,9 @@ class Chosen(NamedTuple):
         path, _, name = text.partition("#")
         return cls(Path(path), name)
 
+    def __str__(self) -> str:
+        return f"{self.path}{'#' * bool(self.name)}{self.name}"
+
 
 def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
     """The settings of a command, by the names of its function's parameters.
@@ -55,7 +56,7 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
     tables = dict(_tables(_document(chosen.path), kind, chosen.path))
     table = tables.get(chosen.name)
     if table is None:
-        there = ", ".join(f"{chosen.path}#{name}" for name in tables if name)
+        there = ", ".join(str(chosen._replace(name=name)) for name in tables if name)
         raise UsageError(
             f"{chosen.path} has several [{kind}]: name one of {there}"
             if there and not chosen.name
@@ -76,8 +77,8 @@ def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
     """
     document = _document(path)
     for kind in document:
-        if kind not in COMMANDS:
-            raise UsageError(f"{path}: nothing takes settings from [{kind}]{_perhaps(kind, COMMANDS)}")
+        if kind not in commands:
+            raise UsageError(f"{path}: nothing takes settings from [{kind}]{_perhaps(kind, commands)}")
     found = []
     for kind in document:
         for name, table in _tables(document, kind, path):
@@ -88,7 +89,7 @@ def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
                     raise UsageError(f"{where}: {key} is needed")
             found.append(f"{kind}.{name}" if name else kind)
     if not found:
-        raise UsageError(f"{path} has no settings: write [{']; or ['.join(COMMANDS)}]")
+        raise UsageError(f"{path} has no settings: write [{']; or ['.join(commands)}]")
     return found
 
 
@@ -165,7 +166,7 @@ def _parameters(command: Any) -> Iterator[tuple[str, Any]]:
             yield names[0], parameter
 
 
-def _perhaps(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
+def _perhaps(name: str, known: Mapping[str, Any]) -> str:
     near = get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
 

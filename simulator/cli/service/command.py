@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
@@ -13,15 +13,16 @@ from typer.main import get_command
 from mqproto.base.errors import UsageError
 from simulator.base.program import settings
 from simulator.cli.node import node
-from simulator.cli.service.unit import CONFIG, READY_IN, USER, Service, unit
+from simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
 from simulator.command.options import DONE
 from simulator.edges.console.command import console
 from simulator.edges.validation.command import gateway, trigger
 
+CONFIGURED: Final = {command.__name__: command for command in (node, gateway, trigger, console)}
+"""What takes its settings from a file."""
+
 service = typer.Typer(help="mqproto as a service: a unit for systemd.", no_args_is_help=True)
-config = typer.Typer(
-    help="The settings of node, gateway, trigger and console in one file.", no_args_is_help=True
-)
+config = typer.Typer(help=f"The settings of {', '.join(CONFIGURED)} in one file.", no_args_is_help=True)
 
 
 @service.callback()
@@ -33,7 +34,7 @@ def _group() -> None:
 @service.command()
 def install(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="What runs: node, gateway or trigger.", show_default=False)
+        str, typer.Argument(metavar="KIND", help=f"What runs: {', '.join(KINDS)}.", show_default=False)
     ],
     settings_file: Annotated[
         str, typer.Option("--config", metavar="FILE[#NAME]", help="Its settings, and which of several.")
@@ -45,12 +46,14 @@ def install(
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
     """
-    if kind not in READY_IN:
-        raise UsageError(f"{kind!r} is no service: type one of {', '.join(READY_IN)}")
+    if kind not in KINDS:
+        raise UsageError(f"{kind!r} is no service: type one of {', '.join(KINDS)}")
     if any(letter.isspace() or letter == "%" for letter in user) or not user:
         raise UsageError(f"--user {user!r} is no user's name")
     program = shutil.which("mqproto") or shutil.which(sys.argv[0]) or sys.argv[0]
-    print(unit(Service(kind, _absolute(settings_file), str(Path(program).absolute()), user)), end="")
+    chosen = settings.Chosen.of(settings_file)
+    chosen = chosen._replace(path=chosen.path.absolute())
+    print(unit(Service(kind, chosen, str(Path(program).absolute()), user)), end="")
     return DONE
 
 
@@ -65,14 +68,9 @@ def check(
     $ mqproto config check /etc/mqproto/mqproto.toml
     """
     app = typer.Typer()
-    for command in (node, gateway, trigger, console):
+    for command in CONFIGURED.values():
         app.command()(command)
     commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     for found in settings.check(file, commands, context):
         print(f"{file}: {found}")
     return DONE
-
-
-def _absolute(text: str) -> str:
-    path, mark, name = text.partition("#")
-    return f"{Path(path).absolute()}{mark}{name}"

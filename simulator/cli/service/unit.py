@@ -5,17 +5,31 @@ from __future__ import annotations
 import shlex
 from typing import Final, NamedTuple
 
+from simulator.base.program.settings import Chosen
+
 CONFIG: Final = "/etc/mqproto/mqproto.toml"
 USER: Final = "mqproto"
 DIRECTORY: Final = "mqproto"
 """What its folders are called below /var/lib and /run."""
 
-WHAT: Final = {
-    "node": "queue manager",
-    "gateway": "HTTP gateway",
-    "trigger": "trigger",
+
+class Kind(NamedTuple):
+    """A command that runs as a service.
+
+    what: in words. ready_in: how long it may take to be ready. after: what is started before it.
+    """
+
+    what: str
+    ready_in: str
+    after: str
+
+
+NETWORK: Final = "network-online.target"
+KINDS: Final = {
+    "node": Kind("queue manager", "15min", NETWORK),
+    "gateway": Kind("HTTP gateway", "infinity", f"{NETWORK} mqproto-node.service"),
+    "trigger": Kind("trigger", "infinity", f"{NETWORK} mqproto-node.service"),
 }
-READY_IN: Final = {"node": "15min", "gateway": "infinity", "trigger": "infinity"}
 """A node reads its store first; a gateway waits for its node, and a trigger for its node or its turn."""
 
 HARDENED: Final = """\
@@ -50,40 +64,38 @@ UMask=0077
 class Service(NamedTuple):
     """What is to run.
 
-    kind: a command. config: its settings, FILE or FILE#NAME. program: the path of mqproto.
+    kind: one of KINDS. config: its settings. program: the path of mqproto.
     """
 
     kind: str
-    config: str
+    config: Chosen
     program: str
     user: str = USER
 
     @property
     def name(self) -> str:
         """What the unit is called."""
-        _, _, name = self.config.partition("#")
-        return f"mqproto-{self.kind}" + (f"-{name}" if name else "")
+        return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
 
 
 def unit(service: Service) -> str:
     """The unit, with what is to be done first in its comments."""
-    kind, name = service.kind, service.name
-    start = " ".join(_escaped(part) for part in (service.program, kind, "--config", service.config))
-    after = "network-online.target" + ("" if kind == "node" else " mqproto-node.service")
+    kind, name, config = KINDS[service.kind], service.name, service.config
+    start = " ".join(_escaped(part) for part in (service.program, service.kind, "--config", str(config)))
     return f"""\
 # /etc/systemd/system/{name}.service
 #
 #   useradd --system --home-dir /var/lib/{DIRECTORY} --shell /usr/sbin/nologin {service.user}
-#   mqproto config check {shlex.quote(service.config.partition("#")[0])}
+#   mqproto config check {shlex.quote(str(config.path))}
 #   systemctl daemon-reload && systemctl enable --now {name}
 #
 # Who operates it types, for instance:
 #   sudo -u {service.user} env XDG_RUNTIME_DIR=/run/{DIRECTORY} MQPROTO_DIRECTORY=/var/lib/{DIRECTORY} mqproto queues
 
 [Unit]
-Description=mqproto: {WHAT[kind]}{" " * bool(service.config.partition("#")[2])}{service.config.partition("#")[2]}
-After={after}
-Wants=network-online.target
+Description=mqproto: {kind.what}{" " * bool(config.name)}{config.name}
+After={kind.after}
+Wants={NETWORK}
 
 [Service]
 Type=notify
@@ -92,7 +104,7 @@ ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
 WatchdogSec=60
-TimeoutStartSec={READY_IN[kind]}
+TimeoutStartSec={kind.ready_in}
 TimeoutStopSec=90
 User={service.user}
 Environment=MQPROTO_DIRECTORY=%S/{DIRECTORY} XDG_RUNTIME_DIR=%t/{DIRECTORY}

@@ -12,6 +12,7 @@ from typer.main import get_command
 from mqproto.base.errors import UsageError
 from simulator.base.program import settings
 from simulator.cli.cli import command_named
+from simulator.cli.service.command import CONFIGURED
 from tests.simulator.typed import in_process
 
 app = typer.Typer()
@@ -105,7 +106,7 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
 
 
 def test_what_may_stand_in_a_file_is_what_help_names() -> None:
-    for kind in settings.COMMANDS:
+    for kind in CONFIGURED:
         each: Any = command_named(kind).commands[kind]  # type: ignore[attr-defined]
         known = dict(settings._parameters(each))
         assert len({id(one) for one in known.values()}) == len(known)

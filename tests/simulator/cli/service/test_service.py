@@ -21,7 +21,8 @@ import trio
 from simulator.base.program.manager import watchdog_s
 from simulator.cli.choosing import only
 from simulator.cli.cli import app, command_of
-from simulator.cli.service.unit import HARDENED
+from simulator.cli.service.command import CONFIGURED
+from simulator.cli.service.unit import HARDENED, KINDS
 from simulator.topology import parse
 from simulator.topology.file import written_address
 from simulator.topology.ports import reserved_address
@@ -157,7 +158,7 @@ def test_a_watchdog_that_waits_for_another_process_is_none_of_ours() -> None:
 
 
 @needs("systemd-analyze")
-@pytest.mark.parametrize("kind", ["node", "gateway", "trigger"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_systemd_takes_the_units_and_finds_them_closed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,23 @@ def test_there_is_no_unit_for_what_is_no_service() -> None:
     assert in_process("service", "install", "demo").complaint == (
         "'demo' is no service: type one of node, gateway, trigger"
     )
+
+
+def test_the_files_of_settings_that_readmes_show_can_be(tmp_path: Path) -> None:
+    file, shown = tmp_path / "mqproto.toml", set[str]()
+    for text in (block for readme in ROOT.rglob("simulator/**/README.md") for block in settings_in(readme)):
+        file.write_text(text)
+        done = in_process("config", "check", file)
+        assert done.status == 0, done.err
+        shown |= {line.rpartition(": ")[2].partition(".")[0] for line in done.out.splitlines()}
+    assert shown == CONFIGURED.keys()
+
+
+def settings_in(readme: Path) -> Iterator[str]:
+    """The blocks that say which command takes them."""
+    for text in re.findall(r"^```toml\n(.*?)^```", readme.read_text("utf-8"), re.M | re.S):
+        if "--config" in text:
+            yield text
 
 
 @pytest.mark.skipif(
