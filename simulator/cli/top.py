@@ -5,7 +5,6 @@ It asks what `mqproto explain` asks, of all nodes at once, each second. Rates ar
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from mqproto.manager.status import NodeStatus
 from mqproto.manager.whereabouts import Spot
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
+from simulator.base.program.again import asked_to_end
 from simulator.base.screen import wide_console
 from simulator.command import oversee
 from simulator.command.explain import duration, is_kept
@@ -102,33 +102,30 @@ def run(place: Place, node: str | None, *, once: bool, interval_s: float) -> boo
 
 async def _watch(place: Place, node: str | None, console: Console, interval_s: float, *, once: bool) -> bool:
     before = await _look(place, node)
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        if once or not console.is_terminal:
-            # Rates need two looks, and a rate of nothing would be none.
-            if any(before.found.values()):
-                await trio.sleep(interval_s)
-                now = await _look(place, node)
-                console.print(drawn(sections(place.topology, now, before), console.width), soft_wrap=True)
-                return any(now.found.values())
-            return False
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            async with trio.open_nursery() as nursery:
+    if once or not console.is_terminal:
+        # Rates need two looks, and a rate of nothing would be none.
+        if any(before.found.values()):
+            await trio.sleep(interval_s)
+            now = await _look(place, node)
+            console.print(drawn(sections(place.topology, now, before), console.width), soft_wrap=True)
+            return any(now.found.values())
+        return False
+    with asked_to_end() as signals, Live(console=console, screen=True, auto_refresh=False) as live:
+        async with trio.open_nursery() as nursery:
 
-                async def show() -> None:
-                    last, now = None, before
-                    while True:
-                        title = Row(
-                            f"{place.topology.name}, every {interval_s:g} s until Ctrl-C", style="bold"
-                        )
-                        drawing = sections(place.topology, now, last)
-                        live.update(drawn(drawing, console.width, console.height, title), refresh=True)
-                        await trio.sleep(interval_s)
-                        last, now = now, await _look(place, node)
+            async def show() -> None:
+                last, now = None, before
+                while True:
+                    title = Row(f"{place.topology.name}, every {interval_s:g} s until Ctrl-C", style="bold")
+                    drawing = sections(place.topology, now, last)
+                    live.update(drawn(drawing, console.width, console.height, title), refresh=True)
+                    await trio.sleep(interval_s)
+                    last, now = now, await _look(place, node)
 
-                nursery.start_soon(show)
-                async for _ in signals:
-                    break
-                nursery.cancel_scope.cancel()
+            nursery.start_soon(show)
+            async for _ in signals:
+                break
+            nursery.cancel_scope.cancel()
     return True
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
@@ -16,6 +15,7 @@ from rich.live import Live
 
 from mqproto.base.errors import UsageError
 from mqproto.manager.status import NodeStatus
+from simulator.base.program.again import asked_to_end
 from simulator.base.screen import plain_table, wide_console
 from simulator.command import oversee
 from simulator.faults import byhand
@@ -63,7 +63,7 @@ async def run_topology(
     topology = place.topology
     screen = wide_console(markup=False)
     tell = partial(screen.print, soft_wrap=True)  # A path may be longer than any line.
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with asked_to_end() as signals:
         async with (
             _links(topology, breakable=breakable) as (links, detours),
             stopped_at_the_end(Supervisor(topology, place.directory, detours, capture)) as supervisor,

@@ -7,11 +7,13 @@ import select
 import signal
 import struct
 import subprocess
+import threading
 from dataclasses import replace
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -20,10 +22,12 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, Outg
 from mqproto.manager.whereabouts import MessageStatus, Spot
 from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.wire.guid import guid_text
+from simulator.cli import top as command
 from simulator.cli.cli import DONE, FINDING
 from simulator.cli.top import Look, drawn, sections
 from simulator.node.control import Explanation
 from simulator.topology import load
+from simulator.topology.places import Place
 from tests.simulator.typed import COMMAND, TIMEOUT_S, in_process
 
 THREE = load("three-node")
@@ -125,6 +129,24 @@ def test_where_no_node_runs_it_says_how_to_run_them(tmp_path: Path) -> None:
     done = in_process("top", "-d", tmp_path)
     assert (done.status, done.out) == (FINDING, "")
     assert done.complaint.endswith(f"start them: mqproto run three-node --directory {tmp_path}")
+
+
+def test_in_a_pipe_ctrl_c_ends_it_before_it_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    async def looked(place: Place, node: str | None) -> Look:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return look(STATUS)
+
+    monkeypatch.setattr(command, "_look", looked)
+    with pytest.raises(KeyboardInterrupt):
+        command.run(Place(THREE, tmp_path), None, once=True, interval_s=3)
+    assert looks == 1
 
 
 def test_on_a_terminal_it_goes_on_until_ctrl_c(tmp_path: Path) -> None:
