@@ -91,6 +91,7 @@ class LinkProxy:
         self._listener: socket.socket | None = None  # bound while `run` runs, listening unless refusing
         self._welcome = Gate()
         self._flow = Gate()
+        self._haste = Gate()  # shut while the link is slow
         self._delay_s = 0.0
         self._connections: set[_Connection] = set()
 
@@ -160,10 +161,11 @@ class LinkProxy:
     def slow(self, delay_s: float) -> None:
         """Let what comes wait before it crosses. Of a long stream, READ_BYTES cross in each such time, and no more."""
         self._delay_s = delay_s
+        self._haste.shut()
 
     def restore(self) -> None:
-        """Undo `refuse`, `stall` and `slow`."""
-        self._delay_s = 0.0
+        """Undo `refuse`, `stall` and `slow`. What waits on a slow link crosses at once."""
+        self._haste.open()
         if self._listener is not None and not self._welcome.is_open:
             self._listener.listen(BACKLOG)
         self._welcome.open()
@@ -258,8 +260,9 @@ class LinkProxy:
                     if connection.record is not None:
                         connection.record.finished(sender)
                     return
-                if self._delay_s:
-                    await trio.sleep(self._delay_s)
+                if not self._haste.is_open:
+                    with trio.move_on_after(self._delay_s):
+                        await self._haste.passed()
                     await self._flow.passed()
                 await self._hand_over(connection, sender, buffer[:size_bytes])
             except OSError:

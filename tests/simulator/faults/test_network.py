@@ -318,6 +318,19 @@ async def test_over_a_slow_link_all_comes_in_its_time() -> None:
             assert trio.current_time() - began_s >= 0.2
 
 
+async def test_what_waits_on_a_slow_link_crosses_when_it_is_mended() -> None:
+    """Once it waited for its time all the same, and a reset in that time took it away from a link that was well."""
+    async with running_link() as ends:
+        client, server = await ends.pair()
+        with client, server:
+            ends.link.slow(3_600)
+            await send_all(client, b"there")
+            await wait_all_tasks_blocked()
+            ends.link.restore()
+            with trio.fail_after(60):
+                assert await server.recv(100) == b"there"
+
+
 async def test_nobody_reaches_the_target_while_the_link_stalls() -> None:
     async with running_link() as ends:
         ends.link.stall()
