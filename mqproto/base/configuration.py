@@ -18,7 +18,7 @@ WINDOWS_REMEMBERED: Final = 4
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 * 2**20
 KEEP: Final = "keep"
-FIGURE_9: Final = "figure-9"
+FIGURES: Final = "figures"
 RC2_AND_RC4: Final = (0x6602, 0x6801)
 ALGORITHMS: Final = {
     "preferred_advanced_algorithm": (0x660E, 0x660F, 0x6610),
@@ -60,9 +60,12 @@ class Settings:
     resend_timeouts_final_s: float = 21_600
 
     expire_sent: str = KEEP
-    """What becomes of a transactional message whose TimeToReachQueue is over when it was sent and its OrderAck is
-    awaited. KEEP: it waits for its destination's word. FIGURE_9: it is a dead letter, in doubt, until that word comes.
-    [MS-MQQB] 3.1.1.1.1.7"""
+    """What becomes of a message whose TimeToReachQueue is over when it was sent, and its acknowledgment is awaited.
+
+    KEEP: one of ours in a sequence waits for its destination's word, any other for that of the next hop or the end of
+    the session, and a transactional one of others is passed on. FIGURES: each ends, as figures 5, 7, 9 and 10 have it.
+    It may have arrived; one of ours in a sequence is a dead letter in doubt until its destination says more. One that
+    asks for no dead letter is journaled instead, if it asks for that.  [MS-MQQB] 3.1.1.1.1.3, .5, .7, .8"""
 
     waypoints: bool = False
     """Whether each step of each message is a line of the log: mqproto/turn/waypoints.py."""
@@ -144,8 +147,8 @@ class Settings:
             if getattr(self, name) not in known:
                 words = ", ".join(f"{number:#06x}" for number in known)
                 raise UsageError(f"{name} = {getattr(self, name):#x}: must be one of {words}")
-        if self.expire_sent not in (KEEP, FIGURE_9):
-            raise UsageError(f"expire_sent = {self.expire_sent}: must be {KEEP} or {FIGURE_9}")
+        if self.expire_sent not in (KEEP, FIGURES):
+            raise UsageError(f"expire_sent = {self.expire_sent}: must be {KEEP} or {FIGURES}")
         if self.strangers_share_percent > 100:
             raise UsageError(f"strangers_share_percent = {self.strangers_share_percent}: must be 1 to 100")
         if self.session_cleanup_timeout_ms <= self.resend_timer_table_ms[0]:

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from mqproto.base.configuration import FIGURES
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.confirmations import Confirmations
@@ -126,6 +127,8 @@ class Arrivals:
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
         """By source and what it called them at their host, the numbers of queues that were deleted since."""
         self._waypoints = desk.waypoints
+        self._ends_late = desk.settings.expire_sent == FIGURES
+        """Whether transactional messages of others end here when their time is over.  3.1.1.1.1.8"""
         self.forwarded_count = 0
         self.refused_count = 0
         self.refusals = Counter[str]()
@@ -282,7 +285,8 @@ class Arrivals:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
         What has come again, and waits to be sent as it is, has been saved already: it keeps its place in the queue.
-        A transactional message whose time is over goes on: only its destination knows whether it had it before.
+        A transactional message whose time is over goes on, unless the figures are followed: only its destination knows
+        whether it had it before.
         """
         flags = head.flags
         transactional, recoverable = bool(flags & TRANSACTIONAL), bool(flags & RECOVERABLE)
@@ -299,7 +303,8 @@ class Arrivals:
             else:
                 self._waypoints.duplicate_dropped(packet)
             return
-        expires_s = None if transactional else reach_deadline_s(packet)
+        passes = transactional and not (self._ends_late and head.source_queue_manager != self._identity)
+        expires_s = None if passes else reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
             arrival = Arrival(decode_message(packet), packet, remote)
             self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)

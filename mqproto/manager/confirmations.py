@@ -42,6 +42,10 @@ from mqproto.wire.guid import Guid, guid_text
 
 ORDER_QUEUE_NAME: Final = "order_queue$"
 ORDER: Final = (QueueKind.ORDER, ORDER_QUEUE_NAME)
+ENDED_ON_ITS_WAY: Final = frozenset(
+    {MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_REACH_QUEUE_TIMEOUT}
+)
+"""What a queue manager on the way may tell of a message.  3.1.5.8.2, 3.1.1.1.1.8"""
 
 
 class Word(NamedTuple):
@@ -236,8 +240,8 @@ class Confirmations:
     ) -> None:
         """One of our messages was received by an application, or refused for good.  3.1.5.7
 
-        Only the destination may say so; of a message that went too far, the queue manager that saw it last (3.1.5.8.2),
-        and that counts for nothing once the destination has the message.
+        Only the destination may say so; of a message that went too far, or took too long, the queue manager that saw
+        it last (3.1.5.8.2), and that counts for nothing once the destination has the message.
         """
         message_class, source = message.properties.message_class, message.user.source_queue_manager
         identifier, number = body.tx_sequence_id, body.tx_sequence_number
@@ -252,7 +256,7 @@ class Confirmations:
         sequence = succession.speaking_of(identifier)
         current = identifier == sequence.identifier
         by_destination = self._outbound.speaks_for(sequence, source, remote)
-        is_a_copys = remote.is_proven and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
+        is_a_copys = remote.is_proven and message_class in ENDED_ON_ITS_WAY
         counts = by_destination or (is_a_copys and self._is_awaited(sequence, body))
         if (current and not sequence.was_sent(number)) or not counts:
             self._note_stray("FinalAck", body, source, remote)
@@ -260,7 +264,8 @@ class Confirmations:
         self._waypoints.final_acknowledged(identifier, number, body.message_id, message_class)
         facts: dict[str, str | int] = {"queue": sequence.name, "message_id": body.message_id}
         if not by_destination:
-            self._notes.append(Note("message-ended-on-its-way", {**facts, "by": guid_text(source)}))
+            by: dict[str, str | int] = {"by": guid_text(source), "class": message_class}
+            self._notes.append(Note("message-ended-on-its-way", facts | by))
         elif message_class != MessageClass.ACK_RECEIVE:
             self._notes.append(Note("message-refused-by-destination", {**facts, "class": message_class}))
         self._keep(sequence, body, Word(0, message_class, by_destination), message, packet)
@@ -335,9 +340,9 @@ class Confirmations:
         assert succession is not None, "it was kept for a sequence"
         sequence = succession.speaking_of(body.tx_sequence_id)
         message_class = message.properties.message_class
-        by_destination = (
-            message_class != MessageClass.NACK_HOP_COUNT_EXCEEDED
-            or message.user.source_queue_manager == sequence.destination_manager
+        by_destination = message_class not in ENDED_ON_ITS_WAY or sequence.destination_manager in (
+            None,
+            message.user.source_queue_manager,
         )
         word = Word(position, message_class, by_destination, _place_in(body))
         self._decide(*self._place_of(sequence, body), word)

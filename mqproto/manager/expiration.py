@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mqproto.base.configuration import FIGURE_9
+from mqproto.base.configuration import FIGURES
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
+from mqproto.neighbours.neighbours import Neighbours
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import POSITION_BITS, SENT_EXPIRES, ReadBy, ReadExpired, ReadPage, StoredState
+from mqproto.turn.endings import Ending, Place
+from mqproto.wire import MessageClass
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 
 LONGEST_WAIT_S: Final = 60
@@ -32,26 +35,34 @@ class Expiration:
     over then: all that is kept is looked through once.
     """
 
-    def __init__(self, desk: Desk, outbound: Outbound, queues: LocalQueues, state: StoredState) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        outbound: Outbound,
+        neighbours: Neighbours,
+        queues: LocalQueues,
+        state: StoredState,
+    ) -> None:
         self._timers = desk.timers
         self._writes = desk.writes
         self._endings = desk.endings
         self._outbound = outbound
         self._queues = queues
+        self._neighbours = neighbours
+        self._gives_up = desk.settings.expire_sent == FIGURES
         self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
         self._read = True
         """Whether the store is to be asked. It is at the start, for what expired while the node was down."""
         self._overlooked: list[ReadPage] = []
         """By sequence, the page with which the search for what the store does not name goes on."""
-        expires = desk.settings.expire_sent == FIGURE_9
-        if expires != bool(state.counters.get(SENT_EXPIRES)):
-            if expires:
+        if self._gives_up != bool(state.counters.get(SENT_EXPIRES)):
+            if self._gives_up:
                 sequences = (one for one in outbound if isinstance(one, OutgoingSequence) and one.count)
                 self._overlooked = [
                     ReadPage(one.queue, 0, *desk.settings.page_limits, ReadBy.EXPIRY) for one in sequences
                 ]
-            self._expires_sent(expires and not self._overlooked)
+            self._expires_sent(self._gives_up and not self._overlooked)
 
     def expect(self, deadline_s: int | None, now: Moment) -> None:
         """A message joined that is over after this second, UTC; None never is."""
@@ -80,11 +91,24 @@ class Expiration:
             for message in outgoing.window:
                 self.expect(outgoing.deadline_s(message.position, message.packet), now)
             self._outbound.wake(outgoing)
+        if self._gives_up:
+            self._give_up(now)
         self._writes.force()
         self._read = True
         if self._deadline_s is None and any(queue.count for queue in (*self._queues, *self._outbound)):
             # What consumers or neighbours have now may come back.
             self._timers.start(Timer.EXPIRATION, None, now.uptime_ms + 1_000 * LONGEST_WAIT_S)
+
+    def _give_up(self, now: Moment) -> None:
+        """What was sent, and that nobody has answered for, ends as well.  3.1.1.1.1.3, 3.1.1.1.1.5"""
+        for entry in self._neighbours.give_up(now):
+            self._endings.append(
+                Ending(entry.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY)
+            )
+        for entries in self._neighbours.in_flight().values():
+            for entry in entries:
+                if entry.expires_s is not None and entry.expires_s >= now.utc_s:
+                    self.expect(entry.expires_s, now)
 
     def _expires_sent(self, expires: bool) -> None:
         """The store names what was sent and is over from now on, or may not do so."""

@@ -7,7 +7,8 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
 - a message with JN set that failed is kept in a dead-letter queue, its class saying why: a transactional one where
   it was sent, another where it ended; one that the next hop refuses is kept here in any case;
-- one with JP set that arrived is kept in the journal where it was sent;
+- one with JP set that arrived is kept in the journal where it was sent, and with `expire_sent = figures` also one that
+  expired there and is no dead letter;
 - what an application received from a queue with a journal is kept in that.
 
 Of a message in doubt the dead letter is remembered: what its destination says later decides (doubts.py).
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from mqproto.base.configuration import FIGURES
 from mqproto.base.errors import FormatNameError
 from mqproto.base.moment import Moment
 from mqproto.formatname.wire import admin_from_wire
@@ -95,6 +97,10 @@ class Outcomes:
     def _follow(self, ending: Ending, message: UserMessage, now: Moment) -> None:
         message_class, user = ending.message_class, message.user
         is_ours = user.source_queue_manager == self._identity
+        if ending.is_copy and is_ours:
+            # It came back. What becomes of it is decided where it is kept for its OrderAck.
+            self._waypoints.ended(ending.packet, message_class)
+            return
         consequence = CONSEQUENCES[end_of(message_class), is_ours, message.transaction is not None]
         if self._is_strangers(message):
             consequence = consequence._replace(kept=None)  # Nothing is kept for strangers.
@@ -120,6 +126,19 @@ class Outcomes:
             queue = self._queues.named(consequence.kept or SystemQueue.DEADXACT)
             if self._keep(queue, letter, message, message_class) and ending.in_doubt:
                 self._doubts.add(message, queue.lane(0).last_position, now)
+        elif self._is_journaled(ending, message):
+            self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
+
+    def _is_journaled(self, ending: Ending, message: UserMessage) -> bool:
+        """Whether the figures have a copy in the journal of a message of ours that has expired: of one that asks for
+        one, and for no dead letter.  3.1.1.1.1.3, .5, .7"""
+        return (
+            self._settings.expire_sent == FIGURES
+            and ending.place is Place.ON_THE_WAY
+            and ending.message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT
+            and message.user.source_queue_manager == self._identity
+            and message.user.journal_positive
+        )
 
     def _is_strangers(self, message: UserMessage) -> bool:
         """Whether a queue manager has sent a message that nobody has declared."""

@@ -10,7 +10,7 @@ was sent over the later one is answered for, the queues change over to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -178,6 +178,17 @@ class Neighbours:
                 if suspect.entry.position in queue.withheld:
                     found.setdefault(queue, []).append(suspect.entry)
         return found
+
+    def give_up(self, now: Moment) -> Iterator[InFlight]:
+        """What was sent, is over, and ends unanswered, as its queue has it; nobody awaits an answer for it any more."""
+        for session in self.sessions.values():
+            for queue, entries in groupby(session.lost(), ORIGIN):
+                assert isinstance(queue, OutgoingQueue)
+                over = queue.give_up(entries, now, self._writes)
+                if over:
+                    session.give_up(over)
+                    self.wake(queue)
+                    yield from over
 
     def connected(self, *, proven: bool = True) -> set[Guid]:
         """The queue managers that have an open session with us; the known ones, or the strangers."""

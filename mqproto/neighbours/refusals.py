@@ -14,7 +14,7 @@ from mqproto.turn.desk import Desk
 from mqproto.turn.effects import Note, Waiting
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, decode_message
-from mqproto.wire.glance import head_of, is_transactional
+from mqproto.wire.glance import head_of
 from mqproto.wire.guid import guid_text
 
 
@@ -22,11 +22,9 @@ class Refusals:
     """The trials of all neighbours."""
 
     def __init__(self, desk: Desk) -> None:
-        self._identity = desk.identity
         self._writes = desk.writes
         self._notes = desk.notes
         self._endings = desk.endings
-        self._waypoints = desk.waypoints
 
     def ended(self, neighbour: Neighbour, lost: list[InFlight]) -> list[InFlight]:
         """A neighbour's session ended with these unanswered; back come those that are next again."""
@@ -111,15 +109,16 @@ class Refusals:
         queue.release(entry.position)
         queue.remove(Waiting(entry.position, entry.packet, entry.final_ack, entry.stored), self._writes)
         self._notes.append(Note("message-set-aside", self._facts(neighbour, entry)))
-        is_in_sequence = isinstance(queue, OutgoingSequence)
-        is_copy = is_transactional(entry.packet) and not is_in_sequence
-        message_class = MessageClass.NACK_HOP_COUNT_EXCEEDED if is_copy else MessageClass.NACK_DELETED
-        if is_copy and head_of(entry.packet).source_queue_manager == self._identity:
-            # One of ours that came back: what becomes of it is decided where it is kept for its OrderAck.
-            self._waypoints.ended(entry.packet, message_class)
-            return
+        is_copy = queue.is_copy(entry.packet)
         self._endings.append(
-            Ending(entry.packet, message_class, Place.ON_THE_WAY, is_set_aside=True, in_doubt=is_in_sequence)
+            Ending(
+                entry.packet,
+                MessageClass.NACK_HOP_COUNT_EXCEEDED if is_copy else MessageClass.NACK_DELETED,
+                Place.ON_THE_WAY,
+                is_set_aside=True,
+                in_doubt=isinstance(queue, OutgoingSequence),
+                is_copy=is_copy,
+            )
         )
 
     def _facts(self, neighbour: Neighbour, entry: InFlight) -> dict[str, str | int]:

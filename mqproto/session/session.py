@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from mqproto.base.configuration import Settings
@@ -340,6 +340,12 @@ class Session:
             entry.order: entry for entry in (*self.data.unsaved, *self.data.unacknowledged) if not entry.done
         }
         return [pending[order] for order in sorted(pending)]
+
+    def give_up(self, entries: Iterable[InFlight]) -> None:
+        """Nobody awaits the answer for these any more. The neighbour may have them, so they count as before."""
+        for entry in entries:
+            entry.done = True
+            self.data.in_flight_bytes -= len(entry.packet)
 
     def close(self, section: str, reason: str) -> None:
         """Close it for a reason of our own."""

@@ -1,6 +1,6 @@
 """Dead letters of messages that may have arrived, until their destinations say so.  [MS-MQQB] 3.1.1.1.1.7
 
-With `expire_sent = figure-9` a transactional message expires also where it was sent and its OrderAck is awaited. What
+With `expire_sent = figures` a transactional message expires also where it was sent and its OrderAck is awaited. What
 has become of it nobody here knows: it is in doubt. Its dead letter is told from others by a row in a queue of the
 store, at the letter's own position, so that a word that comes after a restart finds it as well. The row is the
 FinalAck that this queue manager would have sent of its own message: it tells which one it is.

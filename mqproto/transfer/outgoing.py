@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mqproto.base.configuration import Settings
+from mqproto.base.configuration import FIGURES, Settings
 from mqproto.base.moment import Moment
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
@@ -48,6 +48,8 @@ class OutgoingQueue(Lane):
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
+        self.expires_sent = settings.expire_sent == FIGURES
+        """Whether what was sent ends as well when its time is over."""
         self.withheld: set[int] = set()
         """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""
         self.copies = Copies(self.window)
@@ -101,15 +103,32 @@ class OutgoingQueue(Lane):
         """The last second, UTC, at which a message may be sent from here; None if any will do.
 
         Transactional ones of others pass: only their destination can tell whether it had them before, and their sender
-        waits for its word.
+        waits for its word. By figure 10 they end here as well.  3.1.1.1.1.8
         """
         deadline_s = reach_deadline_s(packet)
-        return None if deadline_s is None or is_transactional(packet) else deadline_s
+        passes = deadline_s is None or (is_transactional(packet) and not self.expires_sent)
+        return None if passes else deadline_s
 
     def is_over(self, message: Waiting | InFlight, now: Moment) -> bool:
         """Whether its time is over."""
         deadline_s = self.deadline_s(message.position, message.packet)
         return deadline_s is not None and now.utc_s > deadline_s
+
+    def is_copy(self, packet: bytes) -> bool:
+        """Whether a message that is here stays with its sender until its destination has told of it."""
+        return is_transactional(packet)
+
+    def give_up(self, entries: Iterable[InFlight], now: Moment, writes: PendingWrites) -> list[InFlight]:
+        """Those that were sent, are over, and end without the neighbour's answer: they have left the queue.
+
+        By figures 5 and 7, transactional ones do not: they go on until they are acknowledged, or are back.
+        """
+        if not self.expires_sent:
+            return []
+        over = [one for one in entries if not is_transactional(one.packet) and self.is_over(one, now)]
+        for one in over:
+            self.remove(Waiting(one.position, one.packet, one.final_ack, one.stored), writes)
+        return over
 
     def may_have_arrived(self, position: int) -> bool:
         """Whether a message of our own that is kept was sent, so that its destination may have it."""
@@ -120,7 +139,11 @@ class OutgoingQueue(Lane):
         in_doubt = self.may_have_arrived(message.position)
         self.remove(message, writes)
         return Ending(
-            message.packet, MessageClass.NACK_REACH_QUEUE_TIMEOUT, Place.ON_THE_WAY, in_doubt=in_doubt
+            message.packet,
+            MessageClass.NACK_REACH_QUEUE_TIMEOUT,
+            Place.ON_THE_WAY,
+            in_doubt=in_doubt,
+            is_copy=self.is_copy(message.packet),
         )
 
     def remove(self, message: Waiting, writes: PendingWrites) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mqproto.base.configuration import FIGURE_9, Settings
+from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.ranges import Ranges
 from mqproto.base.timers import Timer, Timers
@@ -107,7 +107,6 @@ class OutgoingSequence(OutgoingQueue):
         """Those of them that this sequence passed over, as others may have given them."""
         self._bridged_through = 0
         """The highest number that a message which was sent has passed over."""
-        self._expires_sent = settings.expire_sent == FIGURE_9
         self._settings = settings
         self._timers = timers
         self._never_left: set[int] = set()
@@ -270,7 +269,7 @@ class OutgoingSequence(OutgoingQueue):
     def _take_resends(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
     ) -> tuple[list[InFlight], list[Ending]]:
-        over = [one for one in self._resends if self.is_over(one, now)] if self._expires_sent else []
+        over = [one for one in self._resends if self.is_over(one, now)] if self.expires_sent else []
         endings = [self._let_go(message, writes) for message in over]
         if not self._resends:
             return [], endings
@@ -307,7 +306,10 @@ class OutgoingSequence(OutgoingQueue):
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """As above, if it was never sent. Else its destination may have it, and must say, unless the setting is that it
         expires in doubt.  3.1.1.1.1.7"""
-        return reach_deadline_s(packet) if self._expires_sent or not self.may_have_arrived(position) else None
+        return reach_deadline_s(packet) if self.expires_sent or not self.may_have_arrived(position) else None
+
+    def is_copy(self, packet: bytes) -> bool:
+        return False
 
     def may_have_arrived(self, position: int) -> bool:
         return position <= self.cursors.sent_ceiling and position not in self._never_left
@@ -318,7 +320,7 @@ class OutgoingSequence(OutgoingQueue):
 
     def _may_expire_on_disk(self, position: int) -> bool:
         # What was sent is in no window, and the session that sent it needs it no more.
-        if self._expires_sent:
+        if self.expires_sent:
             return position <= self._last and self.is_kept(position)
         return super()._may_expire_on_disk(position)
 

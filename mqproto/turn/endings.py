@@ -40,6 +40,7 @@ class Ending(NamedTuple):
     reply_to: where a FinalAck would go, if it is transactional and another's.
     is_set_aside: whether it is kept here as a dead letter even if its sender did not ask for that.
     in_doubt: whether it is our own, was sent, and may have arrived.
+    is_copy: whether its sender keeps it until its destination has told of it.
     """
 
     packet: bytes
@@ -49,3 +50,4 @@ class Ending(NamedTuple):
     reply_to: ReplyTo | None = None
     is_set_aside: bool = False
     in_doubt: bool = False
+    is_copy: bool = False

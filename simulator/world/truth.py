@@ -62,7 +62,7 @@ def message_facts(message: Message) -> dict[str, Any]:
         "arrivals": message.arrivals,
         "receipts": message.receipts,
         "ended_in_queue": message.gone,
-        "refusals": _names(message.refusals + [MessageClass.NACK_HOP_COUNT_EXCEEDED] * message.lost_copies),
+        "refusals": _names(message.refusals + message.lost_copies),
         "told": _names(message.told),
         "replies": _names(message.replies),
         "dead_letters": [[node, *_names([message_class])] for node, message_class in message.letters],

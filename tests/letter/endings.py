@@ -28,7 +28,7 @@ def private(guid: UUID, number: int) -> str:
 OUR_ORDERS, OUR_NOTES = private(OURS, QUEUES["orders"]), private(OURS, QUEUES["notes"])
 TO_ORDERS, TO_NOTES, TO_FEW = (private(LETTER, QUEUES[name]) for name in ("orders", "notes", "few"))
 DEAD = ("--transactional", "--dead-letter")
-NINE = {"expire_sent": "figure-9"}
+NINE = {"expire_sent": "figures"}
 NEVER = 1e9
 
 
@@ -178,7 +178,7 @@ class Endings:
 
 @dataclass
 class InDoubt(Endings):
-    """Ours with `expire_sent = figure-9`: something is over before the peer has said a word, which comes late."""
+    """Ours with `expire_sent = figures`: something is over before the peer has said a word, which comes late."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

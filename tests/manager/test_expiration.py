@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.base.configuration import Settings
+from mqproto.base.configuration import FIGURES, KEEP, Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass
-from tests.observing import DEADLETTER, DEADXACT, bodies, ended, final_acks, messages
+from tests.observing import DEADLETTER, DEADXACT, JOURNAL, administration, bodies, ended, final_acks, messages
 from tests.pair import Net, at, chain, queue
 
 ADMIN = queue("admin", 5, transactional=False)
@@ -26,6 +27,7 @@ QUICK = Settings(
     resend_timeouts_long_s=5,
     resend_timeouts_final_s=5,
 )
+BY_THE_FIGURES = replace(QUICK, expire_sent=FIGURES)
 SMALL = Settings(try_connect_interval_ms=200, resident_messages=8, resend_timeouts_short_s=5)
 LATE_ON_THE_WAY = MessageClass.NACK_REACH_QUEUE_TIMEOUT
 LATE_IN_QUEUE = MessageClass.NACK_RECEIVE_TIMEOUT
@@ -85,6 +87,71 @@ def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_ses
     assert len(messages(net, "a", "b")) == 2
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.5")
+@pytest.mark.parametrize("recoverable", [False, True])
+@pytest.mark.parametrize("answers", [False, True])
+def test_by_the_figures_a_message_that_waits_for_its_session_ack_expires(
+    recoverable: bool, answers: bool
+) -> None:
+    """Its neighbour may have it all the same. When that answers late the session goes on, and when it does not the
+    message is not sent again."""
+    net = chain("a", "b", queues=[NOTES], settings=BY_THE_FIGURES)
+    net.send("a", at("b", 17), "heard")
+    net.run()
+    b, late = net.nodes["b"].up, []
+    receive, b.receive = b.receive, lambda *arguments: late.append(arguments)  # type: ignore[method-assign]
+    asks: dict[str, Any] = {"journal_negative": True, "journal_positive": True}
+    net.send("a", at("b", 17), "x", recoverable=recoverable, time_to_reach_queue_s=10, **asks)
+    net.pass_ms(10_000)
+    assert bodies(net, "a", DEADLETTER) == []
+    net.pass_ms(1_000)
+    assert ended(net, "a", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
+    if answers:
+        b.receive = receive  # type: ignore[method-assign]
+        for arguments in late:
+            b.receive(*arguments)
+    net.pass_ms(60_000)
+    net.nodes["b"].up.receive = receive  # type: ignore[method-assign]
+    net.send("a", at("b", 17), "next")
+    net.pass_ms(10_000)
+    assert net.receive("b", "notes") == [b"heard", *([b"x"] if answers else []), b"next"]
+    assert len(messages(net, "a", "b")) == 3
+    assert ended(net, "a", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
+    assert bodies(net, "a", JOURNAL) == []
+    closings = net.nodes["a"].note_names().count("session-closed")
+    assert closings == (not answers)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.3")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
+@pytest.mark.parametrize("kind", ["express", "recoverable", "transactional"])
+@pytest.mark.parametrize("expire_sent", [KEEP, FIGURES])
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("positive", [False, True])
+def test_by_the_figures_what_expires_and_is_no_dead_letter_is_journaled_if_it_asks_for_that(
+    kind: str, expire_sent: str, negative: bool, positive: bool
+) -> None:
+    net = chain("a", "b", queues=[NOTES, ORDERS], settings=replace(QUICK, expire_sent=expire_sent))
+    net.blocked.add(frozenset("ab"))
+    transactional = kind == "transactional"
+    net.send(
+        "a",
+        at("b", 16 if transactional else 17),
+        "x",
+        transactional=transactional,
+        recoverable=kind != "express",
+        time_to_reach_queue_s=10,
+        journal_negative=negative,
+        journal_positive=positive,
+    )
+    net.pass_ms(11_000)
+    assert bodies(net, "a", DEADXACT if transactional else DEADLETTER) == [b"x"] * negative
+    journaled = expire_sent == FIGURES and positive and not negative
+    assert bodies(net, "a", JOURNAL) == [b"x"] * journaled
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_a_transactional_message_that_was_sent_expires_nowhere_but_at_its_destination() -> None:
@@ -120,6 +187,54 @@ def test_an_intermediate_passes_on_a_transactional_message_whose_time_is_over(ne
     assert final_acks(net, "c", "b")[0] == LATE_ON_THE_WAY
     assert ended(net, "a", DEADXACT) == [(LATE_ON_THE_WAY, b"late")]
     assert net.receive("c", "orders") == [b"next"]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.8")
+@pytest.mark.parametrize("late", ["waits", "comes"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_by_the_figures_an_intermediate_ends_a_transactional_message_and_its_sender_is_told(
+    net: Net, late: str, restart: bool
+) -> None:
+    """A FinalAck tells it, as an OrderAck cannot be negative. It tells of one copy, so the dead letter is in doubt, and
+    the next message bridges the gap."""
+    net.nodes["a"].queues = (ADMIN,)
+    net.nodes["b"].settings = BY_THE_FIGURES
+    for name in "ab":
+        net.kill(name)
+        net.start(name)
+    asks: dict[str, Any] = {"transactional": True, "journal_negative": True, "acknowledgments": 14}
+    draft: dict[str, Any] = {"time_to_reach_queue_s": 60, "admin_queue": at("a", 5).name, **asks}
+    if late == "waits":
+        net.blocked.add(frozenset("bc"))
+        net.send("a", at("c"), "late", **draft)
+    else:
+
+        def lose(sender: str, receiver: str, chunk: bytes) -> None:
+            if b"late" in chunk:
+                net.blocked.add(frozenset("ab"))
+                net.cut("a", "b")
+
+        net.watch = lose
+        net.send("a", at("c"), "late", **draft)
+        net.run()
+    net.send("a", at("c"), "next", transactional=True)
+    net.pass_ms(60_000)
+    assert bodies(net, "a", DEADXACT) == []
+    if restart:
+        net.kill("b")
+        net.start("b")
+    net.pass_ms(1_000)
+    net.watch = lambda sender, receiver, chunk: None
+    net.blocked.discard(frozenset("ab"))
+    net.pass_ms(10_000)
+    assert final_acks(net, "b", "a") == [LATE_ON_THE_WAY]
+    assert ended(net, "a", DEADXACT) == [(LATE_ON_THE_WAY, b"late")]
+    assert administration(net, "a") == [LATE_ON_THE_WAY]
+    assert len(net.nodes["a"].up.inspect().doubts) == 1
+    net.blocked.clear()
+    net.pass_ms(60_000)
+    assert net.receive("c", "orders") == [b"next"]
+    assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.3")

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mqproto.base.configuration import FIGURE_9, Settings
+from mqproto.base.configuration import FIGURES, Settings
 from mqproto.base.timers import Timer, Timers
 from mqproto.session import InFlight
 from mqproto.transfer import cursors
@@ -498,7 +498,7 @@ def test_what_was_never_sent_expires_in_memory_and_on_disk_and_what_was_sent_doe
     assert sender.take_numbers() == [9]
 
 
-NINE = replace(SMALL, expire_sent=FIGURE_9)
+NINE = replace(SMALL, expire_sent=FIGURES)
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")

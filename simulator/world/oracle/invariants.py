@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
+from mqproto.base.configuration import FIGURES
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
@@ -215,13 +216,16 @@ def final_acks_tell_the_truth(
         return None
     if message_class == MessageClass.ACK_RECEIVE:
         return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
-    is_a_copys = node.name != message.burst.target and message_class == MessageClass.NACK_HOP_COUNT_EXCEEDED
+    ended = {MessageClass.NACK_HOP_COUNT_EXCEEDED}
+    if node.settings.expire_sent == FIGURES:
+        ended.add(MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+    is_a_copys = node.name != message.burst.target and message_class in ended
     if message.receipts and not is_a_copys:
         return f"{node.name} says that {message} ended with {message_class:#06x}, and it was received"
     if message_class not in ledger.endings_of(message):
         return f"{node.name} refuses {message} with class {message_class:#06x}, for which there is no reason"
     if is_a_copys:
-        message.lost_copies += 1
+        message.lost_copies.append(message_class)
     else:
         message.refusals.append(message_class)
     return _over_too_soon(ledger, node, message, message_class)

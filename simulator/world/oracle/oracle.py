@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mqproto.base.configuration import FIGURE_9
+from mqproto.base.configuration import FIGURES
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
@@ -127,7 +127,7 @@ class Oracle:
                 continue
             if queue.kind is QueueKind.SEQUENCE:
                 node.shortened_ms[queue.queue] = node.now_ms
-                if node.settings.expire_sent == FIGURE_9:
+                if node.settings.expire_sent == FIGURES:
                     self._let_go(node, first, last, writes)
             if node.has_purged:
                 self._deleted(node, first, last, writes)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mqproto.base.configuration import FIGURE_9, Settings
+from mqproto.base.configuration import FIGURES, Settings
 from mqproto.base.errors import UsageError
 from mqproto.wire.guid import Guid
 from simulator.storage import LIMITS, Limits
@@ -230,7 +230,7 @@ class Scenario:
         if name in self.askers:
             settings["require_pings"] = True
         if name in self.doubters:
-            settings["expire_sent"] = FIGURE_9
+            settings["expire_sent"] = FIGURES
         return Settings(**settings)
 
 

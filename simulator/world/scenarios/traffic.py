@@ -267,8 +267,8 @@ class Message:
     """Whether it left its way where an operator had deleted what was to be sent."""
     refusals: list[int] = field(default_factory=list)
     """The classes of the negative acknowledgments that its destination has sent for it."""
-    lost_copies: int = 0
-    """How often a queue manager on its way has said that it ended there; another copy may arrive."""
+    lost_copies: list[int] = field(default_factory=list)
+    """The classes with which queue managers on its way have said that it ended there; another copy may arrive."""
     letters: list[tuple[str, int]] = field(default_factory=list)
     """Where it was put into a dead-letter queue, and with which class."""
     in_doubt: bool = False

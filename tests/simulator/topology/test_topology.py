@@ -330,7 +330,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
         (f"{SMALL}[settings]\nexpire_sent = 9", "settings.expire_sent: 9 is no text; write it in quotes"),
         (
             f"{SMALL}[settings]\nexpire_sent = 'figure 9'",
-            "settings: expire_sent = figure 9: must be keep or figure-9",
+            "settings: expire_sent = figure 9: must be keep or figures",
         ),
         (
             f"{SMALL}[settings]\nping = true",
