@@ -3,6 +3,9 @@
 Who is not known, or has not said yet who it is, is read in small pieces. What a piece costs, until the batch with it is
 carried out, is laid to the account of the host that it came from, and the host is read again when that is paid off.
 Known queue managers and applications have no account.
+
+The connections of a host are served in the order in which they come. Each waits for what is owed when it comes, and for
+nothing that is laid to the account after that: else one could wait for as long as others make new connections.
 """
 
 from __future__ import annotations
@@ -40,9 +43,15 @@ class Shares:
         return max(0.0, self._paid_at.get(self._account(host), 0.0) - trio.current_time())
 
     async def turn(self, host: str) -> None:
-        """Return when a host may be read again. Without debt there is no checkpoint."""
-        while debt_s := self.debt_s(host):  # noqa: ASYNC110 - each new piece of the host's makes it longer.
-            await trio.sleep(debt_s)
+        """Return when a host may be read again. Without debt there is no checkpoint.
+
+        The time at which all is paid off only ever moves on, so nobody who comes later is read earlier. While one of n
+        connections waits, each of the others is read once at most: so a host owes no more than n pieces, and what its
+        new connections cost.
+        """
+        paid_at = self._paid_at.get(self._account(host), 0.0)
+        if paid_at > trio.current_time():
+            await trio.sleep_until(paid_at)
 
     def took(self, host: str, cost_s: float) -> None:
         """What came from a host took this much of the node's time."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -45,6 +47,76 @@ async def test_a_host_alone_has_the_whole_share_and_one_that_comes_is_read_at_on
     await shares.turn("10.0.0.2")
     assert trio.current_time() == began
     assert shares.debt_s("10.0.0.1") > DEBT_LIMIT_S
+
+
+async def test_who_waits_is_read_when_what_was_owed_is_paid_whatever_new_connections_cost_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    shares = Shares(25)
+    shares.took("10.0.0.1", 0.5)
+
+    async def others_connect() -> None:
+        while True:
+            if shares.debt_s("10.0.0.1") < DEBT_LIMIT_S:
+                shares.took("10.0.0.1", 0.1)
+            await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others_connect)
+        began = trio.current_time()
+        with trio.fail_after(60):
+            await shares.turn("10.0.0.1")
+        assert trio.current_time() - began == pytest.approx(0.5 / 0.25)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_connections_of_a_host_are_served_as_they_come_and_none_twice_while_another_waits(
+    autojump_clock: MockClock, seed: int
+) -> None:
+    dice = random.Random(seed)
+    shares, began, count = Shares(25), trio.current_time(), dice.randint(2, 12)
+    turns: list[tuple[float, float, int]] = []
+    """When a connection came, when it was read, and which it was."""
+    cost_s = 0.0
+
+    async def connection(number: int, least_s: float) -> None:
+        nonlocal cost_s
+        while True:
+            came_s = trio.current_time()
+            await shares.turn("10.0.0.1")
+            turns.append((came_s, trio.current_time(), number))
+            own_s = least_s * dice.random()
+            await trio.sleep(0.001 * dice.randint(0, 3))  # The batch is carried out.
+            shares.took("10.0.0.1", own_s)
+            cost_s += own_s
+            await trio.sleep(dice.choice([0.0, 0.0, 0.5 * dice.random()]))
+
+    async def others_connect() -> None:
+        nonlocal cost_s
+        while True:
+            await trio.sleep(0.1 * dice.random())
+            if shares.debt_s("10.0.0.1") < DEBT_LIMIT_S:
+                shares.took("10.0.0.1", 0.1)
+                cost_s += 0.1
+
+    with trio.move_on_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others_connect)
+            for number in range(count):
+                nursery.start_soon(connection, number, dice.choice([0.001, 0.02, 0.3]))
+    turns.sort()
+    reads_s = [read_s for _, read_s, _ in turns]
+    assert reads_s == sorted(reads_s)
+    for came_s, read_s, number in turns:
+        others = [other for _, other_s, other in turns if came_s < other_s < read_s and other != number]
+        assert len(others) == len(set(others)), f"{number} came {came_s - began:.3f} s after the begin"
+    longest_s = DEBT_LIMIT_S + (0.1 + count * 0.3) / 0.25
+    assert max(read_s - came_s for came_s, read_s, _ in turns) <= longest_s
+    last_s = {number: read_s for _, read_s, number in turns}
+    assert len(last_s) == count
+    assert min(last_s.values()) > trio.current_time() - longest_s - 1, "one still waits, and for too long"
+    assert cost_s <= 0.25 * (60 + shares.debt_s("10.0.0.1")) + count * 0.3
 
 
 async def test_a_64_of_ipv6_is_one_host(autojump_clock: MockClock) -> None:
