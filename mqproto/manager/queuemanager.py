@@ -253,17 +253,23 @@ class QueueManager:
         """A datagram came from where a SendPing went; whether it was the response. Any other is ignored.  3.1.7.8"""
         return self._neighbours.ping_answered(session, datagram)
 
-    def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> None:
-        """Bytes arrived. Those of a session that is closed already are dropped."""
+    def receive(self, session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
+        """Bytes arrived. Those of a session that is closed already are dropped.
+
+        Returns:
+            How many bytes the packets have that are whole now: what was kept of one until now is among them.
+        """
         found = self._neighbours.sessions.get(session)
         if found is None or found.closed is not None:
-            return
+            return 0
         full = False
+        begun_bytes = found.begun_bytes
         messages = found.receive(data, now)
+        whole_bytes = begun_bytes + len(data) - found.begun_bytes
         if not messages:
             self._neighbours.hosts.received(found, 0, len(data), now)
             self._neighbours.touched(found)
-            return
+            return whole_bytes
         refused_before = self._arrivals.refused_count
         remote = found.remote
         self._arrivals.brought_by(remote, found.window_announced)
@@ -284,6 +290,7 @@ class QueueManager:
         refused, reason = self._arrivals.refused_count - refused_before, self._arrivals.last_refusal
         self._neighbours.hosts.received(found, len(messages), len(data), now, refused, reason)
         self._neighbours.touched(found)
+        return whole_bytes
 
     # Time and the store
 

@@ -238,6 +238,11 @@ class Session:
         self.data.address = address
         request_connection(self.data, now)
 
+    @property
+    def begun_bytes(self) -> int:
+        """How much has come of a packet that is not whole yet."""
+        return self._buffer.pending_bytes
+
     def receive(
         self, chunk: bytes | bytearray | memoryview, now: Moment
     ) -> list[tuple[UserMessage | None, bytes]]:

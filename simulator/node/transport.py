@@ -271,21 +271,23 @@ class Transports:
             limit_bytes = READ_BYTES if stranger is None else PIECE_BYTES
             await self._turns.room()
             began_s = perf_counter()
-            size_bytes = 0
+            size_bytes = whole_bytes = 0
             # While the core works on one piece the next arrives, and the two then share a commit.
             while size_bytes < limit_bytes:
                 try:
-                    data = connection.read(limit_bytes)
+                    data = connection.read(limit_bytes - size_bytes)
                 except OSError as error:
                     return end_of(error)
                 if data is None or (size_bytes and not data):
                     break
                 if not data:
                     return end_of(None)
-                self._core.receive(session, data, self._clock.now())
+                whole_bytes += self._core.receive(session, data, self._clock.now())
                 size_bytes += len(data)
             if size_bytes:
-                cost_s = perf_counter() - began_s + await self._turns.fed(size_bytes=size_bytes)
+                # The batch stores a packet whole, also if most of it came with earlier ones.
+                taken_bytes = max(size_bytes, whole_bytes)
+                cost_s = perf_counter() - began_s + await self._turns.fed(size_bytes=taken_bytes)
                 if stranger is not None:
                     self._shares.took(stranger, cost_s)
             limit_bytes = self._unread_limit_bytes

@@ -7,9 +7,16 @@ from typing import Final
 
 import trio
 
+from mqproto.wire import MAXIMUM_PACKET_SIZE
+from mqproto.wire.buffer import SESSION_HEADER_SIZE
+from simulator.node.connection import READ_BYTES
+
 TURN_MESSAGES: Final = 500
 TURN_BYTES: Final = 2**20
-"""What one batch takes in at most, so that the loop never stops for longer than some 15 ms."""
+"""With so much a batch is full, so that the loop never stops for longer than some 15 ms."""
+BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEADER_SIZE
+"""What neighbours bring with one batch at most: one that is nearly full takes one read more, and that may be the end of
+the largest packet. A store sets room aside for so much."""
 
 
 class Turns:

@@ -64,7 +64,8 @@ class Limits(NamedTuple):
     segments: with one more, the oldest goes to the tables.
     memory_bytes: about what messages may take that are in the log alone; with more, the oldest segment goes.
     slice_messages, slice_bytes: what goes to the tables with a commit, or twice what the commit has, if that is more.
-    reserve_bytes: what is set aside for a full disk, for the log; 0 for nothing.
+    reserve_bytes: what is set aside for a full disk, for the log; 0 for nothing. One share of it has room for what
+        neighbours bring with one batch at most (simulator/node/turns.py).
     """
 
     segment_bytes: int = 8 << 20
@@ -72,7 +73,7 @@ class Limits(NamedTuple):
     memory_bytes: int = 40 << 20
     slice_messages: int = 128
     slice_bytes: int = 256 << 10
-    reserve_bytes: int = 12 << 20
+    reserve_bytes: int = 16 << 20
 
 
 LIMITS: Final = Limits()

@@ -77,7 +77,7 @@ def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_ses
     """The neighbour hears nothing and acknowledges nothing; when the session ends, the time is over."""
     net.send("a", at("c", 17), "heard")
     net.run()
-    net.nodes["b"].up.receive = lambda session, data, now: None  # type: ignore[method-assign]
+    net.nodes["b"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
     net.send("a", at("c", 17), "x", recoverable=True, time_to_reach_queue_s=10, journal_negative=True)
     net.pass_ms(15_000)
     assert [m.properties.message_body for m in messages(net, "a", "b")] == [b"heard", b"x"]
@@ -487,7 +487,7 @@ def test_what_may_not_expire_here_wakes_nobody(net: Net, where: str) -> None:
     net.blocked.add(frozenset("bc"))
     net.cut("b", "c")
     if where == "a":
-        net.nodes["b"].up.receive = lambda session, data, now: None  # type: ignore[method-assign]
+        net.nodes["b"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
     net.send("a", at("c"), "sent", transactional=True, time_to_reach_queue_s=10)
     net.send("a", at("c", 17), "late", recoverable=True, time_to_reach_queue_s=20)
     net.send("c", at("c", 17), "dead", time_to_be_received_s=10, journal_negative=True)

@@ -8,6 +8,7 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
 from mqproto.turn.effects import QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass, UserMessage, decode_packet, guid_text
@@ -65,7 +66,12 @@ def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: b
     c = net.nodes["c"].up
     receive = c.receive
     waiting: list[tuple[int, bytes]] = []
-    c.receive = lambda session, data, now: waiting.append((session, bytes(data)))  # type: ignore[method-assign]
+
+    def keep_waiting(session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
+        waiting.append((session, bytes(data)))
+        return 0
+
+    c.receive = keep_waiting  # type: ignore[method-assign]
     net.send("a", at("c", 17), "sent", recoverable=True, journal_negative=True)
     net.run()
     net.send("a", at("c", 17), "unsent", recoverable=True, journal_negative=True)
@@ -88,7 +94,7 @@ def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(
     """Three were received, and nobody has acknowledged them yet; three were sent into the void; three are unsent."""
     for body in ("arrived", "lost", "unsent"):
         if body == "lost":
-            net.nodes["c"].up.receive = lambda session, data, now: None  # type: ignore[method-assign]
+            net.nodes["c"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
         if body == "unsent":
             net.blocked.add(frozenset("ac"))
             net.cut("a", "c")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from mqproto.base.configuration import Settings
@@ -465,8 +467,25 @@ def test_where_a_message_is_can_be_asked_at_any_time() -> None:
     assert (found.spot, found.queue) == (Spot.IN_QUEUE, "notes")
 
 
+def test_bytes_count_when_their_packet_is_whole_also_those_that_came_long_before() -> None:
+    net = chain("a", "c", queues=[ORDERS, NOTES])
+    net.send("c", at("a", 99), "opens a session", transactional=True)
+    net.run()
+    core = net.nodes["c"].up
+    (session,) = core.inspect().neighbours.sessions
+    to_notes = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 17}
+    first = encode_packet(a_user_message(**to_notes, message_id=900, body=bytes(3_000)))
+    second = encode_packet(a_user_message(**to_notes, message_id=901, body=bytes(2_000)))
+    stream = first + second
+    cuts = [0, 10, 2_000, len(first) + 50, len(stream) - 1, len(stream)]
+    pieces = [stream[begin:end] for begin, end in pairwise(cuts)]
+    whole_bytes = [core.receive(session, piece, net.now) for piece in pieces]
+    assert whole_bytes == [0, 0, len(first), 0, len(second)]
+    assert len(core.peek("notes", 9)) == 2
+
+
 def test_bytes_of_a_session_that_is_gone_are_dropped() -> None:
     net = a_chain()
-    net.nodes["a"].up.receive(99, b"whatever", net.now)
+    assert net.nodes["a"].up.receive(99, b"whatever", net.now) == 0
     net.run()
     assert net.traffic == []

@@ -124,7 +124,7 @@ def test_a_message_expires_from_each_state_that_has_an_arrow_and_is_reported(
     elif state == "Waiting for SessionAck":
         net.send("a", at("c"), "heard", transactional=True)
         net.run()
-        net.nodes["b"].up.receive = lambda session, data, now: None  # type: ignore[method-assign]
+        net.nodes["b"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
     else:
         net.blocked.add(frozenset("bc"))
     asks: dict[str, Any] = {"acknowledgments": 14, "admin_queue": at("a", 5).name}

@@ -60,8 +60,9 @@ class Listening:
             self.turned_away.append(host)
         return host != NEIGHBOUR
 
-    def receive(self, session: int, data: memoryview, now: Moment) -> None:
+    def receive(self, session: int, data: memoryview, now: Moment) -> int:
         self.read_bytes[self.hosts[session]].append(len(data))
+        return len(data)
 
     def lost(self, session: int, reason: str, now: Moment) -> None:
         assert reason == "it does not read what is sent to it"

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
+import trio
 
 from mqproto.base.errors import QuotaExceeded
 from mqproto.turn.effects import Writes
+from mqproto.wire import (
+    MAXIMUM_PACKET_SIZE,
+    NULL_GUID,
+    Guid,
+    connection_parameters,
+    encode_packet,
+    establish_connection,
+)
 from simulator.base.storeerrors import DiskFullError
 from simulator.client import connect
 from simulator.node.room import GROWTH_S, LOOK_S, TRY_S, Fullness, Room
+from simulator.node.turns import BATCH_BYTES
 from simulator.storage import LIMITS, Store
+from simulator.storage.reserve import SHARES
 from simulator.topology import load
-from tests.simulator.running import DESTINATION, Log, running, until_sent
+from tests.examples import a_user_message
+from tests.simulator.running import DESTINATION, Log, running, until, until_sent
+
+TAIL_BYTES = 100
+"""What of a large packet comes last, at the same moment as those of others."""
 
 
 def test_it_is_said_at_the_start_and_once_until_it_changes() -> None:
@@ -116,3 +132,72 @@ async def test_what_a_node_without_room_has_not_taken_in_arrives_when_there_is_s
             await until_sent(client)
         async with connect(topology, "destination", tmp_path) as client:
             assert [message.body for message in await client.peek("orders")] == [b"an order"]
+
+
+def test_a_share_of_the_reserve_has_room_for_the_largest_batch_of_neighbours() -> None:
+    assert LIMITS.reserve_bytes // SHARES >= BATCH_BYTES
+
+
+async def test_large_packets_that_end_at_the_same_moment_are_not_told_that_the_disk_is_full(
+    tmp_path: Path,
+) -> None:
+    """It has gigabytes: each batch is to have no more of them than a store without room could take."""
+    log, topology = Log(), load("fan-in").with_free_ports()
+    node = topology.nodes["destination"]
+    tails: list[tuple[socket.socket, bytes]] = []
+    sent_bytes = 0
+
+    async with (
+        running(topology, "destination", tmp_path, log),
+        trio.open_nursery() as nursery,
+    ):
+        for name in ("sender-1", "sender-2", "sender-3"):
+            client = topology.nodes[name].guid
+            shake = establish_connection(client=client, server=NULL_GUID, time_stamp_ms=0)
+            parameters = connection_parameters(
+                recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64
+            )
+
+            def packet(size_bytes: int, number: int, source: Guid = client) -> bytes:
+                return encode_packet(
+                    a_user_message(
+                        source=source,
+                        destination_manager=node.guid,
+                        destination=node.queue("notes").identifier,
+                        message_id=number,
+                        recoverable=True,
+                        body=bytes(size_bytes),
+                    )
+                )
+
+            large, small = packet(MAXIMUM_PACKET_SIZE - 1_000, 1), packet(20_000, 2)
+            stream = await trio.open_tcp_stream(*node.address)
+            nursery.start_soon(_read, stream)
+            first = encode_packet(shake) + encode_packet(parameters) + large[:-TAIL_BYTES]
+            await stream.send_all(first)
+            sent_bytes += len(first)
+            tails.append((stream.socket._sock, large[-TAIL_BYTES:] + small))  # type: ignore[attr-defined]
+
+        async with connect(topology, "destination", tmp_path) as operator:
+
+            async def all_but_the_tails_are_there() -> bool:
+                return sum(peer.size_bytes for peer in (await operator.peers()).peers) >= sent_bytes
+
+            async def all_messages_are_there() -> bool:
+                [waiting] = [
+                    local.waiting for local in (await operator.queues()).local if local.name == "notes"
+                ]
+                return waiting == 2 * len(tails) or bool(log.lines("session-closed"))
+
+            await until(all_but_the_tails_are_there)
+            for connected, tail in tails:
+                assert connected.send(tail) == len(tail)
+            await until(all_messages_are_there)
+        assert log.lines("session-closed") == []
+        nursery.cancel_scope.cancel()
+
+
+async def _read(stream: trio.SocketStream) -> None:
+    async with stream:
+        async for _ in stream:
+            pass
