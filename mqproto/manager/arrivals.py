@@ -370,10 +370,13 @@ class Arrivals:
         if admitted is not None:
             self._insert(queue, *admitted, now)
 
-    def _insert(self, queue: LocalQueue, message: UserMessage, packet: bytes, now: Moment) -> None:
+    def _insert(
+        self, queue: LocalQueue, message: UserMessage, packet: bytes, now: Moment, *, was_held: bool = False
+    ) -> None:
+        """A message joins a queue. One that was held takes the place of what was, so the store does not grow."""
         user = message.user
         recoverable, priority = bool(user.flags & RECOVERABLE), priority_of(packet, user.flags)
-        if recoverable or not queue.lane(priority).window.fits:
+        if not was_held and (recoverable or not queue.lane(priority).window.fits):
             self.stored_bytes += len(packet)
         expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)
         joining = Joining(packet, user.message_id, recoverable, asks_final_ack(message), expires_s)
@@ -470,7 +473,7 @@ class Arrivals:
             message, packet = admitted
             if packet is not held.packet:
                 # What joins the queue is not what is on disk.
-                self._insert(queue, message, packet, now)
+                self._insert(queue, message, packet, now, was_held=True)
                 stale.append(held)
                 continue
             joining = Joining(

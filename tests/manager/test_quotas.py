@@ -12,8 +12,8 @@ from mqproto.manager.arrivals import NoRoomError
 from mqproto.messages.drafts import Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import MessageClass, UserMessage, decode_packet
-from tests.examples import a_user_message
+from mqproto.wire import MessageClass, SecurityHeader, UserMessage, decode_packet
+from tests.examples import a_transaction_header, a_user_message
 from tests.observing import DEADLETTER, DEADXACT, arrive, bodies, ended, final_acks
 from tests.pair import Net, at, chain, guid_of, queue
 
@@ -299,3 +299,25 @@ def test_an_application_hears_that_the_disk_is_full_and_how_much_was_handed_in_i
     net.send("a", at("c"), body(3), transactional=True)
     net.pass_ms(2_000)
     assert numbers(net.receive("c", "orders")) == [1, 3]
+
+
+def test_what_was_held_behind_a_gap_and_joins_its_queue_is_not_taken_for_what_is_new() -> None:
+    """Each has a SecurityHeader, so that another packet joins the queue than was held; it takes that one's place."""
+    net = chain("a", "c", queues=[ORDERS, NOTES], settings=QUICK)
+    core = net.nodes["c"].up
+    core.has_room(5_000)
+
+    def an_order(number: int) -> UserMessage:
+        place = a_transaction_header(tx_sequence_number=number, previous_tx_sequence_number=number - 1)
+        whose = {"source": guid_of("a"), "destination_manager": guid_of("c"), "destination": 16}
+        message = a_user_message(**whose, message_id=number, body=body(number), transaction=place)
+        message.user.has_security = True
+        message.security = SecurityHeader(sender_id=b"somebody")
+        message.security.sender_id_type, message.security.has_security_data = 2, True
+        return message
+
+    for number in range(2, 12):
+        arrive(net, "c", an_order(number))
+    arrive(net, "c", an_order(1), an_order(12))
+    assert numbers(bodies(net, "c", "orders")) == list(range(1, 13))
+    assert net.nodes["c"].store.size_bytes == core.status().stored_bytes
