@@ -119,7 +119,12 @@ class PublicKey:
 
 
 class KeyPair:
-    """A private key and its public half. Printed, it shows the latter."""
+    """A private key and its public half. Printed, it shows the latter.
+
+    is_held: whether a token holds the private key (held.py).
+    """
+
+    is_held = False
 
     def __init__(self, key: rsa.RSAPrivateKey) -> None:
         self.rsa = key

@@ -78,6 +78,14 @@ class ProtectionError(MqprotoError):
         return f"{self.message_class.name}: {self.reason}"
 
 
+class KeyAwayError(MqprotoError):
+    """A private key cannot be had now, as the token that holds it is gone or silent. It may be there later.
+
+    Args:
+        reason: one line for an operator, with what to do.
+    """
+
+
 class Signer(NamedTuple):
     """Who signs messages: a certificate, and the sender that they name with it.
 
