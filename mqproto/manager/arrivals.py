@@ -54,6 +54,7 @@ from mqproto.wire.glance import (
     Head,
     goes_to_private,
     has_debug_header,
+    has_security_header,
     head_of,
     priority_of,
     reach_deadline_s,
@@ -154,6 +155,7 @@ class Arrivals:
             NoRoomError: it would take the store beyond QueueManagerQuota or what the disk has room for, or begin one
                 sequence too many.
             NotWelcomeError: whoever brings it must not.
+            KeyAwayError: the key that opens it is not at hand now, and nothing has changed.
         """
         head = head_of(packet)
         source, flags = head.source_queue_manager, head.flags
@@ -172,6 +174,9 @@ class Arrivals:
         least_bytes = quota_bytes if limit_bytes is None else min(quota_bytes, limit_bytes)
         if self.stored_bytes + len(packet) > least_bytes:
             self._see_that_it_has_room(message, packet, head, remote, is_ours=is_ours)
+        if is_ours and has_security_header(packet):
+            message = message or decode_message(packet)
+            self._guard.reach(message)
         if not flags & TRANSACTIONAL and self._histories.of(remote).is_duplicate(
             source,
             head.message_id,

@@ -84,7 +84,7 @@ from mqproto.turn.effects import (
     SendBytes,
     StoredState,
 )
-from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard
+from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard, KeyAwayError
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
 
@@ -275,7 +275,7 @@ class QueueManager:
         self._arrivals.brought_by(remote, found.window_announced)
         for message, packet in messages:
             if full and not is_acknowledgment(message, packet):
-                continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
+                continue  # Nothing may overtake what was not taken. Acknowledgments do, since they make room.
             self._waypoints.arrived(packet, found)
             try:
                 self._arrivals.arrived(message, packet, remote, now)
@@ -283,6 +283,10 @@ class QueueManager:
                 full = True
                 self._waypoints.turned_away(packet, str(error))
                 found.close("3.1.5.8.8", str(error))
+            except KeyAwayError as error:
+                full = True
+                self._waypoints.turned_away(packet, str(error))
+                found.close("3.1.5.8.3", str(error))
             except NotWelcomeError as error:
                 self._waypoints.turned_away(packet, str(error))
                 found.close("3.1.5.8", str(error))

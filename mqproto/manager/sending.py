@@ -63,6 +63,8 @@ BY_DIRECT_NAME: Final = (
     "public one"
 )
 """5.1, 3.1.7.1.5"""
+FIRST_PLACE: Final = place_bytes(0, TxSequenceId(ordinal=1, time_stamp=0), 1, 0)
+"""Of a transactional message that has no place yet."""
 STAMP_LIMIT: Final = 1_000
 """How many kinds of messages are remembered, after which all are forgotten."""
 STAMP_LIMIT_BYTES: Final = 4_096
@@ -79,6 +81,8 @@ class Run(NamedTuple):
 
     destination: Destination
     drafts: list[Draft]
+    signed: Sequence[UserMessage] = ()
+    """If they are signed, each as it was signed, before anything had changed."""
 
     @property
     def example(self) -> Draft:
@@ -136,7 +140,10 @@ class Sending:
         if len(messages) > TRANSACTION_LIMIT:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
         runs = list(in_runs(messages))
-        self._check(runs, now)
+        stored_bytes = self._check(runs, now)
+        # A token that signs may be gone.
+        runs = [self._signed(run, now) if run.example.signer else run for run in runs]
+        self.stored_bytes += stored_bytes
         ordinals = self._outbound.next_message_ids(len(messages))
         flags = transaction_flags([draft for _, draft in messages], ordinals, together=together)
         at = 0
@@ -146,8 +153,8 @@ class Sending:
             at = end
         return ordinals
 
-    def _check(self, runs: Iterable[Run], now: Moment) -> None:
-        """See that all can be sent, and that there is room for them."""
+    def _check(self, runs: Iterable[Run], now: Moment) -> int:
+        """See that all can be sent, and that there is room for them; how many bytes they take in the store."""
         stored_bytes = express_bytes = express_count = 0
         needs_disk = False
         here_bytes: dict[LocalQueue, int] = {}
@@ -178,7 +185,7 @@ class Sending:
                 "the disk is full: make room there, or receive or purge something; until then the node takes no "
                 "message that has to be on disk"
             )
-        self.stored_bytes += stored_bytes
+        return stored_bytes
 
     def _stays_in_memory(self, run: Run, count: int, size_bytes: int) -> bool:
         """Whether an express run needs no disk; where that has room for anything, nobody asks.
@@ -357,13 +364,32 @@ class Sending:
             packet(draft.body, draft.label, draft.correlation_id, draft.extension, sent_s, message_id, place)
             for draft, message_id, place in zip(run.drafts, ordinals, places or repeat(b""), strict=False)
         ]
-        if run.example.signer:
-            return [self._signed(packet, run.destination.manager) for packet in packets]
+        if run.signed:
+            return [
+                self._with_signature(packet, signed, run.destination.manager)
+                for packet, signed in zip(packets, run.signed, strict=True)
+            ]
         return packets
 
-    def _signed(self, packet: bytes, manager: Guid | None) -> bytes:
-        """A packet with the signature; where it joins a queue of ours that has been verified."""
-        message = self._guard.signed(decode_message(packet))
+    def _signed(self, run: Run, now: Moment) -> Run:
+        """A run whose messages are signed, which is about nothing that they have no number or time for yet.
+
+        Raises:
+            UsageError: its key cannot be had.
+        """
+        count = len(run.drafts)
+        places = [FIRST_PLACE] * count if run.example.transactional else None
+        packets = self._packets(run, [0] * count, now, places)
+        return run._replace(signed=[self._guard.signed(decode_message(packet)) for packet in packets])
+
+    def _with_signature(self, packet: bytes, signed: UserMessage, manager: Guid | None) -> bytes:
+        """A packet with its signature; where it joins a queue of ours that has been verified."""
+        message = replace(
+            decode_message(packet),
+            security=signed.security,
+            multi_queue_format=signed.multi_queue_format,
+            trailing=signed.trailing,
+        )
         if manager == self._identity:
             message = with_proof(message, SIGNED_30 if message.multi_queue_format else SIGNED_20)
         return encode_packet(message)

@@ -103,6 +103,13 @@ class Guard(Protocol):
     def attach(self, timers: Timers, notes: list[Note]) -> None:
         """It serves this queue manager from now on: what it remembered for another is forgotten."""
 
+    def reach(self, message: UserMessage) -> None:
+        """See that the private key is at hand, if one is needed to open a message with a SecurityHeader.
+
+        Raises:
+            KeyAwayError: it is not now, and may be later.
+        """
+
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         """A message with a SecurityHeader as it joins its queue: in clear, and AU and AS say what was proved.
 
@@ -130,7 +137,11 @@ class Guard(Protocol):
         """Under which name there is a key for this certificate; empty if there is none."""
 
     def signed(self, message: UserMessage) -> UserMessage:
-        """A message that has a certificate and no signature, with the signature.  3.1.7.1.4"""
+        """A message that has a certificate and no signature, with the signature.  3.1.7.1.4
+
+        Raises:
+            UsageError: the key is gone, or cannot be had now.
+        """
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
         """A message of our own that is to be encrypted, as it leaves.  3.1.7.1.5
@@ -148,6 +159,9 @@ class NoKeys:
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
         """Nothing to remember."""
+
+    def reach(self, message: UserMessage) -> None:
+        """There is none that could be away."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         what = "encrypted" if is_encrypted(message) else "signed" if is_signed(message) else ""

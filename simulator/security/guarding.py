@@ -188,6 +188,10 @@ class NodeGuard:
         if self._guard is not None:
             self._guard.attach(timers, notes)
 
+    def reach(self, message: UserMessage) -> None:
+        if self._guard is not None or is_encrypted(message):
+            self.guard.reach(message)
+
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         if self._guard is None and not is_encrypted(message) and not is_signed(message):
             return with_proof(message, 0)
