@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import duckdb
 
-from captures.pipeline.tables import runs
+from captures.pipeline.tables import delta, runs
 from captures.pipeline.tables.tables import Tables
 from mqproto.base.errors import UsageError
 
@@ -74,7 +74,7 @@ def _connected(tables: Tables) -> Iterator[duckdb.DuckDBPyConnection]:
         for name in tables.names:
             connection.register(name, tables.dataset(name))
         if tables.history.table is not None:
-            connection.register(runs.TABLE, tables.history.table.to_pyarrow_dataset())
+            connection.register(runs.TABLE, delta.dataset(tables.history.table))
         yield connection
 
 

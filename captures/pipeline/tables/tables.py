@@ -131,7 +131,7 @@ class Tables:
         Raises:
             TablesError: there is no such table.
         """
-        return self._there(table).to_pyarrow_dataset()
+        return delta.dataset(self._there(table))
 
     @contextmanager
     def run(self) -> Iterator[Run]:

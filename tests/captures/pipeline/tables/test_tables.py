@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from captures.pipeline.tables import runs
 from captures.pipeline.tables.parts import Part, Store
+from captures.pipeline.tables.queries import answer
 from captures.pipeline.tables.runs import VERSION
 from captures.pipeline.tables.schemas.columns import CODED
 from captures.pipeline.tables.tables import LOCK, MANIFEST, WORK, Run, Tables, TablesError
@@ -70,6 +72,20 @@ def test_what_runs_add_is_read_together(tmp_path: Path) -> None:
         (1, {"packets": 2, "sessions": 0}),
         (2, {"packets": 3, "sessions": 1}),
     ]
+
+
+def test_rows_are_found_by_texts_and_flags_of_which_the_log_has_no_least_and_most(tmp_path: Path) -> None:
+    schema = pa.schema([("kind", pa.string()), ("valid", pa.bool_())])
+    rows = pa.table({"kind": ["Ping", "Express", None], "valid": [True, False, None]}, schema=schema)
+    tables = Tables(tmp_path)
+    with tables.run() as run:
+        part = run.store.write_part(f"packets/{run.name}.parquet", rows)
+        run.commit(added=[part], schemas={"packets": schema})
+    kind, valid = pc.field("kind"), pc.field("valid")
+    for asked, count in ((kind == "Ping", 1), (kind > "A", 2), (valid, 1), (~valid, 1), (kind.is_null(), 1)):
+        assert tables.dataset("packets").count_rows(filter=asked) == count
+    assert answer(tables, "SELECT valid FROM packets WHERE kind = 'Express'").rows == [(False,)]
+    assert answer(tables, "SELECT run FROM runs WHERE program <> ''").rows == [(1,)]
 
 
 def test_parts_may_be_replaced_and_those_who_read_an_earlier_run_go_on(tmp_path: Path) -> None:
