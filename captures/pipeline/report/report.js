@@ -82,6 +82,8 @@
       table.append(row);
     }
     const wide = element("div", null, "wide");
+    // Who has no mouse scrolls it by its keys.
+    for (const [name, value] of [["tabindex", "0"], ["role", "group"], ["aria-label", "what happened"]]) wide.setAttribute(name, value);
     wide.append(table);
     parts.push(wide);
     const list = element("dl");

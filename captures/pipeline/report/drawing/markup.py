@@ -70,7 +70,8 @@ def table(
     if named:
         yield f'<div class="wide tall" tabindex="0" role="group" aria-label="{named}"><table id="{named}">'
     else:
-        yield '<div class="wide"><table>'
+        about = html.escape(", ".join(head.lstrip(">~") for head in heads))
+        yield f'<div class="wide" tabindex="0" role="group" aria-label="{about}"><table>'
     if caption:
         yield f"<caption>{caption}</caption>"
     columns = zip(styles, heads, strict=True)

@@ -156,6 +156,8 @@ def test_all_pictures_are_shown_and_the_page_is_no_wider_than_its_window(
     sizes = browser.evaluate("[...document.images].map((image) => [image.complete, image.naturalWidth > 0])")
     assert sizes == [[True, True]] * 7
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    scrolled = "[...document.querySelectorAll('.wide')].filter((each) => each.scrollWidth > each.clientWidth)"
+    assert browser.evaluate(f"{scrolled}.every((each) => each.tabIndex === 0)"), "keys cannot scroll a table"
     assert browser.picture().startswith(b"\x89PNG")
 
 
