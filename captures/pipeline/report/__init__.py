@@ -6,8 +6,8 @@ shown of them is a fixed number of rows, however large they are.
 1. In `counts`, `scanning` reads columns of a table, and finds the rows that come first by something;
    `choosing` the keys that do. In `facts`, `spread` counts durations, `overtime` those of each step of the time.
 2. `facts` says what is known at the end; `gather` finds it out, with `quality`, `traffic`, `routes`, `queues`,
-   `messages`, `sequences` and `judgments`. `outcomes` tells how messages end, `stories` what happened to a message,
-   and `places` finds the packets that show it.
+   `messages`, `sequences`, `judgments` and `security`. `outcomes` tells how messages end, `stories` what happened to a
+   message, and `places` finds the packets that show it.
 3. `ranking` says what comes first. `figures` and `routemap` draw facts, by `drawing`, and `sparkline` what has room in
    a row of a table. `page` makes one HTML file of it all, out of `sections` and `markup`, with `embedded` for what
    can be looked up there by `report.js`; `summary` has lines for a terminal.

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from captures.pipeline.report.facts.facts import Facts, Sentence, Step
 from captures.pipeline.report.facts.outcomes import style
+from captures.pipeline.report.facts.security import Secured
 from captures.pipeline.report.facts.words import harmless
 
 TEXTS: Final = {
@@ -26,7 +27,7 @@ VALUES: Final = {
     "resends": "resends",
     "complete": "complete",
 }
-OTHERS: Final = ("first", "route", "verdict", "steps", "findings")
+OTHERS: Final = ("first", "route", "verdict", "steps", "findings", "marks", "security")
 FINDINGS_OF_ONE: Final = 12
 """How many of one message at most."""
 Word = Callable[[str | None], int | None]
@@ -35,6 +36,7 @@ Word = Callable[[str | None], int | None]
 def embedded(facts: Facts) -> str:
     """Each message a list of values in the order of `columns`; a text is its place in `words`, times are µs since 1970.
 
+    marks, security: what is to be seen of its security at a glance, each with its style, and in full; none of most.
     styles: how each outcome is shown. called: what people call queues.
     partial: whether there are more findings than those that messages have here.
 
@@ -65,6 +67,7 @@ def embedded(facts: Facts) -> str:
                 _sentence(told.verdict, word),
                 [_step(step, word) for step in told.steps],
                 findings[row["message"]],
+                *_secured(told.secured, word),
             ]
         )
     data = {
@@ -92,3 +95,10 @@ def _sentence(said: Sentence, word: Word) -> list[int | None]:
 def _step(step: Step, word: Word) -> list[Any]:
     place = [] if step.place is None else [word(step.place.file), step.place.frame]
     return [step.time_ns // 1_000, _sentence(step.said, word), *place]
+
+
+def _secured(secured: Secured | None, word: Word) -> tuple[list[Any], list[Any]]:
+    if secured is None:
+        return [], []
+    marks = [[word(mark.style), word(mark.text)] for mark in secured.marks()]
+    return marks, [[word(name), word(text)] for name, text in secured.told().items()]

@@ -11,6 +11,7 @@ from captures.pipeline.report.counts.quality import quality
 from captures.pipeline.report.counts.queues import queues
 from captures.pipeline.report.counts.routes import routes
 from captures.pipeline.report.counts.scanning import rows
+from captures.pipeline.report.counts.security import security
 from captures.pipeline.report.counts.sequences import sequences
 from captures.pipeline.report.counts.stories import evidence, stories
 from captures.pipeline.report.counts.traffic import traffic
@@ -69,6 +70,7 @@ def gather(tables: Tables, *, embedded_limit: int = EMBEDDED_LIMIT) -> Facts:
         went,
         sequences(tables, hops.labels),
         judged,
+        security(tables),
     )
 
 

@@ -24,6 +24,7 @@ from captures.pipeline.report.sections.messages import worst
 from captures.pipeline.report.sections.quality import quality
 from captures.pipeline.report.sections.queues import queues
 from captures.pipeline.report.sections.routes import latency, routes
+from captures.pipeline.report.sections.security import security
 from captures.pipeline.report.sections.traffic import sequences, traffic
 
 SUGGESTED: Final = 200
@@ -53,6 +54,7 @@ def page(facts: Facts) -> str:
         *latency(facts),
         *sequences(facts),
         *traffic(facts),
+        *security(facts),
         *findings(facts, shown),
         *captures(facts),
         "</main>",
@@ -84,6 +86,8 @@ def _head(facts: Facts) -> Iterator[str]:
         ("", f"{messages.resends:,}", "copies sent again"),
         ("bad" if faults else "", f"{faults:,}", "breaches of the protocol"),
     ]
+    if failing := facts.security.failing:
+        numbers.append(("bad", f"{failing:,}", "with a signature that does not hold"))
     if messages.arrived.count:
         numbers.insert(1, ("", about(messages.arrived.quantile(0.5)), "median to the destination"))
     items = "".join(f'<li class="{style}"><b>{number}</b> {what}</li>' for style, number, what in numbers)
@@ -96,6 +100,7 @@ def _head(facts: Facts) -> Iterator[str]:
         "latency": "Latency",
         "sequences": "Sequences",
         "traffic": "Traffic",
+        **({"security": "Signatures and encryption"} if facts.security.is_there else {}),
         "findings": "Findings",
         "captures": "Captures",
     }

@@ -43,6 +43,7 @@
     }
     return `${us} µs`;
   };
+  const marks = (message) => message.marks.flatMap(([style, text]) => [" ", element("span", word(text), `tag ${word(style)}`)]);
   const quoted = (text) => `'${text.replaceAll("'", `'"'"'`)}'`;
   const named = (message) => message.label || "no label";
   // Labels may be alike; the number that its queue manager gave it is not.
@@ -53,7 +54,7 @@
 
   const show = (message) => {
     const parts = [element("h3", named(message))];
-    parts[0].append(numbered(message), " ", tag(message.outcome));
+    parts[0].append(numbered(message), " ", tag(message.outcome), ...marks(message));
     parts.push(element("p", sentence(message.verdict)));
     const route = element("div", null, "route");
     route.setAttribute("aria-label", "route");
@@ -90,7 +91,7 @@
     const facts = {
       Identifier: message.id, Queue: message.called, "Format name": message.queue, Delivery: message.delivery,
       Sequence: message.sequence && `${message.sequence}, number ${message.number}`,
-      Body: `${message.bytes} bytes`, Resends: message.resends,
+      Body: `${message.bytes} bytes`, ...Object.fromEntries(message.security.map((pair) => pair.map(word))), Resends: message.resends,
       "Whole story": message.complete ? null : "no: more packets carried it than are looked at",
     };
     for (const [name, value] of Object.entries(facts)) {
@@ -133,7 +134,7 @@
       button.type = "button";
       button.dataset.id = message.id;
       const what = element("span", named(message), "what");
-      what.append(numbered(message));
+      what.append(numbered(message), ...marks(message));
       button.append(what, element("span", when(message.first), "when"), tag(message.outcome));
       button.addEventListener("click", () => { location.hash = `message=${encodeURIComponent(message.id)}`; });
       const item = element("li");

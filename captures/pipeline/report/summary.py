@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 from captures.decode.views import quality
@@ -10,6 +11,7 @@ from captures.pipeline.report.drawing.sparkline import slow_text
 from captures.pipeline.report.facts.facts import Course, Facts, Story
 from captures.pipeline.report.facts.overtime import slow_spell
 from captures.pipeline.report.facts.ranking import slowest, worth_a_look
+from captures.pipeline.report.facts.security import Security, why_weak
 from captures.pipeline.report.facts.spread import Spread
 from captures.pipeline.report.facts.words import (
     about,
@@ -55,6 +57,7 @@ def lines(facts: Facts) -> Iterator[str]:
     if sequences.gaps:
         yield ""
         yield f"{counted(sequences.count, 'sequence')}, {gaps_text(sequences)}"
+    yield from _security(facts.security, messages.count)
     for title, rows in (
         ("not seen to end", messages.stuck),
         ("not known, as the captures cannot tell", messages.unknown),
@@ -131,6 +134,24 @@ def _more(count: int, what: str, left_out: int) -> Iterator[str]:
         yield f"  and {counted(max(count - LISTED_EACH, 0), what)} more{' at least' if left_out else ''}, less slow"
 
 
+def _security(found: Security, in_all: int) -> Iterator[str]:
+    """Nothing where no message says anything of it."""
+    if not found.is_there:
+        return
+    yield ""
+    parts = [f"{found.signed:,} signed", f"{found.encrypted:,} encrypted", f"{found.bare:,} neither"]
+    if found.claimed:
+        parts.insert(1, f"{found.claimed:,} not signed that name a sender")
+    yield f"of {counted(in_all, 'message')}: {', '.join(parts)}"
+    for each in (*found.signatures[:LISTED_EACH], *found.ciphers[:LISTED_EACH]):
+        weak = ", weak" if why_weak(each.algorithm) else ""
+        sender = f" by {each.sender_kind or ''} {each.sender_id}" if each.sender_id else ""
+        text = f"{each.algorithm}{weak}{sender}, {each.messages:,}: {each.said}"
+        yield f"  {'signed' if each.is_signature else 'encrypted'} {harmless(text)}"
+    if found.altered:
+        yield f"  {counted(found.altered, 'further packet')} with a signature that does not hold"
+
+
 def _spread(name: str, spread: Spread) -> Iterator[str]:
     if spread.count:
         shares = ", ".join(f"{share:.0%} {about(spread.quantile(share))}" for share in (0.5, 0.95, 0.99))
@@ -163,6 +184,9 @@ def story(row: dict[str, Any], told: Story) -> Iterator[str]:
     message, queue, delivery = (harmless(row[name]) for name in ("message", "queue", "delivery"))
     yield f"{harmless(row['label']) or '(no label)'}: {harmless(row['outcome'])}, {harmless(row['whereabouts'])}"
     yield f"  {message}, to {queue}, {delivery}, {row['body_bytes']:,} bytes"
+    if told.secured is not None:
+        for name, text in told.secured.told().items():
+            yield f"  {name}: {harmless(text, limit=None)}"
     yield f"  {sentence(told.verdict)}"
     for step in told.steps:
         place = (
@@ -186,7 +210,8 @@ def story_as_json(row: dict[str, Any], told: Story) -> dict[str, Any]:
         }
         for step in told.steps
     ]
-    return row | {"verdict": sentence(told.verdict), "steps": steps}
+    secured = None if told.secured is None else told.secured._asdict()
+    return row | {"verdict": sentence(told.verdict), "steps": steps, "security": secured}
 
 
 def as_json(facts: Facts) -> dict[str, Any]:
@@ -254,9 +279,18 @@ def as_json(facts: Facts) -> dict[str, Any]:
             {"severity": each.severity, "code": each.code, "count": each.count}
             for each in facts.judgments.found
         ],
+        "security": _counts(facts.security),
         "sessions": facts.judgments.sessions,
         "arrivals": facts.judgments.verdicts,
     }
+
+
+def _counts(found: Security) -> dict[str, Any]:
+    """With `weak`, how many messages rest on each weak hash and cipher."""
+    counts = asdict(found)
+    for name in ("signatures", "ciphers"):
+        counts[name] = counts[name][:BRIEFED]
+    return counts | {"weak": found.weak()}
 
 
 def _course(course: Course | None) -> dict[str, Any] | None:

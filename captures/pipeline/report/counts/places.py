@@ -14,6 +14,7 @@ from captures.decode.sight import Kind
 from captures.pipeline.judging.messages.bounds import Ahead
 from captures.pipeline.report.counts.scanning import grouped, integers, near, rows
 from captures.pipeline.report.facts.facts import Place
+from captures.pipeline.report.facts.security import Secured
 from captures.pipeline.source.records import Integers
 from captures.pipeline.tables.lists import subject_of
 from captures.pipeline.tables.tables import Tables
@@ -36,8 +37,8 @@ _COLUMNS: Final = (
     "correlation",
     "class_name",
     "journal_negative",
+    *Secured._fields,
 )
-
 
 _CLOCK: Final = ("series", "interface", "offset_ns", "at_ns", "drift_ppb")
 AROUND_NS: Final = 4
@@ -49,6 +50,7 @@ class Seen(NamedTuple):
     time_ns: by the reference clock. captured_ns: by that of its capture point.
     message: the identifier of what it carries, if that is a message.
     journal_negative: whether that is to be kept as a dead letter if it fails.  [MS-MQMQ] 2.2.19.2
+    secured: what it says of its security, if it says something.
     """
 
     place: Place
@@ -56,6 +58,7 @@ class Seen(NamedTuple):
     captured_ns: int
     message: str | None
     journal_negative: bool
+    secured: Secured | None = None
 
 
 class Places:
@@ -124,7 +127,9 @@ class Places:
         clock = ahead.get((series, row["interface"]))
         time_ns = captured_ns if clock is None else captured_ns - clock.of(captured_ns)
         place = Place(row["frame_file"] or row["file"], row["frame"])
-        seen = Seen(place, time_ns, captured_ns, row["message"], bool(row["journal_negative"]))
+        said = Secured(*(row[name] for name in Secured._fields))
+        secured = said if said.is_protected or said.sender_id is not None else None
+        seen = Seen(place, time_ns, captured_ns, row["message"], bool(row["journal_negative"]), secured)
         if (series, row["row_id"]) in self._rows:
             self._rows[series, row["row_id"]] = seen
         if row["framed"] and (series, row["number"]) in self._numbers:

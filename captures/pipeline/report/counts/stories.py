@@ -16,6 +16,7 @@ from captures.pipeline.judging.messages.history_schema import HOPS
 from captures.pipeline.judging.sequences.sequence_schema import GAPS
 from captures.pipeline.report.counts.places import Places, Seen
 from captures.pipeline.report.counts.scanning import batches, near
+from captures.pipeline.report.counts.security import secured
 from captures.pipeline.report.counts.sieve import with_one_of
 from captures.pipeline.report.facts.facts import Place, Sentence, Step, Story
 from captures.pipeline.report.facts.words import took
@@ -136,7 +137,8 @@ def stories(found: Evidence, places: Places, ended_ns: int) -> Iterator[tuple[st
             text = "a FinalAck of a later message of its sequence said that this one came too"
             steps.append(Step(row["covered_ns"], Sentence(text)))
         steps.sort(key=lambda step: step.time_ns)
-        yield row["message"], Story(_verdict(row, hops, gaps, places, ended_ns, is_lossy=is_lossy), steps)
+        verdict = _verdict(row, hops, gaps, places, ended_ns, is_lossy=is_lossy)
+        yield row["message"], Story(verdict, steps, secured(hops, places))
 
 
 def lossy_series(tables: Tables) -> frozenset[str]:
@@ -189,11 +191,13 @@ def _crossings(row: Row, hops: list[Row], found: Evidence, places: Places) -> It
         ends = f"from {hop['from_label']} to {hop['to_label']}"
         arrives = hop["first_ns"] == row["arrived_ns"] and hop["to_label"] == row["whereabouts"]
         text = f"went {ends}{', its destination' if arrives else ''}"
+        seen = places.packet(hop["series"], hop["number"])
+        if seen is not None and seen.secured is not None and seen.secured.verified is False:
+            text += ", with a signature that does not hold"
         waited_ns = hop["waited_ns"]
         said = Sentence(text)
         if waited_ns is not None:
             said = took(f"{text}, after it waited", waited_ns, hop["waited_uncertainty_ns"])
-        seen = places.packet(hop["series"], hop["number"])
         place = Place(hop["file"], hop["frame"]) if seen is None else seen.place
         yield Step(hop["first_ns"], said, place)
         arrivals = found.arrivals[row["message"], hop["to_key"]]

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from captures.pipeline.report.drawing.drawing import Figure
 from captures.pipeline.report.facts.outcomes import style
+from captures.pipeline.report.facts.security import Mark
 from captures.pipeline.report.facts.words import escaped, harmless
 
 
@@ -25,6 +26,11 @@ def link(message: str, label: str | None) -> str:
 def tag(outcome: str) -> str:
     """How a message ended."""
     return f'<span class="tag {style(outcome)}">{escaped(outcome)}</span>'
+
+
+def marks(found: Iterable[Mark]) -> str:
+    """A few words each, that can be seen at a glance."""
+    return " ".join(f'<span class="tag {mark.style}">{escaped(mark.text)}</span>' for mark in found)
 
 
 def picture(figure: Figure | None) -> Iterator[str]:

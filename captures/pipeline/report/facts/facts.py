@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from captures.pipeline.report.facts.security import Secured, Security
 from captures.pipeline.report.facts.spread import Spread
 from captures.points import Point
 
@@ -202,10 +203,11 @@ class Step(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What became of a message, and how, step by step."""
+    """What became of a message, and how, step by step. secured: None if its packets say nothing of their security."""
 
     verdict: Sentence
     steps: list[Step]
+    secured: Secured | None = None
 
 
 @dataclass(slots=True)
@@ -320,3 +322,4 @@ class Facts:
     messages: Messages
     sequences: Sequences
     judgments: Judgments
+    security: Security

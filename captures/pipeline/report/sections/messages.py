@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from captures.pipeline.report.drawing.markup import Line, link, table, tag
-from captures.pipeline.report.facts.facts import Facts
+from captures.pipeline.report.drawing.markup import Line, link, marks, table, tag
+from captures.pipeline.report.facts.facts import Facts, Story
 from captures.pipeline.report.facts.outcomes import BAD, STUCK, total, unknown
 from captures.pipeline.report.facts.words import duration, escaped, sentence, took, when
 
@@ -62,24 +62,25 @@ def worst(facts: Facts) -> Iterator[str]:
         )
         of_all = "" if count <= len(rows) else f", {len(rows)} of {count:,}"
         yield f"<h3>{title}{of_all}</h3>"
-        yield from table(heads, (_line(row, last) for row in rows), caption)
+        yield from table(heads, (_line(row, messages.stories[row["message"]], last) for row in rows), caption)
     if messages.count and not any(rows for _, rows, *_ in lists):
         yield "<p>None: every message came where it should at once.</p>"
     yield "</section>"
 
 
-def _line(row: dict[str, Any], last: str) -> Line:
+def _line(row: dict[str, Any], told: Story, last: str) -> Line:
     sought = {
         "queue": [row["queue"] or ""],
         "host": row["route"] or (),
         "label": [row["label"] or "", row["message"]],
     }
-    return Line(_worst_row(row, last), sought, {})
+    return Line(_worst_row(row, told, last), sought, {})
 
 
-def _worst_row(row: dict[str, Any], last: str) -> Iterator[str]:
+def _worst_row(row: dict[str, Any], told: Story, last: str) -> Iterator[str]:
     acked_ns = row["order_acked_ns"]
-    yield link(row["message"], row["label"])
+    protected = [] if told.secured is None else told.secured.marks()
+    yield link(row["message"], row["label"]) + (f"<br>{marks(protected)}" if protected else "")
     yield when(row["first_ns"])
     if row["latency_ns"] is None or row["hops"] < 2:
         yield duration(None)

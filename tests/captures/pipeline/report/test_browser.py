@@ -14,6 +14,7 @@ import pytest
 from captures.pipeline.report.gather import gather
 from captures.pipeline.report.page import page
 from captures.pipeline.tables.tables import Tables
+from tests.captures.pipeline.report.counts.test_security import SORTS, secured_rows
 from tests.captures.pipeline.report.tables import BEGIN_NS, Rows, capture, history, hop, hops_of, made_up
 from tests.captures.pipeline.report.test_page import HOSTILE
 from tests.chromium import CONTRAST, PROGRAM, Chromium, chromium
@@ -250,3 +251,15 @@ def test_no_text_of_a_picture_is_over_another_or_leaves_it(
     for text in (gap_held_page, page(gather(made_up(tmp_path / "out", crowded())))):
         assert shown_pictures(browser, text) > 50
         assert browser.evaluate(TEXTS_IN_EACH_OTHERS_WAY) == []
+
+
+def test_what_protects_a_message_is_seen_where_it_is_found(browser: Chromium, tmp_path: Path) -> None:
+    text = page(gather(made_up(tmp_path / "out", secured_rows(SORTS))))
+    for is_dark in (False, True):
+        browser.show(text, "search=order 9", width=360, is_dark=is_dark)
+        assert browser.evaluate(CONTRAST) == []
+    assert "signed SHA-512: holds" in browser.text("#results")
+    assert "encrypted AES-256" in browser.text("#history h3")
+    assert "Signature SHA-512; holds, MSMQ 2.0, by CN=a" in browser.text("#history dl")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 360
+    assert browser.complaints == []

@@ -126,6 +126,7 @@ def test_pictures_say_what_they_show_in_words_and_have_dark_text(gap_held_page: 
 
 def hostile_rows() -> dict[str, Rows]:
     row = history(1, label=HOSTILE, queue=HOSTILE, whereabouts=HOSTILE, route=[HOSTILE, "b"], file=HOSTILE)
+    row |= {"series": HOSTILE, "row_id": 1}
     row |= {"message": f"{HOSTILE}\\1", "administration": [HOSTILE], "administration_ns": [BEGIN_NS]}
     place = {"series": HOSTILE, "source_manager": HOSTILE, "sequence": HOSTILE}
     place |= {"from_key": HOSTILE, "to_key": "b-key"}
@@ -139,6 +140,9 @@ def hostile_rows() -> dict[str, Rows]:
         "time_ns": BEGIN_NS,
         "interface": 0,
         "message": row["message"],
+        "security_header": True,
+        **dict.fromkeys(("sender_kind", "sender_id", "signed", "encrypted"), HOSTILE),
+        **dict.fromkeys(("signer", "signature", "decryption"), HOSTILE),
     }
     arrival = {
         "message": row["message"],
@@ -150,7 +154,18 @@ def hostile_rows() -> dict[str, Rows]:
     return {
         "captures": [capture(file=HOSTILE, damage=HOSTILE, damage_offset=1)],
         "histories": [row],
-        "hops": [hop(row["message"], 1, "ab", BEGIN_NS, from_label=HOSTILE, from_key=HOSTILE, file=HOSTILE)],
+        "hops": [
+            hop(
+                row["message"],
+                1,
+                "ab",
+                BEGIN_NS,
+                from_label=HOSTILE,
+                from_key=HOSTILE,
+                file=HOSTILE,
+                series=HOSTILE,
+            )
+        ],
         "packets": [
             packet | {"row_id": 1, "number": 1, "kind": HOSTILE, "file": HOSTILE, "frame": 1, "size_bytes": 9}
         ],

@@ -1,0 +1,158 @@
+"""What messages say of their senders, signatures and encryption, and what keys at hand say of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+WEAK: Final = {
+    "MD2": "whoever signs may have another text ready with the same signature",
+    "MD4": "whoever signs may have another text ready with the same signature",
+    "MD5": "whoever signs may have another text ready with the same signature",
+    "SHA-1": "whoever signs may have another text ready with the same signature",
+    "RC2-40": "anybody can try all its keys",
+    "RC4-40": "anybody can try all its keys",
+    "RC2": "a cipher of 1987, which Windows keeps for what is old",
+    "RC4": "two bodies under one key give each other away, and an altered one opens as well",
+}
+"""Hashes and ciphers that protect little, and why. RC2-128 is an RC2."""
+
+
+def why_weak(algorithm: str) -> str | None:
+    """Why a hash or a cipher protects little; None for one that is not known to."""
+    return WEAK.get(algorithm) or WEAK.get(algorithm.partition("-")[0])
+
+
+class Mark(NamedTuple):
+    """A few words. style: `good`, `bad` or `open`, as of an outcome."""
+
+    style: str
+    text: str
+
+
+class Secured(NamedTuple):
+    """What one message says, and what keys say of it: columns of PACKETS, by their names."""
+
+    sender_kind: str | None
+    sender_id: str | None
+    signed: str | None
+    encrypted: str | None
+    verified: bool | None
+    signer: str | None
+    signature: str | None
+    decryption: str | None
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether it is signed or encrypted."""
+        return self.signed is not None or self.encrypted is not None
+
+    def marks(self) -> list[Mark]:
+        """What is to be seen at a glance. A signature by nobody that is known proves little."""
+        marks = []
+        if self.signed is not None:
+            text = f"signed {self.signed}"
+            if self.verified is False:
+                marks.append(Mark("bad", f"{text}: does not hold"))
+            elif self.verified is None:
+                marks.append(Mark("open", f"{text}{_weak(self.signed)}"))
+            elif self.signer is None:
+                marks.append(Mark("open", f"{text}{_weak(self.signed)}: holds, by nobody known"))
+            else:
+                style = "open" if why_weak(self.signed) else "good"
+                marks.append(Mark(style, f"{text}{_weak(self.signed)}: holds"))
+        if self.encrypted is not None:
+            style = "open" if why_weak(self.encrypted) else "good"
+            marks.append(Mark(style, f"encrypted {self.encrypted}{_weak(self.encrypted)}"))
+        return marks
+
+    def told(self) -> dict[str, str]:
+        """The same in full, by what it is about."""
+        told = {}
+        if self.sender_id is not None:
+            told["Sender, as it says"] = f"{self.sender_kind or ''} {self.sender_id}".strip()
+        for name, algorithm, words in (
+            ("Signature", self.signed, self.signature or UNCHECKED),
+            ("Encryption", self.encrypted, self.decryption or UNOPENED),
+        ):
+            if algorithm is not None:
+                told[name] = f"{algorithm}{_weak(algorithm)}; {words}"
+        return told
+
+
+UNCHECKED: Final = "not checked: no keys were at hand"
+UNOPENED: Final = "not opened: no keys were at hand"
+
+
+def _weak(algorithm: str) -> str:
+    return ", weak" if why_weak(algorithm) else ""
+
+
+@dataclass(slots=True)
+class Alike:
+    """Messages of which the same is to be said.
+
+    algorithm: the hash that they are signed with, or the cipher; is_signature: which of the two.
+    sender_kind, sender_id: of those that are signed, what they name as their sender.
+    words: what keys say of them, None where there were none. holds: whether the signature does, None if nobody knows;
+        known: whether something at hand names who signed.
+    """
+
+    algorithm: str
+    is_signature: bool
+    sender_kind: str | None = None
+    sender_id: str | None = None
+    holds: bool | None = None
+    known: bool = False
+    words: str | None = None
+    messages: int = 0
+
+    @property
+    def said(self) -> str:
+        """What keys say, or that there were none."""
+        return self.words or (UNCHECKED if self.is_signature else UNOPENED)
+
+
+@dataclass(slots=True)
+class Security:
+    """How messages are protected, each by the first packet of it that was seen: how many of them.
+
+    headed: have a SecurityHeader. named: say in it who sent them; claimed: and are not signed.
+    signed, encrypted, both, bare: are; are neither. unknown: were captured in part, so that nobody can say.
+    holding: have a signature that holds; proved: by somebody whom something at hand names; failing: that does not hold.
+    opened: have a body that was opened.
+    altered: how many further packets have a signature that does not hold.
+    has_keys: whether keys were at hand.
+    signatures, ciphers: messages that are alike, those that fail first. left_out: how many others there are.
+    """
+
+    headed: int = 0
+    named: int = 0
+    claimed: int = 0
+    signed: int = 0
+    encrypted: int = 0
+    both: int = 0
+    bare: int = 0
+    unknown: int = 0
+    proved: int = 0
+    holding: int = 0
+    failing: int = 0
+    opened: int = 0
+    altered: int = 0
+    has_keys: bool = False
+    left_out: int = 0
+    signatures: list[Alike] = field(default_factory=list)
+    ciphers: list[Alike] = field(default_factory=list)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is anything to be said."""
+        return bool(self.headed or self.signed or self.altered)
+
+    def weak(self) -> dict[str, int]:
+        """How many messages rest on each weak hash and cipher."""
+        found: dict[str, int] = {}
+        for alike in (*self.signatures, *self.ciphers):
+            if why_weak(alike.algorithm):
+                found[alike.algorithm] = found.get(alike.algorithm, 0) + alike.messages
+        return found
