@@ -57,7 +57,12 @@ def send(
     source: Annotated[str | None, typer.Argument(help="- for stdin.", metavar="[-]")] = None,
     body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The body is this file.")] = None,
-    lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line is one message.")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", "-l", help="Each line is one message, of --file or stdin.")
+    ] = False,
+    count: Annotated[
+        int, typer.Option("--count", "-c", metavar="N", min=1, max=1_000_000, help="Send it this many times.")
+    ] = 1,
     body_type: Annotated[
         str | None,
         typer.Option(
@@ -210,14 +215,14 @@ def send(
     )
     place = place_of(topology, directory)
     if imported is not None:
-        if options != talk.SendOptions() or source or body or file or lines or body_type:
+        if options != talk.SendOptions() or source or body or file or lines or body_type or count != 1:
             raise UsageError(
                 "--import sends messages as they were: leave all out but the queue, --node, --resume and --json"
             )
         return _send_imported(place, node, queue, imported, resume, as_json=as_json)
     if queue is None:
         raise UsageError("name the queue to send to, or a file to --import")
-    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines)
+    bodies = talk.bodies(body=body, file=file, stdin=source, lines=lines) * count
     if body_type is not None:
         bodies, number = talk.typed(bodies, body_type)
         options = replace(options, body_type=number)
@@ -564,11 +569,18 @@ def purge(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them."""
+    """Delete all messages of a queue. Senders that asked for dead letters and acknowledgments get them.
+
+    To keep what goes, receive it instead:
+
+    \b
+    $ mqproto receive orders --count 100000 --json > orders.jsonl
+    """
     from simulator.command import oversee
 
-    count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
-    _report({"queue": queue, "deleted": count}, f"{_messages(count)} deleted", as_json=as_json)
+    at, count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
+    text = f"{at}: {_messages(count)} of {queue} deleted"
+    _report({"node": at, "queue": queue, "deleted": count}, text, as_json=as_json)
     return DONE
 
 

@@ -341,8 +341,10 @@ async def _only_sender(place: Place, queue: str) -> str:
     raise UsageError(f"no node that runs has sent anything to {queue}; see what there is: mqproto queues")
 
 
-async def purge(place: Place, node: str | None, queue: str) -> int:
-    """Empty a queue of its own node or, if another is named, that one's outgoing queue to it; how many messages go.
+async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:
+    """Empty a queue of its own node or, if another is named, that one's outgoing queue to it.
+
+    The node that did it, and how many messages went.
 
     Raises:
         UsageError: there is no such queue.
@@ -351,7 +353,7 @@ async def purge(place: Place, node: str | None, queue: str) -> int:
     place = await as_it_is(place, queue)
     name = places.host_of(place, node, queue)
     async with connect(place.topology, name, place.directory) as client:
-        return await client.purge(place.name_at(name, queue))
+        return name, await client.purge(place.name_at(name, queue))
 
 
 async def send_back(

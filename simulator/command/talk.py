@@ -209,11 +209,13 @@ def _contents(file: Path, limit_bytes: int) -> bytes:
 
 
 def bodies(*, body: str | None, file: Path | None, stdin: str | None, lines: bool) -> list[bytes]:
-    """The bodies that were given, in one of the three ways.
+    """The bodies that were given, in one of the three ways; lines of nothing else are those of a pipe.
 
     Raises:
         UsageError: none or several were given, or one cannot be read, or is too long.
     """
+    if lines and (body, file, stdin) == (None, None, None) and not sys.stdin.isatty():
+        stdin = "-"
     if stdin not in (None, "-"):
         raise UsageError(f"{stdin!r} after the queue: write - for stdin, --body TEXT or --file PATH")
     if sum(given is not None for given in (body, file, stdin)) != 1:

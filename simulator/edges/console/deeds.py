@@ -128,7 +128,7 @@ class Deeds:
         return [f"{node} sends nothing more there" if wish.deed == "pause" else f"{node} sends there again"]
 
     async def _purge(self, wish: Wish) -> list[str]:
-        count = await oversee.purge(self._place(), _named(wish.node), _named(wish.queue))
+        _, count = await oversee.purge(self._place(), _named(wish.node), _named(wish.queue))
         return [f"{_messages(count)} deleted"]
 
     async def _send_back(self, wish: Wish) -> list[str]:

@@ -138,7 +138,7 @@ def test_one_message_goes_to_several_queues_and_each_copy_lists_them(running: Ru
 
 
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
-    running("send", r"destination\orders", "-", "--lines", stdin=(b"x" * 999 + b"\n") * 300)
+    running("send", r"destination\orders", "--count", "300", "--body", "x" * 999)
     running("receive", "orders", "--rollback", "--timeout", "60")
     command = " ".join([*COMMAND, "receive", "orders", "-c", "300", "-t", str(running.file)])
     command += f" -d {running.directory} | head -c 1; exit ${{PIPESTATUS[0]}}"
@@ -214,7 +214,7 @@ def test_dead_letters_are_explained_and_sent_back(running: Running) -> None:
     wait_until_acknowledged(running)
     running("pause", "orders")
     sent = running("send", "orders", "-b", "body", "--dead-letter", "--label", "gone").out.strip()
-    assert running("purge", "orders", "--node", "sender").out == "1 message deleted\n"
+    assert running("purge", "orders", "--node", "sender").out == "sender: 1 message of orders deleted\n"
     running("resume", "orders")
     explained = running("explain", "deadxact", "--node", "sender").out
     assert f"{sent} 'gone'" in explained
@@ -240,9 +240,7 @@ def test_what_is_rejected_is_a_dead_letter_of_its_sender(running: Running) -> No
 
 
 def test_a_transaction_and_what_else_can_be_asked_of_a_message(running: Running) -> None:
-    sent = json.loads(
-        running("send", "orders", "-", "--lines", "--transaction", "--json", stdin=b"1\n2\n").out
-    )
+    sent = json.loads(running("send", "orders", "--lines", "--transaction", "--json", stdin=b"1\n2\n").out)
     assert len(sent["sent"]) == 2
     assert running("receive", "orders", "-c", "2", "--timeout", "60").out == "1\n2\n"
     options = (
@@ -268,7 +266,8 @@ def test_a_queue_is_purged_and_deleted(running: Running) -> None:
     for body in ("1", "2"):
         running("send", r"destination\notes", "-b", body)
     wait_for(running, r"destination\notes", 2)
-    assert json.loads(running("purge", "notes", "--json").out) == {"queue": "notes", "deleted": 2}
+    purged = json.loads(running("purge", "notes", "--json").out)
+    assert purged == {"node": "destination", "queue": "notes", "deleted": 2}
     done = running("queue", "delete", r"sender\replies")
     assert done.out == "sender\\replies is gone, and 0 messages with it\n"
     assert "sender has no queue 'replies'" in running("peek", r"sender\replies").complaint
@@ -294,7 +293,7 @@ def test_a_queue_that_one_node_has_made_is_one_that_others_send_to(running: Runn
     running("send", "bills", "-b", "held back", "--label", "held")
     assert "'held'" in running("explain", r"destination\bills").out
     assert r"sender to destination\bills" in running("queues").out
-    assert running("purge", "bills", "--node", "sender").out == "1 message deleted\n"
+    assert running("purge", "bills", "--node", "sender").out == "sender: 1 message of bills deleted\n"
     assert running("resume", "bills").status == DONE
     assert running("queue", "delete", "bills").out == "bills is gone, and 0 messages with it\n"
     assert "no node has a queue 'bills'" in running("send", "bills", "-b", "x").complaint
