@@ -2,6 +2,7 @@
 
 A private queue on the source, the destination or the administration queue's computer travels as its number
 alone; the queue manager's GUID stands elsewhere in the packet, so each way needs it.  [MS-MQMQ] 2.2.18.1.5
+A connector queue travels as the public queue of its GUID, and is read as that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import suppress
 from mqproto.base.errors import FormatNameError
 from mqproto.base.foreign import shown
 from mqproto.formatname.names import (
+    ConnectorName,
     DirectName,
     DistributionListName,
     FormatName,
@@ -129,13 +131,13 @@ def element_to_wire(name: SingleName) -> MqfFormatNameElement:
     Raises:
         FormatNameError: such a name cannot be an element.
     """
-    match name:
+    match _as_it_travels(name):
         case PublicName(guid, journal=False):
             return MqfFormatNameElement(PUBLIC_NAME, format_name=guid)
         case PrivateName(manager, identifier, journal=False):
             return MqfFormatNameElement(PRIVATE_NAME, format_name=PrivateQueueFormatName(manager, identifier))
-        case DirectName(read_only=False):
-            return MqfFormatNameElement(DIRECT_NAME, format_name=name.wire_text)
+        case DirectName(read_only=False) as direct:
+            return MqfFormatNameElement(DIRECT_NAME, format_name=direct.wire_text)
         case DistributionListName(guid):
             return MqfFormatNameElement(DISTRIBUTION_LIST_NAME, format_name=guid)
     raise FormatNameError(
@@ -168,7 +170,7 @@ def destinations_to_wire(names: Iterable[SingleName]) -> MultiQueueFormatHeader:
     Raises:
         FormatNameError: one of them cannot be listed in a packet.
     """
-    by_text = {str(name).casefold(): name for name in names}
+    by_text = {str(name).casefold(): name for name in map(_as_it_travels, names)}
     elements = [element_to_wire(by_text[text]) for text in sorted(by_text)]
     return MultiQueueFormatHeader(destination=MqfAddressHeader(format_name_list=FormatNameList(elements)))
 
@@ -182,13 +184,18 @@ def destinations_from_wire(header: MultiQueueFormatHeader) -> list[SingleName]:
     return names
 
 
+def _as_it_travels(name: SingleName) -> SingleName:
+    """The name that packets have for a queue: a connector's is that of the public queue of its GUID."""
+    return PublicName(name.guid) if isinstance(name, ConnectorName) else name
+
+
 def _anywhere_to_wire(name: SingleName) -> tuple[int, QueueName]:
     """The types that mean the same in all three fields."""
-    match name:
+    match _as_it_travels(name):
         case PublicName(guid):
             return PUBLIC, guid
-        case DirectName():
-            return DIRECT, name.wire_text
+        case DirectName() as direct:
+            return DIRECT, direct.wire_text
     raise FormatNameError(f"{name} has no place in a packet; name one public, private or direct queue")
 
 

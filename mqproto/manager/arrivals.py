@@ -196,7 +196,7 @@ class Arrivals:
         arrival = Arrival(message, packet, remote)
         if message.properties.message_class and self._confirmations.take(message, packet, remote, now):
             return
-        queue = self._queues.addressed(message.user.destination_queue)
+        queue = self._addressed(message)
         kind = MISSING if queue is None else queue.declaration.transactional
         admission = ADMISSIONS[kind, message.transaction is not None]
         if isinstance(admission, MessageClass):
@@ -248,11 +248,16 @@ class Arrivals:
         priority = priority_of(packet, head.flags)
         if is_ours:
             message = message or decode_message(packet)
-            local = self._queues.addressed(message.user.destination_queue)
+            local = self._addressed(message)
             lane = local.known_lane(priority) if local is not None else None
             return lane is None or lane.window.fits
         order = goes_to_private(packet, head.flags, ORDER_QUEUE)
         return self._outbound.towards_manager(head.queue_manager_address, priority, order=order).window.fits
+
+    def _addressed(self, message: UserMessage) -> LocalQueue | None:
+        return self._queues.addressed(
+            message.user.destination_queue, transactional=message.transaction is not None
+        )
 
     def _is_strangers(self, arrival: Arrival, head: Head, now: Moment, *, is_ours: bool) -> bool:
         """A stranger sends something; whether that was all.
@@ -266,7 +271,7 @@ class Arrivals:
             and self._confirmations.take(message, packet, remote, now)
         ):
             return True
-        queue = self._queues.addressed(message.user.destination_queue) if is_ours else None
+        queue = self._addressed(message) if is_ours else None
         declaration = queue.declaration if queue is not None else None
         claims = remote.manager in self._routes.peers
         reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)

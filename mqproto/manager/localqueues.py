@@ -29,7 +29,7 @@ class LocalQueues:
         state: StoredState,
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
-        """This queue manager, by the GUIDs of its public queues."""
+        """This queue manager, by the GUIDs of its public queues, and of foreign systems whose connector it is."""
         self._identity = desk.identity
         self._settings = desk.settings
         self._writes = desk.writes
@@ -37,6 +37,8 @@ class LocalQueues:
         self._waypoints = desk.waypoints
         self._by_name: dict[str, LocalQueue] = {}
         self._by_wire_name: dict[QueueName, LocalQueue] = {}
+        self._by_guid: dict[tuple[QueueName, bool], LocalQueue] = {}
+        """By GUID, and whether a message is transactional: of a foreign system's two queues that tells which it is."""
         self._journals: dict[int, LocalQueue] = {}
         self._gone: dict[str, LocalQueue] = {}
         """Those that were deleted, the longest ago first. What senders have counted goes on if they are made again."""
@@ -62,9 +64,9 @@ class LocalQueues:
         queue = self._declare(declaration)
         self._by_wire_name[declaration.identifier] = queue
         self._by_wire_name[declaration.name.lower()] = queue
-        if declaration.public is not None:
-            self._by_wire_name[declaration.public] = queue
-            self.publics[declaration.public] = self._identity
+        for guid in declaration.guids:
+            self._by_guid[guid] = queue
+            self.publics[guid[0]] = self._identity
         self._set_journal(queue)
 
     def _set_journal(self, queue: LocalQueue) -> None:
@@ -147,18 +149,33 @@ class LocalQueues:
         """The journal of the queue with this number in the store, if it has one."""
         return self._journals.get(number)
 
-    def addressed(self, destination: QueueName) -> LocalQueue | None:
-        """The queue that a UserHeader names.  3.1.5.8.5"""
-        return self._by_wire_name.get(local_name(destination))
+    def addressed(self, destination: QueueName, *, transactional: bool = False) -> LocalQueue | None:
+        """The queue that a UserHeader names.  3.1.5.8.5
+
+        transactional: whether the message is. Where a foreign system has but one connector queue, that is found in any
+            case, and says itself what it does not take.
+        """
+        name = local_name(destination)
+        return (
+            self._by_wire_name.get(name)
+            or self._by_guid.get((name, transactional))
+            or self._by_guid.get((name, not transactional))
+        )
 
     def deleted(self, destination: QueueName) -> int | None:
-        """The number of the queue that a UserHeader named, if that was deleted; before the start, by its name alone."""
+        """The number of the queue that a UserHeader of a transactional message named, if that was deleted.
+
+        What was deleted before the start is known by its name alone.
+        """
         name = local_name(destination)
         if not name:
             return None
         for queue in self._gone.values():
             declaration = queue.declaration
-            if name in (declaration.name.lower(), declaration.identifier, declaration.public):
+            if (
+                name in (declaration.name.lower(), declaration.identifier)
+                or (name, True) in declaration.guids
+            ):
                 return queue.queue
         return None
 
@@ -185,8 +202,8 @@ class LocalQueues:
         """
         name = declaration.name
         other = self._by_name.get(name.lower())
-        if other is None and declaration.public is not None:
-            other = self._by_wire_name.get(declaration.public)
+        for guid in declaration.guids:
+            other = other or self._by_guid.get(guid)
         if other is not None:
             what = "name" if other.name.lower() == name.lower() else "GUID"
             raise UsageError(
@@ -214,10 +231,11 @@ class LocalQueues:
         """
         queue = self.named(declaration.name)
         was = queue.declaration
-        assert (was.identifier, was.transactional, was.public) == (
+        assert (was.identifier, was.transactional, was.public, was.connector) == (
             declaration.identifier,
             declaration.transactional,
             declaration.public,
+            declaration.connector,
         ), f"queue {declaration.name} is to be another"
         journal = self._journals.get(queue.queue)
         if journal is not None and not declaration.journal and (journal.count or journal.is_in_use):
@@ -241,8 +259,10 @@ class LocalQueues:
         self._declarations.delete(queue.declaration)
         del self._by_name[queue.name.lower()]
         self._by_wire_name = {name: other for name, other in self._by_wire_name.items() if other is not queue}
-        if queue.declaration.public is not None:
-            del self.publics[queue.declaration.public]
+        for guid, transactional in queue.declaration.guids:
+            del self._by_guid[guid, transactional]
+            if (guid, not transactional) not in self._by_guid:
+                del self.publics[guid]
         return self._set_aside(queue) + self._remove_journal(queue)
 
     def is_gone(self, queue: LocalQueue) -> bool:

@@ -196,7 +196,7 @@ class Sending:
             return True
         destination, priority = run.destination, run.example.priority
         if destination.manager == self._identity:
-            lane: Lane | None = self._here(destination).known_lane(priority)
+            lane: Lane | None = self._here(run).known_lane(priority)
         else:
             lane = self._outbound.known_towards(destination, priority)
         window = lane.window if lane is not None else QueueWindow(0, self._settings)
@@ -208,6 +208,8 @@ class Sending:
         here_bytes: what the messages before it take in queues of ours that have a quota; this run is added.
         """
         destination, transactional = run.destination, run.example.transactional
+        if destination.transactional not in (None, transactional):
+            raise UsageError(refusal_of_kind(destination))
         if destination.manager is None and destination.host is None:
             raise UsageError(f"{destination.name} names neither a queue manager nor a host")
         if destination.host is None and destination.manager not in (None, self._identity):
@@ -217,7 +219,7 @@ class Sending:
                 raise UsageError(BY_DIRECT_NAME)
             self._guard.check(self._example(run), destination.manager)
         if destination.manager == self._identity:
-            queue = self._here(destination)
+            queue = self._here(run)
             self._check_protection(run, queue, now)
             if queue.declaration.transactional != transactional:
                 kind = "transactional" if queue.declaration.transactional else "not transactional"
@@ -259,8 +261,9 @@ class Sending:
                 "format name first, or say where it is: mqproto peers add"
             )
 
-    def _here(self, destination: Destination) -> LocalQueue:
-        queue = self._queues.addressed(destination.queue)
+    def _here(self, run: Run) -> LocalQueue:
+        destination = run.destination
+        queue = self._queues.addressed(destination.queue, transactional=run.example.transactional)
         if queue is None:
             raise UsageError(f"no queue {destination.queue!r} here")
         return queue
@@ -330,7 +333,7 @@ class Sending:
 
     def _deliver_here(self, run: Run, ordinals: Sequence[int], flags: Sequence[int], now: Moment) -> None:
         """The destination is ours: no session, no sequence, straight into the queue."""
-        queue, example = self._here(run.destination), run.example
+        queue, example = self._here(run), run.example
         reports = example.acknowledgments or (example.journal_positive and not example.transactional)
         recoverable = example.transactional or example.recoverable
         priority = 0 if example.transactional else example.priority
@@ -445,6 +448,14 @@ class Sending:
             signer = self._guard.signer(draft.signer)
             message = to_be_signed(message, signer, draft.hash_algorithm or SHA_512)
         return message
+
+
+def refusal_of_kind(destination: Destination) -> str:
+    """What to say of a message that a connector queue does not take by its name."""
+    name = f"CONNECTOR={destination.name.removeprefix('PUBLIC=')}"
+    if destination.transactional:
+        return f"{name};XACTONLY takes transactional messages alone: send this one in a transaction, or to {name}"
+    return f"{name} takes no transactional messages: send this one to {name};XACTONLY"
 
 
 def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, together: bool) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mqproto.formatname import DirectName, FormatName, PrivateName, Protocol, PublicName
+from mqproto.formatname import ConnectorName, DirectName, FormatName, PrivateName, Protocol, PublicName
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.routing import Routes
 from mqproto.wire import NULL_GUID, UserMessage
@@ -20,12 +20,15 @@ class Destination:
     queue: as it stands in the UserHeader: a private queue's identifier, a public queue's GUID, or the text of a direct
         format name without `DIRECT=`.
     host: the host that a direct format name calls, else None.
+    transactional: whether a connector format name is for transactional messages, or for all others; None for any other
+        name, as its queue says so itself.
     """
 
     name: str
     manager: Guid | None
     queue: int | Guid | str
     host: str | None = None
+    transactional: bool | None = None
 
     @property
     def address(self) -> Guid:
@@ -40,6 +43,9 @@ def destination_of(name: FormatName, routes: Routes, identity: Guid) -> Destinat
             return Destination(str(name), name.manager, name.identifier)
         case PublicName(journal=False) if name.guid in routes.publics:
             return Destination(str(name), routes.publics[name.guid], name.guid)
+        case ConnectorName(guid, transactional) if guid in routes.publics:
+            # In packets it is the public queue of this GUID, and a sequence goes by that.
+            return Destination(str(PublicName(guid)), routes.publics[guid], guid, transactional=transactional)
         case DirectName(protocol=Protocol.TCP | Protocol.OS, read_only=False):
             host = name.address.lower()
             manager = identity if host in routes.own_hosts else routes.to_host(host).manager

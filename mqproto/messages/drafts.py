@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.formatname import DirectName, PrivateName, PublicName, parse_format_name
+from mqproto.formatname import ConnectorName, DirectName, PrivateName, PublicName, parse_format_name
 from mqproto.messages.destinations import Destination
 from mqproto.messages.listing import list_bytes, list_of_all
 from mqproto.wire import (
@@ -37,6 +37,8 @@ NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 NAMES_ROOM: Final = 640
 """How many characters of all names together fit the headroom, beside the longest label; more take of the body."""
+CONNECTOR, XACTONLY = "CONNECTOR=", ";XACTONLY"
+"""How the name of a connector queue for transactional messages begins and ends.  [MS-MQMQ] 2.1.6, 2.2.11"""
 
 ACKNOWLEDGE_ARRIVAL: Final = MessagePropertiesHeader.acknowledge_arrival.mask
 ACKNOWLEDGE_RECEIPT: Final = MessagePropertiesHeader.acknowledge_receipt.mask
@@ -146,6 +148,11 @@ class Draft:
             sid_from_text(self.sender_id)
         if not names:
             return
+        for what, text in (("admin_queue", self.admin_queue), ("trace_queue", self.trace_queue)):
+            if text.upper().startswith(CONNECTOR) and text.upper().endswith(XACTONLY):
+                raise UsageError(
+                    f"{what} is {text}: what goes there is not transactional; leave {XACTONLY} out"
+                )
         if self.trace_queue and not isinstance(queue_name(self.trace_queue), bytes):
             raise UsageError(f"trace_queue is {self.trace_queue}: reports go to a public queue, PUBLIC=GUID")
         if self.admin_queue or self.response_queue:
@@ -186,7 +193,7 @@ def queue_name(text: str) -> QueueName:
     match name:
         case PrivateName(journal=False):
             return PrivateQueueFormatName(name.manager, name.identifier)
-        case PublicName(journal=False):
+        case PublicName(journal=False) | ConnectorName():
             return name.guid
         case DirectName(read_only=False):
             return name.wire_text

@@ -29,7 +29,9 @@ FIRST_IDENTIFIER: Final = 65_536
 
 
 WITHOUT_PROTECTION: Final = 8
-"""How many values a queue has in the rows of earlier versions."""
+"""How many values a queue has in the rows of the earliest versions."""
+WITHOUT_CONNECTOR: Final = 9
+"""How many one has that is no connector queue."""
 
 
 class Change(NamedTuple):
@@ -120,8 +122,11 @@ class Declarations:
         """Messages that name one of two would reach the other."""
         owners: dict[object, QueueDeclaration] = {}
         for declaration in self.current.values():
-            for what, name in (("id", declaration.identifier), ("GUID", declaration.public)):
-                other = owners.setdefault(name, declaration) if name is not None else declaration
+            for what, name in (
+                ("id", declaration.identifier),
+                *(("GUID", claim) for claim in declaration.guids),
+            ):
+                other = owners.setdefault(name, declaration)
                 if other is not declaration:
                     raise UsageError(
                         f"{other.name} is declared with the {what} of {declaration.name}, which an operator has made: "
@@ -200,6 +205,8 @@ def _words(declaration: QueueDeclaration | None) -> str:
     words = ["transactional" if declaration.transactional else "not transactional"]
     if declaration.public is not None:
         words.append(f"public {guid_text(declaration.public)}")
+    if declaration.connector is not None:
+        words.append(f"connector queue of {guid_text(declaration.connector)}")
     if declaration.quota_bytes is not None:
         words.append(f"{declaration.quota_bytes:,} bytes")
     if declaration.journal:
@@ -222,7 +229,10 @@ def _written(change: Change) -> str:
 def _values(declaration: QueueDeclaration | None) -> list[Any] | None:
     if declaration is None:
         return None
-    return [guid_text(value) if isinstance(value, bytes) else value for value in astuple(declaration)]
+    values = astuple(declaration)
+    if declaration.connector is None:
+        values = values[:WITHOUT_CONNECTOR]  # As earlier versions read it.
+    return [guid_text(value) if isinstance(value, bytes) else value for value in values]
 
 
 def _read(text: str) -> Change:
@@ -234,9 +244,11 @@ def _made_of(values: list[Any] | None) -> QueueDeclaration | None:
     if values is None:
         return None
     declaration = QueueDeclaration(*values[:WITHOUT_PROTECTION])
-    for asked in values[WITHOUT_PROTECTION:]:
+    for asked in values[WITHOUT_PROTECTION:WITHOUT_CONNECTOR]:
         authenticated, privacy, weak_ciphers, senders = asked
         protection = Protection(authenticated, privacy, tuple(weak_ciphers), tuple(senders))
         declaration = replace(declaration, protection=protection)
+    for connector in values[WITHOUT_CONNECTOR:]:
+        declaration = replace(declaration, connector=guid_from_text(connector))
     public: Any = declaration.public
     return declaration if public is None else replace(declaration, public=guid_from_text(public))

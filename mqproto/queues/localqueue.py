@@ -70,6 +70,8 @@ class QueueDeclaration:
     journal: whether what applications receive from it is copied to its journal, up to `journal_quota_bytes`.
     strangers: whether queue managers that nobody has declared may send to it.
     protection: what it asks of messages.
+    connector: the GUID of the foreign system whose connector queue it is. That has two: one for transactional messages,
+        one for all others.
     """
 
     name: str
@@ -81,6 +83,13 @@ class QueueDeclaration:
     journal_quota_bytes: int | None = None
     strangers: bool = False
     protection: Protection = OPEN
+    connector: Guid | None = None
+
+    @property
+    def guids(self) -> list[tuple[Guid, bool]]:
+        """The GUIDs by which packets name it, each with whether that is for messages which are transactional."""
+        found = [(self.public, kind) for kind in (False, True)] if self.public is not None else []
+        return found if self.connector is None else [*found, (self.connector, self.transactional)]
 
 
 @dataclass(slots=True)

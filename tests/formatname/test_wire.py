@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mqproto.base.errors import FormatNameError
 from mqproto.formatname import (
+    ConnectorName,
     DirectName,
     DistributionListName,
     FormatName,
@@ -108,6 +109,21 @@ def test_a_direct_name_travels_without_its_keyword() -> None:
     assert destination_to_wire(parse_format_name(r"DIRECT=OS:a04bm02\q")) == (7, r"OS:a04bm02\q")
 
 
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.4")
+@given(st.builds(ConnectorName, managers, st.booleans()), managers, managers, maybe_names)
+def test_a_connector_queue_travels_as_the_public_queue_of_its_guid(
+    name: ConnectorName, source: Guid, destination: Guid, admin: SingleName | None
+) -> None:
+    public = PublicName(name.guid)
+    assert destination_to_wire(name) == destination_to_wire(public) == (5, name.guid)
+    assert admin_to_wire(name, source, destination) == (5, name.guid)
+    assert response_to_wire(name, source, destination, admin)[0] in (1, 5)
+    assert element_from_wire(element_to_wire(name)) == public
+    both: list[SingleName] = [name, ConnectorName(name.guid, not name.transactional), public]
+    assert destinations_from_wire(destinations_to_wire(both)) == [public], "a list has each queue once"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -115,7 +131,6 @@ def test_a_direct_name_travels_without_its_keyword() -> None:
         f"MACHINE={guid_text(THIRD)};DEADXACT",
         r"DIRECT=OS:a\q,DIRECT=OS:b\q",
         "MULTICAST=239.1.1.1:8001",
-        f"CONNECTOR={guid_text(THIRD)}",
         f"DL={guid_text(THIRD)}",
     ],
 )

@@ -49,6 +49,17 @@ def test_a_name_leads_to_a_queue_manager_or_to_a_host(
     assert found == Destination(name, manager, queue, host)  # type: ignore[arg-type]
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.7.4")
+@pytest.mark.parametrize(("suffix", "transactional"), [("", False), (";XACTONLY", True)])
+def test_a_connector_name_leads_to_the_queue_manager_that_has_the_queue_of_its_guid(
+    suffix: str, transactional: bool
+) -> None:
+    public = f"PUBLIC={guid_text(PUBLIC)}"
+    found = meant(f"CONNECTOR={guid_text(PUBLIC)}{suffix}")
+    assert found == Destination(public, C, PUBLIC, transactional=transactional)
+    assert found.address == C
+
+
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.7.12")
 @pytest.mark.parametrize(

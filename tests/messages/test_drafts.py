@@ -388,12 +388,22 @@ def test_who_asks_to_hear_of_arrivals_hears_of_those_in_its_own_queues() -> None
     [
         ("", None),
         ("PUBLIC=" + GUID, guid_from_text(GUID)),
+        ("CONNECTOR=" + GUID, guid_from_text(GUID)),
+        (f"CONNECTOR={GUID};XACTONLY", guid_from_text(GUID)),
         (f"PRIVATE={GUID}\\1F", PrivateQueueFormatName(guid_from_text(GUID), 0x1F)),
         (r"DIRECT=TCP:10.0.0.1\q", r"TCP:10.0.0.1\q"),
     ],
 )
 def test_a_name_that_acknowledgments_or_answers_go_to(text: str, name: QueueName) -> None:
     assert queue_name(text) == name
+
+
+@pytest.mark.parametrize("what", ["admin_queue", "trace_queue"])
+def test_what_is_never_transactional_goes_to_no_connector_queue_that_takes_nothing_else(what: str) -> None:
+    Draft(body=b"", **{what: f"CONNECTOR={GUID}"}).check()  # type: ignore[arg-type]
+    Draft(body=b"", response_queue=f"CONNECTOR={GUID};XACTONLY").check()
+    with pytest.raises(UsageError, match=f"^{what} is connector=.*; leave ;XACTONLY out$"):
+        Draft(body=b"", **{what: f"connector={GUID};xactonly"}).check()  # type: ignore[arg-type]
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.7.4")

@@ -25,6 +25,7 @@ from mqproto.queues.declarations import FIRST_IDENTIFIER
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Routes
 from mqproto.turn.effects import Note, QueueKind
+from mqproto.wire.guid import guid_text
 from simulator.storage.disk import Disk
 from tests.pair import guid_of
 from tests.windows import NOW
@@ -110,6 +111,7 @@ def test_no_queue_gets_the_number_of_another_not_even_of_one_that_is_gone() -> N
     [
         (QueueDeclaration("new", FIRST_IDENTIFIER), "id"),
         (QueueDeclaration("new", 18, public=guid_of("bills")), "GUID"),
+        (QueueDeclaration("new", 18, connector=guid_of("bills")), "GUID"),
     ],
 )
 def test_a_queue_that_is_declared_with_what_is_anothers_is_refused_at_the_start(
@@ -196,6 +198,29 @@ def test_places_in_the_store_are_used_again_when_very_many_queues_have_come_and_
     kinds = [queue.kind for queue in node.disk.queues.values()]
     assert kinds.count(QueueKind.LOCAL) < 12
     assert kinds.count(QueueKind.DECLARED) < 8
+
+
+def test_a_connector_queue_may_be_changed_and_its_row_keeps_whose_it_is() -> None:
+    connector = replace(NOTES, connector=guid_of("foreign"))
+    other = replace(connector, name="xact", identifier=18, transactional=True)
+    node = Node(connector, other)
+    node.core.change(replace(connector, quota_bytes=5))
+    node.commit()
+    node.start(connector, other)
+    assert node.core.declared == [replace(connector, quota_bytes=5), other]
+    node.core.delete("xact")
+    with pytest.raises(UsageError, match=r"^notes has this GUID already"):
+        node.core.make(QueueDeclaration("bills", 0, connector=guid_of("foreign")))
+    made(node, "bills", connector=guid_of("foreign"), transactional=True)
+    node.start(connector)
+    node.commit()
+    assert node.notes == [], "what was not committed is gone"
+    node.start(NOTES)
+    node.commit()
+    [note] = node.notes
+    assert note.facts["was"] == (
+        f"not transactional, connector queue of {guid_text(guid_of('foreign'))}, 5 bytes"
+    )
 
 
 # What is declared has changed since

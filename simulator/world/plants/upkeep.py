@@ -137,6 +137,7 @@ def delete_the_names_of_all_queues_with_one(sound: Any) -> Any:
     def delete(self: LocalQueues, queue: LocalQueue) -> int:
         count: int = sound(self, queue)
         self._by_wire_name.clear()
+        self._by_guid.clear()
         return count
 
     return delete
