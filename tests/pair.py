@@ -33,6 +33,7 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.turn.guard import NO_KEYS, Guard
+from mqproto.turn.waypoints import Follow, nobody
 from mqproto.wire import Guid, UserMessage, decode_packet, guid_text
 from simulator.storage.disk import Disk
 
@@ -59,6 +60,7 @@ class Node:
     routes: Routes = field(default_factory=Routes)
     store: Disk = field(default_factory=Disk)
     guard: Guard = NO_KEYS
+    follow: Follow = nobody
     counters_of_life: dict[str, int] = field(default_factory=dict)
     """What stays beside the store when that is put back."""
     core: QueueManager | None = None
@@ -132,7 +134,14 @@ class Net:
             self._starts += 1
             state.dice, state.life = self._starts, life
             node.core = QueueManager(
-                node.guid, node.queues, self.routes_of(node), node.settings, state, self.now, node.guard
+                node.guid,
+                node.queues,
+                self.routes_of(node),
+                node.settings,
+                state,
+                self.now,
+                node.guard,
+                node.follow,
             )
             node.core.stored(node.store.size_bytes)
 

@@ -85,6 +85,7 @@ from mqproto.turn.effects import (
     StoredState,
 )
 from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard, KeyAwayError
+from mqproto.turn.waypoints import Follow, nobody
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
 
@@ -104,6 +105,7 @@ class QueueManager:
         state: what the store knew when it was opened.
         now: when that was.
         guard: encrypts, signs, and judges what others have; without it nobody here can.
+        follow: which messages belong to a trace: each of their steps is a note that says so.
     """
 
     def __init__(
@@ -115,9 +117,10 @@ class QueueManager:
         state: StoredState,
         now: Moment,
         guard: Guard = NO_KEYS,
+        follow: Follow = nobody,
     ) -> None:
         self.identity = identity
-        desk = desk_of(identity, settings, guard)
+        desk = desk_of(identity, settings, guard, follow)
         self._guard = guard
         self._timers, self._writes, self._waypoints = desk.timers, desk.writes, desk.waypoints
         self._notes, self._endings = desk.notes, desk.endings

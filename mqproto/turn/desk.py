@@ -10,7 +10,7 @@ from mqproto.turn.effects import Note
 from mqproto.turn.endings import Ending
 from mqproto.turn.guard import NO_KEYS, Guard
 from mqproto.turn.pending import PendingWrites
-from mqproto.turn.waypoints import OFF, WaypointNotes, Waypoints
+from mqproto.turn.waypoints import OFF, Follow, WaypointNotes, Waypoints, nobody
 from mqproto.wire.guid import Guid
 
 
@@ -34,9 +34,11 @@ class Desk:
     endings: list[Ending] = field(default_factory=list)
 
 
-def desk_of(identity: Guid, settings: Settings, guard: Guard = NO_KEYS) -> Desk:
+def desk_of(identity: Guid, settings: Settings, guard: Guard = NO_KEYS, follow: Follow = nobody) -> Desk:
     """An empty desk."""
     timers, notes = Timers(), list[Note]()
-    waypoints = WaypointNotes(identity, notes) if settings.waypoints else OFF
+    waypoints: Waypoints = OFF
+    if settings.waypoints or follow is not nobody:
+        waypoints = WaypointNotes(identity, notes, follow, everything=settings.waypoints)
     guard.attach(timers, notes)
     return Desk(identity, settings, timers, PendingWrites(timers, waypoints), waypoints, guard, notes)

@@ -430,6 +430,13 @@ class Delivery(NamedTuple):
     messages: list[Received]
 
 
+class Trace(NamedTuple):
+    """To what a message belongs, as its sender says: the two headers of [Trace Context] 3.2 and 3.3."""
+
+    parent: str
+    state: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """Something an operator may want to know, as a line of the log.
@@ -440,6 +447,8 @@ class Note:
 
     name: str
     facts: dict[str, str | int]
+    trace: Trace | None = None
+    """That of the message, if it is a step of one that is followed."""
 
     def __post_init__(self) -> None:
         facts = {

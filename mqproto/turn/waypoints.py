@@ -2,18 +2,19 @@
 
 The parts of a queue manager that know of a step in the life of a message tell a `Waypoints`. By default that keeps
 nothing. With the setting `waypoints` it is a `WaypointNotes`, and each step is a `Note` of the batch that it belongs
-to; so a line of the log is written when what it says is on disk, and not before.
+to; so a line of the log is written when what it says is on disk, and not before. Whoever follows traces says which
+messages belong to one, and hears of these alone, by the same notes.
 
 OrderAcks and FinalAcks are no application's messages: they are seen at the messages that they acknowledge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from mqproto.base.words import Word
-from mqproto.turn.effects import Note, Received
+from mqproto.turn.effects import Note, Received, Trace
 from mqproto.wire import MessageClass, TxSequenceId, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
@@ -253,24 +254,68 @@ class Waypoints:
 OFF: Final = Waypoints()
 
 
+Follow = Callable[[bytes], Trace | None]
+"""Which trace a message belongs to that is to be followed, by its packet; None for none. It is asked at each step."""
+
+
+def nobody(packet: bytes) -> None:
+    """Follows nothing."""
+
+
 class WaypointNotes(Waypoints):
     """Each step is a note.
 
-    identity: of the queue manager; it knows its own transactional messages by their numbers, which OrderAcks name.
+    Args:
+        identity: of the queue manager; it knows its own transactional messages by their numbers, which OrderAcks name.
+        notes: where they go.
+        follow: which messages belong to a trace; the note of a step says to which.
+        everything: whether the others have notes as well.
     """
 
-    def __init__(self, identity: Guid, notes: list[Note]) -> None:
+    def __init__(
+        self, identity: Guid, notes: list[Note], follow: Follow = nobody, *, everything: bool = True
+    ) -> None:
         self._identity = identity
         self._notes = notes
-        self._unconfirmed: dict[TxSequenceId, dict[int, str]] = {}
+        self._follow = follow
+        self._everything = everything
+        self._unconfirmed: dict[TxSequenceId, dict[int, tuple[str, Trace | None]]] = {}
         self._unconfirmed_count = 0
+        self._followed: dict[int, Trace] = {}
+        """The traces of our own transactional messages that were sent, by MessageID; some never have a FinalAck."""
 
-    def _note(self, waypoint: Waypoint, packet: bytes, **facts: str | int) -> None:
+    def _note(
+        self,
+        waypoint: Waypoint,
+        packet: bytes,
+        session: Hop | None = None,
+        is_placed: bool = False,
+        message_class: int | None = None,
+        /,
+        **facts: str | int,
+    ) -> None:
+        """Say it, unless nobody asked. What it takes to say it is found out after that is known.
+
+        Args:
+            session: whom it came from, or went to.
+            is_placed: whether its place in its sequence is told.
+            message_class: why, where a step has a reason.
+        """
+        trace = self._follow(packet)
+        if trace is None and not self._everything:
+            return
         if acknowledges(packet):
             message = decode_message(packet)
             if acknowledgment_in(message) is not None:
                 return
-        self._notes.append(Note(waypoint.value, {"message": self._name(packet), **facts}))
+        said: dict[str, str | int] = {"message": self._name(packet), **facts}
+        if message_class is not None:
+            said["class"] = class_name(message_class)
+        if session is not None:
+            said |= _hop(session)
+        if is_placed:
+            said |= _place(packet)
+        self._notes.append(Note(waypoint.value, said, trace))
 
     def _name(self, packet: bytes) -> str:
         source, ordinal = identifier_of(packet)
@@ -281,21 +326,26 @@ class WaypointNotes(Waypoints):
         return place_in_sequence(packet) if identifier_of(packet)[0] == self._identity else None
 
     def accepted(self, packet: bytes, destination: str) -> None:
-        self._note(Waypoint.ACCEPTED, packet, queue=destination, **_place(packet))
+        self._note(Waypoint.ACCEPTED, packet, None, True, queue=destination)
 
     def stored(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.STORED, packet, queue=queue)
 
     def sent(self, entries: Iterable[Sent], session: Hop) -> None:
         for entry in entries:
+            trace = self._follow(entry.packet)
+            if trace is None and not self._everything:
+                continue
             waypoint = Waypoint.RESENT if entry.resent else Waypoint.SENT
-            self._note(waypoint, entry.packet, **_hop(session), **_place(entry.packet))
+            self._note(waypoint, entry.packet, session, True)
             if (place := self._own_place(entry.packet)) is not None:
-                self._await_order_ack(*place, self._name(entry.packet))
+                self._await_order_ack(*place, self._name(entry.packet), trace)
+                if trace is not None:
+                    self._await_final_ack(identifier_of(entry.packet)[1], trace)
 
     def session_acknowledged(self, entries: Iterable[Sent], session: Hop) -> None:
         for entry in entries:
-            self._note(Waypoint.SESSION_ACKNOWLEDGED, entry.packet, **_hop(session))
+            self._note(Waypoint.SESSION_ACKNOWLEDGED, entry.packet, session)
 
     def order_acknowledged(self, identifier: TxSequenceId, first: int, last: int) -> None:
         unconfirmed = self._unconfirmed.get(identifier, {})
@@ -303,11 +353,12 @@ class WaypointNotes(Waypoints):
         few = range(first, last + 1) if last - first < len(unconfirmed) else sorted(unconfirmed)
         known = [number for number in few if first <= number <= last and number in unconfirmed]
         for number in known:
-            name = self._confirmed(identifier, number)
-            assert name is not None
+            confirmed = self._confirmed(identifier, number)
+            assert confirmed is not None
+            name, trace = confirmed
             facts: dict[str, str | int] = {"message": name, **_numbered(identifier, number)}
-            self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts))
-        if len(known) <= last - first:
+            self._notes.append(Note(Waypoint.ORDER_ACKNOWLEDGED.value, facts, trace))
+        if self._everything and len(known) <= last - first:
             # Sent before a restart, or too many: only their numbers are known.
             told = {*known}
             low = next(number for number in range(first, last + 1) if number not in told)
@@ -320,26 +371,34 @@ class WaypointNotes(Waypoints):
     ) -> None:
         if message_class != MessageClass.ACK_RECEIVE:
             self._confirmed(identifier, number)
+        trace = self._followed.pop(message_id, None)
+        if trace is None and not self._everything:
+            return
         facts: dict[str, str | int] = {"message": message_name(self._identity, message_id)}
         facts |= {**_numbered(identifier, number), "class": class_name(message_class)}
-        self._notes.append(Note(Waypoint.FINAL_ACKNOWLEDGED.value, facts))
+        self._notes.append(Note(Waypoint.FINAL_ACKNOWLEDGED.value, facts, trace))
 
-    def _await_order_ack(self, identifier: TxSequenceId, number: int, name: str) -> None:
+    def _await_order_ack(self, identifier: TxSequenceId, number: int, name: str, trace: Trace | None) -> None:
         if self._unconfirmed_count < REMEMBERED:
             numbers = self._unconfirmed.setdefault(identifier, {})
             self._unconfirmed_count += number not in numbers
-            numbers[number] = name
+            numbers[number] = name, trace
 
-    def _confirmed(self, identifier: TxSequenceId, number: int) -> str | None:
+    def _await_final_ack(self, message_id: int, trace: Trace) -> None:
+        self._followed[message_id] = trace
+        if len(self._followed) > REMEMBERED:
+            del self._followed[next(iter(self._followed))]
+
+    def _confirmed(self, identifier: TxSequenceId, number: int) -> tuple[str, Trace | None] | None:
         numbers = self._unconfirmed.get(identifier, {})
-        name = numbers.pop(number, None)
-        self._unconfirmed_count -= name is not None
+        confirmed = numbers.pop(number, None)
+        self._unconfirmed_count -= confirmed is not None
         if not numbers:
             self._unconfirmed.pop(identifier, None)
-        return name
+        return confirmed
 
     def arrived(self, packet: bytes, session: Hop) -> None:
-        self._note(Waypoint.ARRIVED, packet, **_hop(session), **_place(packet))
+        self._note(Waypoint.ARRIVED, packet, session, True)
 
     def turned_away(self, packet: bytes, reason: str) -> None:
         self._note(Waypoint.TURNED_AWAY, packet, reason=reason)
@@ -363,29 +422,31 @@ class WaypointNotes(Waypoints):
         if message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE):
             self._note(Waypoint.JOURNALED, packet, queue=queue)
         else:
-            self._note(Waypoint.DEAD_LETTERED, packet, queue=queue, **{"class": class_name(message_class)})
+            self._note(Waypoint.DEAD_LETTERED, packet, None, False, message_class, queue=queue)
 
     def not_kept(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.NOT_KEPT, packet, queue=queue)
 
     def recalled(self, packet: bytes, queue: str, message_class: int) -> None:
-        self._note(Waypoint.RECALLED, packet, queue=queue, **{"class": class_name(message_class)})
+        self._note(Waypoint.RECALLED, packet, None, False, message_class, queue=queue)
 
     def delivered(self, messages: Iterable[Received], queue: str, consumer: int) -> None:
         for message in messages:
-            facts = {"consumer": consumer, "delivery_count": message.delivery_count}
-            self._note(Waypoint.DELIVERED, message.packet, queue=queue, **facts)
+            count = message.delivery_count
+            self._note(
+                Waypoint.DELIVERED, message.packet, queue=queue, consumer=consumer, delivery_count=count
+            )
 
     def rolled_back(self, packets: Iterable[bytes], queue: str, consumer: int) -> None:
         for packet in packets:
             self._note(Waypoint.ROLLED_BACK, packet, queue=queue, consumer=consumer)
 
     def ended(self, packet: bytes, message_class: int, queue: str = "") -> None:
-        if not queue and (place := self._own_place(packet)) is not None:
+        if not queue and self._unconfirmed and (place := self._own_place(packet)) is not None:
             self._confirmed(*place)
-        facts = {"queue": queue} if queue else {}
+        facts: dict[str, str | int] = {"queue": queue} if queue else {}
         waypoint = CLASSES.get(message_class, Waypoint.REFUSED)
-        self._note(waypoint, packet, **facts, **{"class": class_name(message_class)})
+        self._note(waypoint, packet, None, False, message_class, **facts)
 
 
 def message_name(source: Guid, ordinal: int) -> str:

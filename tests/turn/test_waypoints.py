@@ -9,6 +9,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.turn import waypoints
+from mqproto.turn.effects import Trace
 from mqproto.turn.waypoints import DROPS, NEXT_WAYPOINTS, Waypoint, class_name, message_name, missing_before
 from mqproto.wire import MessageClass, TransactionHeader, TxSequenceId
 from tests.conformance import ROOT
@@ -308,6 +309,91 @@ def test_without_the_setting_there_are_no_waypoints() -> None:
     names = {name for node in net.nodes.values() for name in node.note_names()}
     assert "session-open" in names
     assert not names & set(Waypoint)
+
+
+# Those that belong to a trace
+
+TRACE = Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "shop=1")
+
+
+def followed(packet: bytes) -> Trace | None:
+    return TRACE if b"follow me" in packet else None
+
+
+def a_followed_chain(*, waypoints: bool) -> Net:
+    """Of two messages that went from end to end, one of each kind and two that nobody follows."""
+    net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=Settings(waypoints=waypoints))
+    for node in net.nodes.values():
+        node.follow = followed
+    net.start()
+    for body in ("follow me", "let me be"):
+        net.send("a", at("c"), body, transactional=True, final_ack=True)
+        net.send("a", at("c", 17), body)
+    net.pass_ms(1_000)
+    for name in ("orders", "notes", "orders", "notes"):
+        net.receive("c", name)
+    net.pass_ms(1_000)
+    return net
+
+
+def steps(net: Net, node: str, ordinal: int) -> list[tuple[str, Trace | None]]:
+    name = message_name(guid_of("a"), ordinal)
+    return [(note.name, note.trace) for note in net.nodes[node].notes if note.facts.get("message") == name]
+
+
+def test_each_step_of_a_message_that_is_followed_says_its_trace() -> None:
+    net = a_followed_chain(waypoints=False)
+    sent = ["accepted", "stored", "sent", "session-acknowledged", "order-acknowledged", "final-acknowledged"]
+    assert steps(net, "a", 1) == [(step, TRACE) for step in sent]
+    assert steps(net, "a", 2) == [(step, TRACE) for step in ("accepted", "sent", "session-acknowledged")]
+    assert steps(net, "c", 1) == [
+        (step, TRACE) for step in ("arrived", "queued", "stored", "delivered", "committed")
+    ]
+
+
+def test_of_those_that_nobody_follows_there_is_no_note() -> None:
+    net = a_followed_chain(waypoints=False)
+    waypoints = [note for node in net.nodes.values() for note in node.notes if note.name in set(Waypoint)]
+    assert {note.facts["message"] for note in waypoints} == {
+        message_name(guid_of("a"), ordinal) for ordinal in (1, 2)
+    }
+
+
+def test_with_the_setting_the_others_have_notes_as_well_without_a_trace() -> None:
+    net = a_followed_chain(waypoints=True)
+    assert steps(net, "a", 1)[-1] == ("final-acknowledged", TRACE)
+    others = steps(net, "a", 3)
+    assert [step for step, _ in others] == [step for step, _ in steps(net, "a", 1)]
+    assert {trace for _, trace in others} == {None}
+
+
+def test_what_never_has_a_final_ack_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waypoints, "REMEMBERED", 2)
+    net = chain("a", "b", "c", queues=[ORDERS])
+    net.nodes["a"].follow = followed
+    net.start("a")
+    for _ in range(3):
+        net.send("a", at("c"), "follow me", transactional=True, final_ack=True)
+    net.pass_ms(1_000)
+    for _ in range(3):
+        net.receive("c", "orders")
+    net.pass_ms(1_000)
+    told = [note.facts["message"] for note in net.nodes["a"].notes if note.name == "final-acknowledged"]
+    assert told == [message_name(guid_of("a"), ordinal) for ordinal in (2, 3)]
+
+
+def test_of_what_was_sent_before_a_restart_and_is_followed_nothing_is_guessed() -> None:
+    net = chain("a", "b", "c", queues=[ORDERS])
+    net.nodes["a"].follow = followed
+    net.start("a")
+    net.blocked.add(frozenset("bc"))
+    net.send("a", at("c"), "follow me", transactional=True)
+    net.pass_ms(1_000)
+    net.kill("a")
+    net.start("a")
+    net.blocked.clear()
+    net.pass_ms(10_000)
+    assert Waypoint.ORDER_ACKNOWLEDGED not in net.nodes["a"].note_names()
 
 
 # The table of what follows what
