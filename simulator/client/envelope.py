@@ -79,7 +79,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return cls()
         try:
             found = _envelopes.decode(extension)
-        except (msgspec.MsgspecError, UsageError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, UsageError, RecursionError):
             return cls()
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
 
@@ -142,7 +142,7 @@ class FailureNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             return None
         try:
             return _notes.decode(extension)
-        except (msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
 

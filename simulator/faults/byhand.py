@@ -182,7 +182,7 @@ class Hands:
     async def _obey(self, words: bytes) -> Done:
         try:
             order = msgspec.json.decode(words, type=Order)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return Done([], f"no order: {error}", is_misuse=True)
         return await self.carry_out(order.deed, order.nodes)
 

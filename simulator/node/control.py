@@ -492,7 +492,7 @@ def parameters(request: Frame) -> Any:
         raise ControlError(f"no request has the number {request.operation}", request.request)
     try:
         return decoder.decode(request.payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         name = Operation(request.operation).name
         raise ControlError(f"{name} has other parameters: {error}", request.request) from None
 
@@ -508,7 +508,7 @@ def result(operation: Operation, answer: Frame) -> Any:
         if answer.operation == Operation.DONE:
             return _result_decoders[operation].decode(answer.payload)
         failure = _failure_decoder.decode(answer.payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ControlError(f"{operation.name} was answered by something else: {error}") from None
     raise FAILURES.get(failure.kind, UsageError)(failure.text)
 

@@ -78,6 +78,8 @@ def test_fields_of_a_later_writer_are_no_matter() -> None:
         b'{"envelope": 1, "headers": {"x": 7}}',
         b'{"envelope": 1, "headers": {"x": "%s"}}' % (b"a" * 4_096),
         b'{"envelope": 1}' + b" " * ENVELOPE_LIMIT_BYTES,
+        b'{"envelope": 1, "content_type": "\x80"}',
+        b'{"envelope": 1, "headers": {"x": "\xff"}}',
         b"[" * 1_000,
         b'{"a":' * 200,
         b"\x00\x01",

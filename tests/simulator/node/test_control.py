@@ -162,6 +162,16 @@ async def everything(stream: trio.SocketStream) -> list[Frame]:
             "PURGE is performed once for whoever introduces",
         ),
         (in_bytes(Frame(Operation.PEEK, 5, b"\xc1")), "PEEK has other parameters"),
+        (
+            in_bytes(
+                Frame(
+                    Operation.PEEK,
+                    5,
+                    control.frame(Operation.PEEK, 5, control.Peek("~", 1))[9:].replace(b"~", b"\xff"),
+                )
+            ),
+            "PEEK has other parameters",
+        ),
     ],
 )
 async def test_a_broken_frame_closes_its_client_with_an_error(

@@ -69,6 +69,7 @@ def test_another_applications_extension_is_kept_in_the_note(extension: bytes) ->
 
 
 @given(st.binary(max_size=200))
+@example(b'{"failure":"\x80"}')
 def test_any_extension_has_a_note_or_none(extension: bytes) -> None:
     assert FailureNote.of(extension) is None
 
