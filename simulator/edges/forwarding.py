@@ -6,29 +6,23 @@
     whatever is declared        at the gateway, to be taken, and at the trigger, to be given
 
 They are in the message's envelope (`client/envelope.py`), which anybody can write who sends to the queue: so a trigger
-gives none that it was not told of. None of them is part of what an id belongs to, as each retry has a trace of its own.
+gives none that it was not told of, and no trace that is not valid. None of them is part of what an id belongs to, as
+each retry has a trace of its own.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import quoted
+from simulator.base.traces.context import TRACE, TRACE_STATE, trace_of, with_trace
 from simulator.client.envelope import HEADER_NAME
 
-TRACE: Final = "traceparent"
-TRACE_STATE: Final = "tracestate"
-TRACE_STATE_LIMIT: Final = 512
-"""Characters.  [Trace Context] 3.3.1.5"""
 ENCODING: Final = "content-encoding"
 CLOUD_EVENTS: Final = "ce-"
 ALWAYS: Final = (ENCODING, TRACE, TRACE_STATE)
-_IDS: Final = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
-VALID_TRACE: Final = re.compile(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{0,200}})?")
-"""A later version may have more at its end.  [Trace Context] 3.2.2, 4"""
 RESERVED: Final = frozenset(
     {
         *(
@@ -87,11 +81,12 @@ class Forwarding:
                 raise UsageError(f"{name} is there {len(said)} times: send it once")
             if said:
                 found[name] = ", ".join(said)  # [RFC 9110] 5.3
-        return _traced(found) if found else found
+        return with_trace(found, trace_of(found)) if found else found  # No reason to refuse a message.
 
     def given(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Those of a message's that its consumer gets."""
-        return {name: value for name, value in headers.items() if self._travels(name)}
+        """Those of a message's that its consumer gets. Not every message came by a gateway that looked at its trace."""
+        found = {name: value for name, value in headers.items() if self._travels(name)}
+        return with_trace(found, trace_of(found)) if found else found
 
     def _travels(self, name: str) -> bool:
         return name in self.names or name.startswith(CLOUD_EVENTS)
@@ -104,15 +99,3 @@ def _declared(name: str) -> str:
     if small in RESERVED or small.startswith(RESERVED_PREFIXES):
         raise UsageError(f"--forward-header {name}: it is of one request alone, and cannot travel")
     return small
-
-
-def _traced(headers: dict[str, str]) -> dict[str, str]:
-    """The same without a trace that nobody can go on with: that is no reason to refuse a message."""
-    state = headers.get(TRACE_STATE, "")
-    if not VALID_TRACE.fullmatch(headers.get(TRACE, "")):
-        left_out = {TRACE, TRACE_STATE}
-    elif len(state) > TRACE_STATE_LIMIT or not (state.isascii() and state.isprintable()):
-        left_out = {TRACE_STATE}
-    else:
-        return headers
-    return {name: value for name, value in headers.items() if name not in left_out}

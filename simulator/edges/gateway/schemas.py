@@ -15,8 +15,9 @@ from mqproto.messages.drafts import LABEL_LIMIT
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import MessageClass
 from mqproto.wire.layouts.sid import SUB_AUTHORITY_LIMIT
+from simulator.base.traces.context import TRACE, TRACE_STATE
 from simulator.command.talk import ACKNOWLEDGMENTS
-from simulator.edges import forwarding, headers
+from simulator.edges import headers
 from simulator.edges.gateway.confirmations import RESOLVED
 from simulator.edges.gateway.refusals import Code
 from simulator.edges.gateway.trail import State
@@ -91,7 +92,7 @@ assert OF_HEADERS.keys() == headers.HEADERS.keys()
 
 def of_forwarded(name: str) -> Schema:
     """Of a header that travels. A trace may be anything, as one that is not valid is left out."""
-    return {"type": "string"} if name in (forwarding.TRACE, forwarding.TRACE_STATE) else text("[ -~]+")
+    return {"type": "string"} if name in (TRACE, TRACE_STATE) else text("[ -~]+")
 
 
 def of_answers(key_length: int) -> dict[str, Schema]:

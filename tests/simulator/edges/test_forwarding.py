@@ -87,7 +87,19 @@ def test_whoever_writes_an_envelope_says_no_more_than_what_was_declared(headers:
     envelope = Envelope.of(Envelope(headers=headers).as_extension())
     assert envelope.headers == headers
     given_headers = Forwarding(["x-tenant"]).given(envelope.headers)
-    assert given_headers.keys() == headers.keys() & {"x-tenant", "ce-id", "traceparent"}
+    assert given_headers.keys() == headers.keys() & {"x-tenant", "ce-id"}
+
+
+def test_a_trace_that_a_stranger_wrote_is_given_if_it_is_one() -> None:
+    """[Trace Context] 3.2.2: not every message came by a gateway that looked at it."""
+    forwarding = Forwarding()
+    assert forwarding.given({"traceparent": TRACE, "tracestate": "a=1"}) == {
+        "traceparent": TRACE,
+        "tracestate": "a=1",
+    }
+    assert forwarding.given({"traceparent": TRACE + "-01", "tracestate": "a=1", "ce-id": "1"}) == {
+        "ce-id": "1"
+    }
 
 
 def test_a_copy_in_an_error_queue_keeps_them_and_so_does_the_message_that_is_sent_again() -> None:
