@@ -59,6 +59,7 @@ LAYERS: Final = (
         "simulator/bench/contenders", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
     ),
     Layer("simulator/world/node/keys.py", below=("mqproto",), extras=("command", "simulator", "security")),
+    Layer("simulator/base/traces/sdk", below=("mqproto",), extras=("command", "simulator", "traces")),
     Layer("simulator/testing", below=("captures", "mqproto"), extras=("command", "simulator", "testing")),
     Layer("simulator", below=("captures", "mqproto"), extras=("command", "simulator")),
 )

@@ -37,6 +37,7 @@ from simulator.command.options import (
     HistoryOption,
     JsonOption,
     TopologyArgument,
+    TracesOption,
     WaypointsOption,
     complain,
     only_one,
@@ -230,6 +231,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    traces: TracesOption = "",
     capture: Annotated[
         Path | None,
         typer.Option(
@@ -284,6 +286,8 @@ def run(
         place = place.with_free_ports()
     if metrics is not None:
         place = place.with_metrics(metrics)  # Who names a port means that one.
+    if traces:
+        place = place.with_traces(traces)
     if breakable is None:
         breakable = capture is None
     return run_task(partial(run_topology, place, capture=capture, breakable=breakable, console=page))

@@ -14,6 +14,7 @@ from simulator.command.options import (
     ConfigOption,
     DirectoryOption,
     ProfileOption,
+    TracesOption,
     WaypointsOption,
     only_node,
     place_of,
@@ -88,6 +89,7 @@ def node(
             show_default=False,
         ),
     ] = None,
+    traces: TracesOption = "",
     capture: Annotated[
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
@@ -134,6 +136,8 @@ def node(
     name = place.topology.node_named(name).name
     if metrics is not None:
         place = place.with_metrics(metrics, name)
+    if traces:
+        place = place.with_traces(traces, name)
     with profiled(profile):
         serve(
             place.topology.with_readers(name, readers, readers_folder),

@@ -55,6 +55,16 @@ NodeOption = Annotated[str | None, typer.Option("--node", "-n", help="The node t
 WaypointsOption = Annotated[
     bool, typer.Option("--waypoints", help="Log each step of each message, for mqproto history.")
 ]
+TracesOption = Annotated[
+    str,
+    typer.Option(
+        "--traces",
+        metavar="URL",
+        help="Send OpenTelemetry spans of messages with a traceparent to this collector, over OTLP/HTTP: "
+        "http://127.0.0.1:4318. OTEL_EXPORTER_OTLP_ENDPOINT does the same.",
+        show_default=False,
+    ),
+]
 HistoryOption = Annotated[
     str,
     typer.Option(

@@ -12,11 +12,11 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -39,6 +39,7 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.turn.guard import NO_KEYS
+from mqproto.turn.waypoints import nobody
 from mqproto.wire.guid import guid_text
 from simulator.base.http.server import Server
 from simulator.base.log import Lines, node_log
@@ -51,6 +52,8 @@ from simulator.base.repeats import Repeats
 from simulator.base.sockets import BACKLOG, listen
 from simulator.base.storeerrors import DiskFullError, StoreError
 from simulator.base.tap import Recording
+from simulator.base.traces.context import sampled_in
+from simulator.base.traces.starting import tracing
 from simulator.node.clients.readers import listening_for_readers
 from simulator.node.clock import Clock
 from simulator.node.connection import read_buffer
@@ -68,6 +71,10 @@ from simulator.storage import Store
 from simulator.topology import Topology, places
 from simulator.topology.directory import Directory, known_as
 from simulator.topology.file import written_address
+
+if TYPE_CHECKING:
+    from simulator.base.traces.sdk.stays import Stays
+    from simulator.base.traces.sdk.tracer import Tracer
 
 DESCRIPTORS: Final = 4_096
 """How many files and sockets a node's process may have open, if the system lets it."""
@@ -88,6 +95,7 @@ class Node:
         recording: what it sends and receives, if it is recorded.
         certificates: its own and those of its neighbours, if it has links with TLS.
         guard: has its keys, if the libraries are installed.
+        tracer: has spans, if somebody has asked for them.
     """
 
     def __init__(
@@ -99,6 +107,7 @@ class Node:
         recording: Recording | None = None,
         certificates: Certificates | None = None,
         guard: NodeGuard | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         node = directory.node
         self._directory = directory
@@ -122,7 +131,10 @@ class Node:
             state,
             clock.now(),
             NO_KEYS if guard is None else guard,
+            nobody if tracer is None else sampled_in,
         )
+        self._logs_waypoints = node.settings.waypoints
+        self._stays = None if tracer is None else self._followed(tracer)
         directory.has_queues(self.core.declared)
         directory.peer_hosts = self.core.peer_hosts
         self.core.stored(store.size_bytes)
@@ -166,6 +178,13 @@ class Node:
         if not self._store.is_usable:
             return "its store has failed"
         return "its disk is full" if self._store.room_bytes == 0 else ""
+
+    def _followed(self, tracer: Tracer) -> Stays:
+        """The spans of messages that belong to a trace. What it takes is imported by those alone who want it."""
+        from simulator.base.traces.sdk.stays import Stays
+
+        node, called = self._directory.node, partial(known_as, self._directory.topology)
+        return Stays(tracer, node.name, node.guid, called)
 
     def stop(self) -> None:
         """Take in nothing more, carry out what was decided, and end."""
@@ -246,6 +265,8 @@ class Node:
         await self._turn()
         for name, facts in self._repeats.rest():
             self._log.info(name, **facts)
+        if self._stays is not None:
+            self._stays.close()
 
     async def _turn(self) -> Batch:
         """Take one batch and carry it out. If the disk has no room for it, not even a reserve, wait until it has.
@@ -289,11 +310,17 @@ class Node:
         return self._store.size_bytes
 
     def note(self, notes: Sequence[Note]) -> None:
-        """Write the log."""
+        """Write the log, and what belongs to a trace into its spans."""
         now_s = self._clock.now().uptime_ms / 1_000
         for note in notes:
+            if note.trace is not None and self._stays is not None:
+                self._stays.take(note)
+                if not self._logs_waypoints:
+                    continue
             for name, facts in self._repeats.lines(note.name, note.facts, now_s):
                 self._log.info(name, **facts)
+        if self._stays is not None:
+            self._stays.settle()
 
     def read(self, page: ReadPage | ReadExpired) -> list[tuple[int, bytes, bool]]:
         """Ask the store."""
@@ -359,7 +386,7 @@ async def run_node(
         )
     clock = clock or Clock()
     lines = node_log(log or sys.stderr, node.name)
-    with ExitStack() as held:
+    async with AsyncExitStack() as held:
         places.make(directory)
         path = places.store_path(directory, node.name)
         places.keep_private(directory, node.name)
@@ -389,13 +416,14 @@ async def run_node(
         recording = None
         if capture is not None:
             recording = held.enter_context(closing(Recording(capture, node.name, lines)))
+        tracer = await held.enter_async_context(tracing(node.traces, node.name, lines))
         doubt = None
         if (life := store.life) is not None and life.is_restored:
             doubt = list_in_doubt(store, life)
         guard = guard_of(topology, node, directory)
         if guard is None and NodeKeys(topology, node, directory).are_there:
             lines.warning("keys-not-read", reason="keys are there", advice=NO_LIBRARIES)
-        running = Node(Directory(topology, node), store, lines, clock, recording, certificates, guard)
+        running = Node(Directory(topology, node), store, lines, clock, recording, certificates, guard, tracer)
         for wish in queues:
             running.make_missing(wish)
         for notice in store.notices:

@@ -38,6 +38,7 @@ routing_server = true                           # out_routing_servers, in_routin
 readers = "ops"                                 # a group of the system that may look and change nothing
 readers_folder = "/run/mqproto-ops"             # where its socket is, by default among the temporary files
 metrics = "127.0.0.1:9180"                      # where it answers /metrics, /live and /ready over HTTP
+traces = "http://127.0.0.1:4318"                # the collector that has the spans of messages with a traceparent
 from = ["10.0.0.0/8"]                           # from where its sessions come, or "any"; by default its own host
 
 [strangers]                                     # those who are not in the topology
@@ -110,6 +111,7 @@ from mqproto.queues.protection import OPTIONAL, Protection
 from mqproto.routing import PING_PORT, RoutingLink, Site
 from mqproto.routing.peers import ANYWHERE
 from mqproto.wire.guid import Guid, guid_from_text
+from simulator.base.traces.asked import checked_collector
 from simulator.topology.errors import TopologyError, nearest
 from simulator.topology.model import Action, Fault, Link, Strangers, Topology, User
 from simulator.topology.nodes import (
@@ -161,6 +163,7 @@ class _Node(msgspec.Struct, rename={"origins": "from"}):
     readers: str = ""
     readers_folder: str | None = None
     metrics: str | None = None
+    traces: str = ""
     site: str | list[str] = []
     routing_server: bool = False
     out_routing_servers: list[str] = []
@@ -336,11 +339,19 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         readers=entry.readers,
         readers_folder=(folder / entry.readers_folder).absolute() if entry.readers_folder else None,
         metrics=read_address(entry.metrics, f"{where}.metrics", METRICS_PORT) if entry.metrics else None,
+        traces=_collector(entry.traces, f"{where}.traces") if entry.traces else "",
         sites=(entry.site,) if isinstance(entry.site, str) else tuple(entry.site),
         routing_server=entry.routing_server,
         out_routing_servers=tuple(entry.out_routing_servers),
         in_routing_servers=tuple(entry.in_routing_servers),
     )
+
+
+def _collector(url: str, where: str) -> str:
+    try:
+        return checked_collector(url, where)
+    except UsageError as error:
+        raise TopologyError(str(error)) from None
 
 
 def _tls(table: Table, where: str, folder: Path) -> Tls:

@@ -310,6 +310,11 @@ class Topology:
         }
         return replace(self, nodes=nodes)
 
+    def with_traces(self, collector: str) -> Topology:
+        """The same, and nodes send the spans of messages with a trace to this URL."""
+        nodes = {name: replace(node, traces=collector) for name, node in self.nodes.items()}
+        return replace(self, nodes=nodes)
+
     def with_free_ports(self) -> Topology:
         """The same on 127.0.0.1, each node and proxy at ports of their own, pings at the same port of UDP.
 

@@ -92,6 +92,7 @@ class Node:
     readers: the group of the system that may look at it and change nothing; empty for none.
     readers_folder: where they have their socket; None for the usual place.
     metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
+    traces: the URL of the collector that has its spans; empty for what the environment says.
     sites, routing_server, out_routing_servers, in_routing_servers: as of a `mqproto.routing.Machine`; other nodes and
         sites by their names.
     """
@@ -109,6 +110,7 @@ class Node:
     readers: str = ""
     readers_folder: Path | None = None
     metrics: tuple[str, int] | None = None
+    traces: str = ""
     sites: tuple[str, ...] = ()
     routing_server: bool = False
     out_routing_servers: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import Final
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_queue_name
+from simulator.base.traces.asked import checked_collector
 from simulator.topology import Topology, TopologyError, load
 from simulator.topology.file import read_address, state_folder
 from simulator.topology.nodes import METRICS_PORT
@@ -64,6 +65,18 @@ class Place:
         if not name:
             return replace(self, topology=self.topology.with_metrics(host, port))
         node = replace(self.topology.nodes[name], metrics=(host, port))
+        return replace(self, topology=self.topology.with_node(node))
+
+    def with_traces(self, url: str, name: str = "") -> Place:
+        """The same; a node, or each of them, sends its spans to a collector.
+
+        Raises:
+            UsageError: this is no URL of one.
+        """
+        collector = checked_collector(url)
+        if not name:
+            return replace(self, topology=self.topology.with_traces(collector))
+        node = replace(self.topology.nodes[name], traces=collector)
         return replace(self, topology=self.topology.with_node(node))
 
     def name_at(self, node: str, subject: str) -> str:

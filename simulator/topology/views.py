@@ -73,6 +73,7 @@ def _node(node: Node) -> Iterator[str]:
         readers=node.readers or None,
         readers_folder=str(node.readers_folder) if node.readers_folder else None,
         metrics=written_address(*node.metrics) if node.metrics else None,
+        traces=node.traces or None,
         site=node.sites or None,
         routing_server=node.routing_server or None,
         out_routing_servers=node.out_routing_servers or None,

@@ -14,7 +14,7 @@ EXTRA_OF: Final = {
     "tables": "spark",
 }
 """What a command needs; all others need `simulator`, and `decode` with `--tables` what `analyse` needs."""
-MODULES_OF: Final = {"cryptography": "security", "Crypto": "security"}
+MODULES_OF: Final = {"cryptography": "security", "Crypto": "security", "opentelemetry": "traces"}
 """What some commands need beside that, whichever they are."""
 OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 

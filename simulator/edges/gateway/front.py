@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, Protocol
@@ -29,6 +30,7 @@ from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
 from simulator.base.durations import Durations
 from simulator.base.http.server import Answer, Fault, Request
+from simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote
 from simulator.demo.workload import BODY_LIMIT_BYTES
 from simulator.edges.forwarding import Forwarding
@@ -127,6 +129,7 @@ class Front:
         node: the name of the node that messages are handed to.
         confirmations: the queue that hears what becomes of them, as the node calls it.
         openapi: the document that is served.
+        traces: has a span for each message, if somebody has asked for them.
     """
 
     def __init__(
@@ -139,6 +142,7 @@ class Front:
         policy: Policy,
         openapi: dict[str, Any],
         log: FilteringBoundLogger,
+        traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self._gateway = gateway
         self._health = health
@@ -148,6 +152,7 @@ class Front:
         self._policy = policy
         self._openapi = msgspec.json.encode(openapi)
         self._log = log
+        self._traces = traces
         self.refusals: Counter[Code] = Counter()
         self.answered = Durations()
         """How long producers waited for the answer 200 to a message."""
@@ -232,7 +237,11 @@ class Front:
         most_bytes = BODY_LIMIT_BYTES - envelope.room_bytes()
         if length is not None and length > most_bytes:
             raise _too_large(f"{length:,} bytes", most_bytes)
-        with ExitStack() as held:
+        with (
+            self._traces.sending(queue.name, envelope.headers) as sending,
+            _telling(sending),
+            ExitStack() as held,
+        ):
             body = await self._body(request, most_bytes, held)
             with _refused_as(Code.INVALID):
                 if self._policy.key_field:
@@ -243,11 +252,12 @@ class Front:
                     raise UsageError(
                         f"{EXTENSION}: a trigger alone says such a thing of a message that failed"
                     )
-                if not options.get("extension"):
-                    keyed = msgspec.structs.replace(envelope, producer_key=key)
-                    options["extension"] = keyed.as_extension()
                 if body_type:
                     body, options["body_type"] = await self._typed(body, body_type)
+                if not options.get("extension"):
+                    envelope = msgspec.structs.replace(envelope, producer_key=key)
+                    envelope = _continued(envelope, sending, BODY_LIMIT_BYTES - len(body))
+                    options["extension"] = envelope.as_extension()
                 options["journal_negative"] = True
                 if not admin_queue:  # Else the producer hears of it himself.
                     options |= self._confirmed
@@ -271,6 +281,7 @@ class Front:
                 holder=opened.holder,
             )
             accepted = await self._gateway.accept(handed, held.pop_all())
+            sending.accepted(accepted.id, is_duplicate=accepted.duplicate)
         self.answered.add(trio.current_time() - began_s)
         return _json(200, accepted._asdict())
 
@@ -421,6 +432,25 @@ def _field(body: bytes, name: str) -> str:
         return "" if value is None else str(msgspec.json.decode(value, type=str | int))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
+
+
+@contextmanager
+def _telling(sending: Step) -> Iterator[None]:
+    """Have the step know why a message is refused."""
+    try:
+        yield
+    except Refusal as refusal:
+        sending.failed(refusal.code, _line(refusal))
+        raise
+
+
+def _continued(envelope: Envelope, sending: Step, room_bytes: int) -> Envelope:
+    """The same, with the trace that the message goes on with, if there is room for it beside all that it has."""
+    with suppress(UsageError):
+        carried = msgspec.structs.replace(envelope, headers=dict(sending.carried(envelope.headers)))
+        if carried.room_bytes() <= room_bytes:
+            return carried
+    return envelope
 
 
 def _options(request: Request, queue: Queue) -> MessageOptions:

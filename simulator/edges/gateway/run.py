@@ -26,6 +26,7 @@ from simulator.base.program.again import asked_to_end
 from simulator.base.program.collector import seldom_collected
 from simulator.base.program.manager import keep_telling, tell
 from simulator.base.sockets import listen
+from simulator.base.traces.starting import edge_traces
 from simulator.command.options import called, say_why_it_waits
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.gateway.admission import Rate, tls_of
@@ -71,6 +72,7 @@ class Options:
     callback_hosts: those that producers may have told.
     callback_secrets: what is told is signed with them.
     metrics: where /metrics, /live and /ready are answered; None for nowhere.
+    traces: the URL of the collector that has its spans; empty for what the environment says.
     """
 
     place: Place
@@ -94,6 +96,7 @@ class Options:
     callback_hosts: tuple[str, ...] = ()
     callback_secrets: Path | None = None
     metrics: tuple[str, int] | None = None
+    traces: str = ""
     connections: int = Limits().connections
     allow_remote: bool = False
 
@@ -117,7 +120,8 @@ async def run_gateway(
     topology, directory = options.place.topology, options.place.directory
     node = topology.node_named(options.node).name
     files = called(node, options.name)
-    lines = node_log(log or sys.stderr, f"{node} {options.name}")
+    who = f"{node} {options.name}"
+    lines = node_log(log or sys.stderr, who)
     names = Names(options.place, node)
     await names.topology()
     policy = _policy(options, names, node, lines)
@@ -131,6 +135,7 @@ async def run_gateway(
     url = options.history or places.history_url(directory)
     async with AsyncExitStack() as held:
         listener = held.enter_context(closing(_listening(options)))
+        traces = await held.enter_async_context(edge_traces(options.traces, who, lines))
         keep_s = options.keep_days * DAY_S or None
         history = await held.enter_async_context(open_history(url, keep_s=keep_s))
         nursery = await held.enter_async_context(trio.open_nursery())
@@ -167,7 +172,7 @@ async def run_gateway(
             is_cleared = True  # What is begun from now on is of this life.
 
         document = openapi(policy, history.keep_s / DAY_S)
-        front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines)
+        front = Front(gateway, outlet, names, node, confirmations.path, policy, document, lines, traces)
         server = Server(front.answer, front.at_fault, limits, lines, tls)
         if options.metrics is not None:
             # What it takes is imported by those alone who want it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from math import inf
@@ -16,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from mqproto.queues.protection import fingerprint
 from simulator.base.durations import Durations
+from simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.edges.history.history import FencedError, HistoryError
@@ -28,6 +30,9 @@ BUSINESS_ERROR: Final = "business error"
 RETRIEVAL_FAILURE: Final = "retrieval failure"
 IN_DOUBT: Final = "in doubt"
 """What a copy in the error queue says of the message."""
+
+FAILURES: Final = {Attempt.FAILED_FOR_GOOD: BUSINESS_ERROR, Attempt.FAILED_FOR_NOW: "system error"}
+"""What the span of an attempt says of it."""
 
 T = TypeVar("T")
 
@@ -72,6 +77,7 @@ class Judge:
         limit: how often a message may be delivered.
         timeout_s: how long a consumer or resolver may take to answer.
         log: gets a line for each attempt.
+        traces: has a span for each, if somebody has asked for them.
     """
 
     def __init__(
@@ -83,6 +89,7 @@ class Judge:
         limit: int,
         timeout_s: float,
         log: FilteringBoundLogger,
+        traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self.history_is_away = False
         """Whether no message can be judged until `history_is_back`."""
@@ -98,6 +105,7 @@ class Judge:
         self._limit = limit
         self._timeout_s = timeout_s
         self._log = log
+        self._traces = traces
         self._stop_s = inf
         self._calls: set[trio.CancelScope] = set()
 
@@ -195,7 +203,7 @@ class Judge:
         self._log.info(Waypoint.ATTEMPTED, message=call.message, **key, attempt=attempt)
         began_s = trio.current_time()
         try:
-            answer = await self._answered(partial(self._consumer.call, call)) or self._no_answer()
+            answer = await self._called(call, attempt)
         except trio.Cancelled:
             with trio.CancelScope(shield=True), suppress(FencedError):
                 await self._detection.record(call.key, Attempt.FAILED_FOR_NOW)
@@ -228,6 +236,15 @@ class Judge:
         return Ending(
             Waypoint.ROLLED_BACK, attempt, answer.reason, retry_after_s=answer.retry_after_s, pause_s=pause_s
         )
+
+    async def _called(self, call: Call, attempt: int) -> Answer:
+        queue = self._detection.queue
+        with self._traces.processing(queue, call.forwarded, call.message, attempt) as processing:
+            call = replace(call, forwarded=processing.carried(call.forwarded))
+            answer = await self._answered(partial(self._consumer.call, call)) or self._no_answer()
+            if answer.attempt is not Attempt.SUCCEEDED:
+                processing.failed(FAILURES[answer.attempt], answer.reason)
+        return answer
 
     async def _resolve(self, call: Call) -> Resolution:
         resolver = self._detection.resolver

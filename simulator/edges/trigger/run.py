@@ -21,6 +21,7 @@ from simulator.base.logfile import LogFile
 from simulator.base.program.again import asked_to_end
 from simulator.base.program.collector import seldom_collected
 from simulator.base.program.manager import keep_telling, tell
+from simulator.base.traces.starting import edge_traces
 from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
@@ -80,6 +81,7 @@ class Options:
     lease_s: how long a trigger of the same queue that leads and says nothing is waited for.
     name: tells the triggers of one node apart, in the history and by their logs.
     metrics: where /metrics, /live and /ready are answered; None for nowhere. allow_remote: also beyond loopback.
+    traces: the URL of the collector that has its spans; empty for what the environment says.
     """
 
     policy: Policy
@@ -102,6 +104,7 @@ class Options:
     lease_s: float = LEASE_S
     name: str = "trigger"
     metrics: tuple[str, int] | None = None
+    traces: str = ""
     allow_remote: bool = False
 
 
@@ -138,6 +141,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         log = held.enter_context(LogFile(path))
         lines = node_log(log, owner)
         hook = await _hook(held, options, history, scope, lines.bind(queue=local))
+        traces = await held.enter_async_context(edge_traces(options.traces, owner, lines))
         held.enter_context(seldom_collected())
         ready = trio.Event()
         trigger = Trigger(
@@ -150,6 +154,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             ready.set,
             leadership,
             hook,
+            traces,
         )
         with asked_to_end() as signals:
             async with trio.open_nursery() as nursery:

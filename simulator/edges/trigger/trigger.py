@@ -32,6 +32,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import FormatNameError, UsageError
+from simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
 from simulator.edges.history.history import FencedError, HistoryError
@@ -103,6 +104,7 @@ class Trigger:
         on_ready: called when the node has answered for the first time, or when another trigger leads.
         leadership: whether this one delivers; None if there is no other to ask.
         hook: is told of all ends.
+        traces: has a span for each call, if somebody has asked for them.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Trigger:
         on_ready: Callable[[], None] = lambda: None,
         leadership: Leadership | None = None,
         hook: EndHook | None = None,
+        traces: EdgeTraces = NO_TRACES,
     ) -> None:
         self._connect = connect
         self._queue = queue
@@ -133,6 +136,7 @@ class Trigger:
             policy.retries.attempts,
             policy.timeout_s,
             self._log,
+            traces,
         )
         self._on_ready = on_ready
         self._is_kept = detection.is_kept

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from simulator.base.traces.asked import checked_collector
 from simulator.command.options import (
     DONE,
     ConfigOption,
@@ -16,6 +17,7 @@ from simulator.command.options import (
     HistoryOption,
     SupervisedOption,
     TopologyArgument,
+    TracesOption,
     end_with_input,
     place_of,
     run_task,
@@ -114,6 +116,7 @@ def gateway(
         ),
     ] = None,
     metrics: MetricsOption = "",
+    traces: TracesOption = "",
     rate: Annotated[
         float, typer.Option(min=0, help="Messages a second that each queue takes; 0 for no limit.")
     ] = 0,
@@ -174,6 +177,7 @@ def gateway(
         callback_hosts=tuple(callback_host or ()),
         callback_secrets=callback_secrets,
         metrics=read_address(metrics, "--metrics", METRICS_PORT) if metrics else None,
+        traces=checked_collector(traces) if traces else "",
         connections=connections,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
@@ -341,6 +345,7 @@ def trigger(
         str, typer.Option(help="Another for each trigger of the node: of its log, and in the history.")
     ] = "trigger",
     metrics: MetricsOption = "",
+    traces: TracesOption = "",
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Answer --metrics beyond loopback as well.")
     ] = False,
@@ -407,6 +412,7 @@ def trigger(
         lease_s=lease_s,
         name=name,
         metrics=read_address(metrics, "--metrics", METRICS_PORT) if metrics else None,
+        traces=checked_collector(traces) if traces else "",
         allow_remote=allow_remote,
         policy=Policy(
             error_queue=error_queue,

@@ -27,6 +27,7 @@ from simulator.topology import (
     parse,
     shipped,
 )
+from simulator.topology.places import Place
 from simulator.topology.ports import reserved_address
 
 THREE = load("three-node")
@@ -582,6 +583,15 @@ def test_a_proxy_stands_before_the_listener_for_tls_as_before_any_other() -> Non
 def test_what_tls_cannot_be_is_refused_by_name(wrong: str, right: str, said: str) -> None:
     with pytest.raises(TopologyError, match=f"mine.toml: {said}"):
         parse(WITH_TLS.replace(wrong, right, 1), "mine.toml")
+
+
+def test_spans_go_to_the_url_of_a_collector() -> None:
+    text = '[node.a]\ntraces = "http://127.0.0.1:4318/"\n'
+    assert parse(text, "mine.toml").nodes["a"].traces == "http://127.0.0.1:4318"
+    with pytest.raises(TopologyError, match=r"a\.traces is '127\.0\.0\.1': write the URL of a collector"):
+        parse(text.replace("http://127.0.0.1:4318/", "127.0.0.1"), "mine.toml")
+    place = Place(load("pair"), Path("x")).with_traces("http://127.0.0.1:4318", "sender")
+    assert [node.traces for node in place.topology.nodes.values()] == ["http://127.0.0.1:4318", ""]
 
 
 def test_each_node_answers_for_metrics_at_a_port_of_its_own() -> None:

@@ -75,6 +75,13 @@ def test_who_may_look_survives() -> None:
         pair.with_readers("sender", "", Path("/run/look"))
 
 
+def test_where_nodes_send_their_spans_survives() -> None:
+    asked = load("pair").with_traces("http://127.0.0.1:4318")
+    assert same(asked) == asked
+    assert [node.traces for node in asked.nodes.values()] == ["http://127.0.0.1:4318"] * 2
+    assert "traces" not in as_toml(load("pair"))
+
+
 def test_where_nodes_answer_for_metrics_survives() -> None:
     asked = load("pair").with_metrics("::1", 9_180)
     assert same(asked) == asked

@@ -1,0 +1,86 @@
+"""Whether somebody has asked for traces, and where these go.
+
+Asked for by `--traces URL` or `traces` in a topology, or by OpenTelemetry's own variables: an endpoint, or an exporter.
+What else these say holds as well: the sampler, the service's name, attributes, headers, certificates, the batches'
+sizes. https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from mqproto.base.errors import UsageError
+from mqproto.base.foreign import quoted
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+DISABLED: Final = "OTEL_SDK_DISABLED"
+OTLP: Final = "otlp"
+SPOKEN: Final = "http/protobuf"
+PATH: Final = "/v1/traces"
+DEFAULT_ENDPOINT: Final = "http://localhost:4318"
+
+
+class Wish(NamedTuple):
+    """Where spans go.
+
+    endpoint: a whole URL; empty for the one that the variables say.
+    shown: the same without passwords, for the log.
+    """
+
+    endpoint: str
+    shown: str
+
+
+def wish_in(typed: str, environment: Mapping[str, str]) -> Wish | None:
+    """What was asked for; None for nothing.
+
+    Args:
+        typed: the URL of a collector, to which the path is added; empty for none.
+
+    Raises:
+        UsageError: it can not be had.
+    """
+    if environment.get(DISABLED, "").strip().lower() == "true":
+        return None
+    exporter = environment.get(EXPORTER, "").strip().lower()
+    named = next(filter(None, map(environment.get, ENDPOINTS)), "")
+    if not typed:
+        if exporter == "none" or not (exporter or named):
+            return None
+        if exporter not in ("", OTLP):
+            raise UsageError(f"{EXPORTER} is {quoted(exporter)}: there is {OTLP}, and none")
+        protocol = next(filter(None, map(environment.get, PROTOCOLS)), SPOKEN)
+        if protocol != SPOKEN:
+            raise UsageError(f"{PROTOCOLS[1]} is {quoted(protocol)}: {SPOKEN} is spoken here, at port 4318")
+    return Wish(
+        f"{checked_collector(typed)}{PATH}" if typed else "", shown(typed or named or DEFAULT_ENDPOINT)
+    )
+
+
+def checked_collector(url: str, where: str = "--traces") -> str:
+    """The URL of a collector.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or parts.query or parts.fragment or not (url.isascii() and url.isprintable()):
+        raise UsageError(
+            f"{where} is {quoted(url)}: write the URL of a collector, such as http://127.0.0.1:4318"
+        )
+    return url.rstrip("/").removesuffix(PATH)
+
+
+def shown(url: str) -> str:
+    """A URL without the user and the password that it may have."""
+    before, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{before}://{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

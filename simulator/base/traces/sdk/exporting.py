@@ -1,0 +1,105 @@
+"""Spans on their way to a collector: in batches, from a thread of the SDK's, for which nobody waits.
+
+A collector that is down costs the spans of that time, and one line. What the SDK itself says of it, with each batch,
+goes nowhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from mqproto.base.foreign import shown
+
+SAID_AGAIN_S: Final = 60.0
+"""How long after one line there is no other about the same collector."""
+CLOSE_S: Final = 2.0
+"""How long a process that ends waits for a collector."""
+REASON_LIMIT: Final = 300
+
+Say = Callable[[str, dict[str, str | int]], None]
+"""Takes a line for the log, in any thread."""
+
+
+class Watched(SpanExporter):
+    """An exporter that says when it cannot, and when it can again.
+
+    Args:
+        say: called in the SDK's thread.
+        now_s: a clock.
+    """
+
+    def __init__(self, inner: SpanExporter, say: Say, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._inner = inner
+        self._say = say
+        self._now_s = now_s
+        self._heard = _Heard()
+        self._said_s: float | None = None
+        self._is_down = False
+        self._lost = 0
+        self._logger = logging.getLogger("opentelemetry")
+        self._propagated, self._logger.propagate = self._logger.propagate, False
+        self._logger.addHandler(self._heard)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send a batch."""
+        try:
+            result = self._inner.export(spans)
+        except Exception as error:  # Whatever it is, the next batch may fare better.
+            self._heard.last, result = f"{type(error).__name__}: {error}", SpanExportResult.FAILURE
+        if result is not SpanExportResult.SUCCESS:
+            self._lost += len(spans)
+        now_s = self._now_s()
+        if (result is SpanExportResult.SUCCESS) != self._is_down:
+            return result  # As it was.
+        if self._said_s is not None and now_s - self._said_s < SAID_AGAIN_S:
+            return result
+        self._said_s, self._is_down = now_s, not self._is_down
+        if self._is_down:
+            reason = shown(self._heard.last, REASON_LIMIT) or "the collector did not take them"
+            self._say("traces-not-exported", {"reason": reason, "spans": self._lost})
+        else:
+            self._say("traces-exported-again", {"lost_spans": self._lost})
+            self._lost = 0
+        return result
+
+    def shutdown(self) -> None:
+        """No more."""
+        self._inner.shutdown()
+        self._logger.removeHandler(self._heard)
+        self._logger.propagate = self._propagated
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is held back here."""
+        return self._inner.force_flush(timeout_millis)
+
+
+class _Heard(logging.Handler):
+    """What the SDK said last."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = record.getMessage()
+
+
+def otlp(endpoint: str) -> SpanExporter:
+    """OTLP over HTTP, to an endpoint or to where the variables say."""
+    return OTLPSpanExporter(endpoint or None)
+
+
+def ended_within(shutdown: Callable[[], object], patience_s: float = CLOSE_S) -> bool:
+    """Whether the last spans were sent in time. What takes longer ends with the process."""
+    closing = threading.Thread(target=shutdown, name="traces", daemon=True)
+    closing.start()
+    closing.join(patience_s)
+    return not closing.is_alive()

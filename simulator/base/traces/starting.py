@@ -1,0 +1,68 @@
+"""The beginning and the end of a process's spans, where somebody has asked for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from mqproto.base.errors import UsageError
+from simulator.base.program.extras import to_install
+from simulator.base.traces.asked import Wish, wish_in
+from simulator.base.traces.edges import NO_TRACES, EdgeTraces
+
+if TYPE_CHECKING:
+    from simulator.base.traces.sdk.tracer import Tracer
+
+
+@asynccontextmanager
+async def tracing(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[Tracer | None]:
+    """Spans of this process; None if nobody has asked for them. At the end those that are left are sent, for a while.
+
+    Args:
+        typed: as of `wish_in`.
+        who: as the log calls the process.
+
+    Raises:
+        UsageError: what was typed cannot be had. What only variables say, which may be meant for others, is a warning.
+    """
+    tracer: Tracer | None = None
+    try:
+        wish = wish_in(typed, os.environ)
+        if wish is not None:
+            tracer = _tracer(wish, who, log)
+            log.info("traces", endpoint=wish.shown)
+    except UsageError as error:
+        if typed:
+            raise
+        log.warning("traces-off", reason=str(error))
+    try:
+        yield tracer
+    finally:
+        if tracer is not None:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(tracer.close)
+
+
+def _tracer(wish: Wish, who: str, log: FilteringBoundLogger) -> Tracer:
+    try:
+        from simulator.base.traces.sdk.tracer import started
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"traces: {to_install(missing, ())}") from None
+    return started(wish, who, log)
+
+
+@asynccontextmanager
+async def edge_traces(typed: str, who: str, log: FilteringBoundLogger) -> AsyncIterator[EdgeTraces]:
+    """The same, for a gateway or a trigger."""
+    async with tracing(typed, who, log) as tracer:
+        if tracer is None:
+            yield NO_TRACES
+        else:
+            from simulator.base.traces.sdk.messaging import Spans
+
+            yield Spans(tracer)

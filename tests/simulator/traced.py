@@ -1,0 +1,41 @@
+"""A tracer whose spans stay in memory, for tests: the SDK's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Sampler
+
+from simulator.base.traces.sdk.tracer import Tracer
+
+
+@dataclass
+class Traced:
+    """What a tracer has done; its clock is the test's."""
+
+    sampler: Sampler | None = None
+    per_s: int = 200
+    now_s: float = 0.0
+    lines: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    exporter: InMemorySpanExporter = field(default_factory=InMemorySpanExporter)
+
+    def __post_init__(self) -> None:
+        provider = TracerProvider(sampler=self.sampler, shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = Tracer(provider, self.say, lambda: self.now_s, per_s=self.per_s)
+
+    def say(self, event: str, facts: dict[str, str | int]) -> None:
+        self.lines.append((event, facts))
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """Those that have ended."""
+        return [*self.exporter.get_finished_spans()]
+
+
+def events_of(span: ReadableSpan) -> list[str]:
+    return [event.name for event in span.events]
