@@ -14,7 +14,7 @@ from mqproto.base.errors import UsageError
 from simulator.base.program import settings
 from simulator.cli.node import node
 from simulator.cli.service.unit import CONFIG, KINDS, USER, Service, unit
-from simulator.command.options import DONE
+from simulator.command.options import DONE, complain
 from simulator.edges.console.command import console
 from simulator.edges.validation.command import gateway, trigger
 
@@ -43,6 +43,8 @@ def install(
 ) -> int:
     """Print a unit for systemd: hardened, told when it is ready, restarted if it hangs.
 
+    What it would hide from itself, as it is in /home, /root or /tmp, is named.
+
     \b
     $ mqproto service install node > /etc/systemd/system/mqproto-node.service
     """
@@ -53,7 +55,13 @@ def install(
     program = shutil.which("mqproto") or shutil.which(sys.argv[0]) or sys.argv[0]
     chosen = settings.Chosen.of(settings_file)
     chosen = chosen._replace(path=chosen.path.absolute())
-    print(unit(Service(kind, chosen, str(Path(program).absolute()), user)), end="")
+    found = Service(kind, chosen, str(Path(program).absolute()), user)
+    for path in found.hidden():
+        complain(
+            f"{path} is below a folder that the unit hides (ProtectHome, PrivateTmp): "
+            "have it elsewhere, such as /opt/mqproto or /etc/mqproto, and print the unit again"
+        )
+    print(unit(found), end="")
     return DONE
 
 

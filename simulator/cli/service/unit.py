@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from simulator.base.program.settings import Chosen
@@ -59,6 +62,8 @@ SystemCallFilter=@system-service
 SystemCallErrorNumber=EPERM
 UMask=0077
 """
+HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
+"""What ProtectHome and PrivateTmp show empty.  man 5 systemd.exec"""
 
 
 class Service(NamedTuple):
@@ -76,6 +81,13 @@ class Service(NamedTuple):
     def name(self) -> str:
         """What the unit is called."""
         return "-".join(filter(None, ("mqproto", self.kind, self.config.name)))
+
+    def hidden(self) -> list[str]:
+        """Its files that the unit would not find, links followed."""
+        files = {self.program, os.path.realpath(sys.executable), str(self.config.path)}
+        return sorted(
+            file for file in files if any(Path(os.path.realpath(file)).is_relative_to(one) for one in HIDDEN)
+        )
 
 
 def unit(service: Service) -> str:

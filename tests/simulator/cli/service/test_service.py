@@ -19,10 +19,11 @@ import pytest
 import trio
 
 from simulator.base.program.manager import watchdog_s
+from simulator.base.program.settings import Chosen
 from simulator.cli.choosing import only
 from simulator.cli.cli import app, command_of
 from simulator.cli.service.command import CONFIGURED
-from simulator.cli.service.unit import HARDENED, KINDS
+from simulator.cli.service.unit import HARDENED, KINDS, Service
 from simulator.topology import parse
 from simulator.topology.file import written_address
 from simulator.topology.ports import reserved_address
@@ -187,6 +188,20 @@ def test_units_have_what_hardens_and_no_word_twice() -> None:
         "WatchdogSec=60",
     ):
         assert f"\n{wanted}\n" in out
+
+
+def test_what_a_unit_would_not_find_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Service("node", Chosen.of("/etc/mqproto/mqproto.toml"), "/opt/mqproto/bin/mqproto")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    assert there.hidden() == []
+    link = tmp_path / "link"
+    link.symlink_to("/root/mqproto/bin/mqproto")
+    monkeypatch.setattr(sys, "executable", "/home/ann/.pyenv/python3")
+    hidden = there._replace(program=str(link), config=Chosen.of("/tmp/a.toml#x")).hidden()
+    assert hidden == sorted(["/home/ann/.pyenv/python3", "/tmp/a.toml", str(link)])
+    done = in_process("service", "install", "node", "--config", "/tmp/a.toml")
+    assert "/tmp/a.toml is below a folder that the unit hides" in done.err
+    assert done.status == 0
 
 
 def test_there_is_no_unit_for_what_is_no_service() -> None:
