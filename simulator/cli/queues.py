@@ -361,7 +361,8 @@ def _values(node: Node, queue: QueueDeclaration) -> dict[str, Any]:
     from mqproto.wire.guid import guid_text
 
     values = asdict(queue)
-    values["public"] = None if queue.public is None else guid_text(queue.public)
+    for key in ("public", "connector"):
+        values[key] = None if values[key] is None else guid_text(values[key])
     return values | {"format_name": str(node.format_name(queue))}
 
 

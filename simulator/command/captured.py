@@ -28,7 +28,7 @@ from captures.decode import (
     row_of,
     svg,
 )
-from captures.decode.names import QueueKey
+from captures.decode.names import SHORT_GUID, QueueKey
 from captures.decode.security.keyring import Evidence, read_keys
 from captures.decode.selection import kinds_named, moment_named, sequence_named
 from captures.decode.views.evidence import evidence_lines
@@ -39,7 +39,7 @@ from captures.net.merging import merged, series_of
 from captures.packets import PacketReader
 from captures.systems import Systems, contents_of
 from mqproto.base.errors import UsageError
-from mqproto.wire import Inspection, Ping, inspect_packet, inspect_ping
+from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping
 from simulator.base.screen import wide_console
 from simulator.command import show
 from simulator.command.options import DONE, FINDING, MISUSE, complain, print_json
@@ -200,6 +200,9 @@ def names_of(topology: Topology) -> Names:
             queues[node.guid, queue.identifier] = called
             if queue.public is not None:
                 queues[queue.public] = called
+            if queue.connector is not None:
+                # Which of a foreign system's two queues it is, its GUID alone does not tell.
+                queues[queue.connector] = f"{node.name}\\connector {guid_text(queue.connector)[:SHORT_GUID]}"
     return Names(
         managers={node.guid: node.name for node in nodes},
         addresses={address: node.name for node in nodes for address in node.addresses},

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
+from uuid import NAMESPACE_URL, uuid5
 
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ from simulator.topology.views import as_toml
 
 LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 MOST_NODES: Final = 6
+FOREIGN: Final = uuid5(NAMESPACE_URL, "mqproto:foreign systems")
 
 names = st.text(LETTERS, min_size=1, max_size=8)
 ports = st.integers(1, 65_535)
@@ -45,6 +47,13 @@ def queue_declarations(draw: st.DrawFn, name: str, identifier: int) -> QueueDecl
     )
 
 
+def connected(guid: Guid, queues: list[QueueDeclaration]) -> list[QueueDeclaration]:
+    """The same, the first queue of each kind a connector queue of a foreign system that this node serves."""
+    foreign = Guid(uuid5(FOREIGN, guid.hex()).bytes_le)
+    first = {queue.transactional: queue.name for queue in reversed(queues)}
+    return [replace(queue, connector=foreign if queue.name in first.values() else None) for queue in queues]
+
+
 @st.composite
 def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
     """A node with some queues, at an address that is a matter of its number."""
@@ -52,6 +61,8 @@ def nodes(draw: st.DrawFn, name: str, guid: Guid, number: int) -> Node:
         draw(queue_declarations(queue, FIRST_IDENTIFIER + index))
         for index, queue in enumerate(draw(st.lists(names, max_size=3, unique=True)))
     ]
+    if draw(st.booleans()):
+        queues = connected(guid, queues)
     window_size = draw(st.just(64) | st.integers(1, 32_767))
     return Node(
         name=name,

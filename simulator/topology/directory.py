@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import (
+    ConnectorName,
     DirectName,
     PrivateName,
     Protocol,
@@ -101,10 +102,10 @@ class Directory:
 
         A multiple-element format name is such a text, and path names may stand in it as well.
         """
-        found: dict[str, Destination] = {}
+        found: dict[tuple[str, bool | None], Destination] = {}
         for element in text.split(","):
             destination = self.destination(element.strip())
-            found.setdefault(destination.name.casefold(), destination)
+            found.setdefault((destination.name.casefold(), destination.transactional), destination)
         return list(found.values())
 
     def with_format_names(self, draft: Draft) -> Draft:
@@ -154,6 +155,8 @@ class Directory:
                 return Destination(str(name), manager, name.identifier)
             case PublicName():
                 return Destination(str(name), manager, name.guid)
+            case ConnectorName(guid, transactional):
+                return Destination(str(PublicName(guid)), manager, guid, transactional=transactional)
             case DirectName():
                 host = name.address.lower()
                 if host not in self.routes.hosts and host not in self.routes.own_hosts:
@@ -191,6 +194,9 @@ class Directory:
         found = self.topology.resolve(text, at=self.node.name)
         if found.node.name != self.node.name:
             raise UsageError(f"{text} is a queue of {found.node.name}: receive from it there")
+        if isinstance(found.format_name, PublicName) and found.queue is None:
+            name = ConnectorName(found.format_name.guid)
+            raise UsageError(f"{text}: its foreign system has two queues here: {name} and {name};XACTONLY")
         return found.local_name
 
     # Names of outgoing queues, and of what an operator asks after
@@ -255,6 +261,9 @@ def known_as(topology: Topology, name: str) -> str:
         return called[0].name + order
     with suppress(FormatNameError, UsageError):
         found = topology.resolve(target)
+        if found.queue is None and isinstance(found.format_name, PublicName):
+            # Only a sequence goes by this name, and that is of transactional messages.
+            found = topology.resolve(str(ConnectorName(found.format_name.guid, transactional=True)))
         if found.queue is not None:
             return f"{found.node.name}\\{found.queue.name}"
     return name
@@ -272,6 +281,7 @@ def as_the_core_has_it(queue: Declared) -> QueueDeclaration:
         journal_quota_bytes=_bytes(queue.journal_quota_kb),
         strangers=queue.strangers,
         protection=queue.protection,
+        connector=queue.connector,
     )
 
 
@@ -286,6 +296,7 @@ def _as_a_topology_has_it(queue: QueueDeclaration) -> Declared:
         journal_quota_kb=_kb(queue.journal_quota_bytes),
         strangers=queue.strangers,
         protection=queue.protection,
+        connector=queue.connector,
     )
 
 
@@ -329,10 +340,11 @@ def _routes(topology: Topology, node: Node) -> Routes:
         if uses[other.host] == 1:
             hosts[other.host.lower()] = hosts[other.name.lower()]
     publics = {
-        queue.public: host.guid
+        guid: host.guid
         for host in topology.nodes.values()
         for queue in host.queues.values()
-        if queue.public is not None
+        for guid in (queue.public, queue.connector)
+        if guid is not None
     }
     return Routes(
         managers,

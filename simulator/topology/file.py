@@ -54,6 +54,13 @@ privacy = "body"                                # encrypted ones alone; "none" t
 weak_ciphers = ["RC4-128"]                      # RC2-128, RC4-128, RC2-40 and RC4-40, where they are named alone
 senders = ["S-1-5-21-1-2-3-1000"]               # who may send: SIDs, or certificates by their SHA-256
 
+[node.b.queue.to-mainframe]                     # a connector queue: for a foreign system, which a program serves
+connector = "6F9619FF-8B86-D011-B42D-00C04FC964FF"  # the system's GUID; CONNECTOR=GUID is this queue
+
+[node.b.queue.to-mainframe-xact]                # and CONNECTOR=GUID;XACTONLY the one for transactional messages
+connector = "6F9619FF-8B86-D011-B42D-00C04FC964FF"
+transactional = true
+
 [node.b]
 keys = "b.public"                               # the folder of its public keys, as `mqproto keys make` writes it
 
@@ -182,6 +189,7 @@ class _Queue(msgspec.Struct):
     privacy: str = OPTIONAL
     weak_ciphers: list[str] = []
     senders: list[str] = []
+    connector: str | None = None
 
 
 class _User(msgspec.Struct):
@@ -381,6 +389,7 @@ def _queues(topology: str, node: str, tables: Mapping[str, Table]) -> dict[str, 
             journal_quota_kb=entry.journal_quota_kb,
             strangers=entry.strangers,
             protection=_protection(entry, f"{where}.{name}"),
+            connector=_foreign(entry.connector, f"{where}.{name}.connector"),
         )
     return queues
 
@@ -470,6 +479,13 @@ def _guid(text: str, where: str) -> Guid:
         return guid_from_text(text)
     except ValueError:
         raise TopologyError(f"{where}: {text!r} is no GUID; leave it out to have one made") from None
+
+
+def _foreign(text: str | None, where: str) -> Guid | None:
+    try:
+        return None if text is None else guid_from_text(text)
+    except ValueError:
+        raise TopologyError(f"{where}: {text!r} is no GUID; write that of the foreign system") from None
 
 
 def _derived(*names: str) -> Guid:

@@ -21,7 +21,7 @@ from mqproto.routing.peers import ANYWHERE, check_origin
 from mqproto.wire import sid_from_text
 from mqproto.wire.guid import Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
-from simulator.topology.nodes import DEFAULT_PORT, Node, QueueDeclaration, find
+from simulator.topology.nodes import DEFAULT_PORT, Node, QueueDeclaration, find, refuse_shared_guids
 from simulator.topology.ports import reserved_address
 from simulator.topology.resolve import Destination, is_system_queue, resolve
 from simulator.topology.routes import next_hops
@@ -144,7 +144,7 @@ class Topology:
         addresses = ((address, node.name) for node in nodes for address in node.addresses)
         metrics = ((node.metrics, f"the metrics of {node.name}") for node in nodes if node.metrics)
         refuse_twins("have one address", chain(addresses, proxies, metrics))
-        _refuse_public_twins(nodes)
+        refuse_shared_guids(nodes)
         if any(node.settings.require_pings for node in nodes):
             # Who asks one of them would be answered by the other.
             pinged = ((node.ping_address, node.name) for node in nodes if node.settings.answer_pings)
@@ -236,7 +236,7 @@ class Topology:
     def resolve(self, text: str, at: str | None = None) -> Destination:
         r"""What is meant by a path name or format name that a person typed.
 
-        A path name becomes the queue's routed name, PUBLIC= or PRIVATE=; `node\orders` and
+        A path name becomes the queue's routed name, PUBLIC=, PRIVATE= or CONNECTOR=; `node\orders` and
         `node\private$\orders` are the same queue. A direct name stays one, and goes straight to its node. Journals
         and system queues go by the names of [MS-MQMQ] 2.1, and `node\deadxact` is enough.
 
@@ -275,7 +275,7 @@ class Topology:
             TopologyError: a name, a number or a GUID is that of two queues.
         """
         nodes = {**self.nodes, name: self.nodes[name].with_queues(queues)}
-        _refuse_public_twins(nodes.values())
+        refuse_shared_guids(nodes.values())
         found = copy(self)
         object.__setattr__(found, "nodes", nodes)
         return found
@@ -354,8 +354,3 @@ class Topology:
     def _known(self, name: str, where: str) -> None:
         if name not in self.nodes:
             raise TopologyError(f"{where}: no node is called {name!r}; {nearest(name, list(self.nodes))}")
-
-
-def _refuse_public_twins(nodes: Iterable[Node]) -> None:
-    queues = ((queue.public, queue.name) for node in nodes for queue in node.queues.values() if queue.public)
-    refuse_twins("have one public GUID", queues)

@@ -10,12 +10,12 @@ from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import FormatNameError, UsageError
-from mqproto.formatname import PrivateName, PublicName, Scope
+from mqproto.formatname import ConnectorName, PrivateName, PublicName, Scope
 from mqproto.formatname.path import LocalName
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import PING_PORT
 from mqproto.routing.peers import check_origin
-from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.guid import NULL_GUID, Guid, guid_text
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
 
 DEFAULT_PORT: Final = 1801
@@ -36,6 +36,7 @@ class QueueDeclaration:
     journal_quota_kb: JournalQuota, what the journal may take; None for no limit of its own.  [MS-MQDMPR] 3.1.1.2
     strangers: whether queue managers that the topology does not have may send to it.
     protection: Authentication, PrivacyLevel and Security: what it asks of messages.
+    connector: the GUID of the foreign system whose connector queue it is, that is addressed as CONNECTOR=.
     """
 
     name: str
@@ -47,6 +48,7 @@ class QueueDeclaration:
     journal_quota_kb: int | None = None
     strangers: bool = False
     protection: Protection = OPEN
+    connector: Guid | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -59,6 +61,12 @@ class QueueDeclaration:
             raise TopologyError(
                 f"queue {self.name!r}: journal_quota_kb bounds no journal; add journal = true"
             )
+        if self.connector is not None and self.public is not None:
+            raise TopologyError(
+                f"queue {self.name!r}: a connector queue goes by the GUID of its foreign system; leave public out"
+            )
+        if self.connector == NULL_GUID:
+            raise TopologyError(f"queue {self.name!r}: connector: the null GUID names no foreign system")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +170,10 @@ class Node:
         """The same with these queues."""
         return replace(self, queues={queue.name: queue for queue in queues})
 
-    def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName:
+    def format_name(self, queue: QueueDeclaration) -> PublicName | PrivateName | ConnectorName:
         """The name that carries this node's GUID or the queue's own, so that messages to it can be routed."""
+        if queue.connector is not None:
+            return ConnectorName(queue.connector, queue.transactional)
         if queue.public is not None:
             return PublicName(queue.public)
         return PrivateName(self.guid, queue.identifier)
@@ -175,3 +185,30 @@ def find(name: str, known: Mapping[str, object], otherwise: str) -> str:
         if other.casefold() == name.casefold():
             return other
     raise TopologyError(f"{otherwise} {name!r}; {nearest(name, known)}")
+
+
+def refuse_shared_guids(nodes: Iterable[Node]) -> None:
+    """Refuse two queues that go by one GUID, but for a foreign system's two, which its one connector server has.
+
+    Raises:
+        TopologyError: there are such.
+    """
+    nodes = list(nodes)
+    owned = [(node, queue) for node in nodes for queue in node.queues.values()]
+    refuse_twins("have one public GUID", ((queue.public, queue.name) for _, queue in owned if queue.public))
+    connectors = [(node, queue, queue.connector) for node, queue in owned if queue.connector]
+    for transactional, kind in ((True, "transactional"), (False, "other")):
+        twins = ((guid, queue.name) for _, queue, guid in connectors if queue.transactional is transactional)
+        refuse_twins(f"are both for the {kind} messages of one foreign system", twins)
+    taken = {node.guid: f"the GUID of {node.name}" for node in nodes}
+    taken |= {queue.public: f"the public GUID of {queue.name}" for _, queue in owned if queue.public}
+    servers: dict[Guid, Node] = {}
+    for node, queue, guid in connectors:
+        where = f"node.{node.name}.queue.{queue.name}.connector"
+        if guid in taken:
+            raise TopologyError(f"{where}: {guid_text(guid)} is {taken[guid]}; a foreign system has its own")
+        server = servers.setdefault(guid, node)
+        if server is not node:
+            raise TopologyError(
+                f"{where}: {server.name} is the connector server of this foreign system; declare the queue there"
+            )

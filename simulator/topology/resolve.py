@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from mqproto.base.errors import FormatNameError
 from mqproto.formatname import (
+    ConnectorName,
     DirectName,
     FormatName,
     MachineName,
@@ -48,8 +49,8 @@ class Destination:
     """What a name means.
 
     node: who hosts it.
-    queue: as it is declared; None for the node's own journal and dead-letter queues, and for a queue of which only its
-        node can tell, as it was made while that ran.
+    queue: as it is declared; None for the node's own journal and dead-letter queues, for a queue of which only its node
+        can tell, as it was made while that ran, and for a foreign system's two, where its name does not say which.
     format_name: the one to use.
     local_name: what its queue manager calls it: `orders`, `orders;journal`, `system$;deadxact`.
     """
@@ -135,11 +136,41 @@ def resolve(directory: Directory, name: FormatName | PathName, at: str | None) -
                 for queue in node.queues.values():
                     if queue.public == guid:
                         return _declared(node, queue, journal)
+            if (server := connector_server(directory, guid)) is not None and not journal:
+                return Destination(server, None, name, str(ConnectorName(guid)))
             raise TopologyError(f"no queue has the GUID {guid_text(guid)}; set it as public of a queue")
+        case ConnectorName():
+            return _connector(directory, name)
         case MachineName(manager, SystemQueue() as queue):
             return _system(_owner(directory, manager), queue)
     raise TopologyError(
         f"{name}: mqproto sends to no such queues; name each queue, by DIRECT=TCP: or DIRECT=OS:"
+    )
+
+
+def connector_server(directory: Directory, guid: Guid) -> Node | None:
+    """The node with the connector queues of a foreign system; None for any other GUID."""
+    for node in directory.nodes.values():
+        if any(queue.connector == guid for queue in node.queues.values()):
+            return node
+    return None
+
+
+def _connector(directory: Directory, name: ConnectorName) -> Destination:
+    server = connector_server(directory, name.guid)
+    if server is None:
+        connectors = {queue.connector for node in directory.nodes.values() for queue in node.queues.values()}
+        known = ", ".join(sorted(guid_text(guid) for guid in connectors if guid is not None))
+        raise TopologyError(
+            f"no foreign system has the GUID {guid_text(name.guid)}; "
+            f"{f'there is {known}' if known else 'set it as connector of two queues'}"
+        )
+    for queue in server.queues.values():
+        if queue.connector == name.guid and queue.transactional is name.transactional:
+            return _declared(server, queue, journal=False)
+    kind, value = ("transactional messages", "true") if name.transactional else ("other messages", "false")
+    raise TopologyError(
+        f"{name}: {server.name} has no connector queue for {kind}; give it one, with transactional = {value}"
     )
 
 
@@ -244,4 +275,6 @@ def _declared(node: Node, queue: QueueDeclaration, journal: bool) -> Destination
         raise TopologyError(
             f"{node.name}\\{queue.name} has no journal; give it journal = true in the topology"
         )
+    if isinstance(name, ConnectorName):  # A journal of it has no such name.  [MS-MQMQ] 2.2.7
+        name = PrivateName(node.guid, queue.identifier)
     return Destination(node, queue, replace(name, journal=True), f"{queue.name};journal")

@@ -100,6 +100,7 @@ def _node(node: Node) -> Iterator[str]:
             privacy=None if queue.protection.privacy == OPTIONAL else queue.protection.privacy,
             weak_ciphers=queue.protection.weak_ciphers or None,
             senders=queue.protection.senders or None,
+            connector=guid_text(queue.connector) if queue.connector else None,
         )
     changed = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
     yield from _table(f"[node.{node.name}.settings]", **changed)

@@ -288,7 +288,7 @@ class Operators:
         public = Guid(wish.public) if wish.public is not None else None
         others = (queue for node in self._directory.topology.nodes.values() for queue in node.queues.values())
         for other in others:
-            if public is not None and other.public == public:
+            if public is not None and public in (other.public, other.connector):
                 raise UsageError(f"{other.name} has the GUID {guid_text(public)} already: choose another")
         wanted = QueueDeclaration(
             name=name,

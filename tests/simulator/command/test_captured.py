@@ -19,7 +19,7 @@ from mqproto.wire import guid_text
 from simulator.cli.cli import DONE, FINDING, MISUSE
 from simulator.command import captured
 from simulator.command.captured import names_of
-from simulator.topology import load
+from simulator.topology import load, parse
 from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
@@ -124,6 +124,10 @@ def test_names_of_a_topology_are_those_of_its_nodes_and_queues() -> None:
     assert names.managers[sender.guid] == "sender"
     assert names.addresses[sender.address] == "sender"
     assert "destination\\orders" in names.queues.values()
+    foreign = guid("mainframe")
+    connector = parse(f"[node.a.queue.q]\nconnector = '{guid_text(foreign)}'", "t.toml")
+    # Its GUID is in packets for either of the two queues.
+    assert names_of(connector).queues[foreign] == f"a\\connector {guid_text(foreign)[:8]}"
     shared = load("three-node").with_free_ports()
     assert names_of(shared).hosts == {}
 

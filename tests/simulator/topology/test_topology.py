@@ -313,6 +313,39 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             "[node.a.queue.q]\npublic='{0}'\n[node.b.queue.r]\npublic='{0}'",
             "q and r have one public GUID; change one",
         ),
+        (
+            "[node.a.queue.q]\nconnector = 'mainframe'",
+            "node.a.queue.q.connector: 'mainframe' is no GUID; write that of the foreign system",
+        ),
+        (
+            "[node.a.queue.q]\nconnector = '00000000-0000-0000-0000-000000000000'",
+            "queue 'q': connector: the null GUID names no foreign system",
+        ),
+        (
+            "[node.a.queue.q]\nconnector = '{0}'\npublic = true",
+            "queue 'q': a connector queue goes by the GUID of its foreign system; leave public out",
+        ),
+        (
+            "[node.a.queue.q]\nconnector = '{0}'\n[node.a.queue.r]\nconnector = '{0}'",
+            "q and r are both for the other messages of one foreign system; change one",
+        ),
+        (
+            "[node.a.queue.q]\nconnector='{0}'\ntransactional=true\n[node.a.queue.r]\nconnector='{0}'\n"
+            "transactional=true",
+            "q and r are both for the transactional messages of one foreign system; change one",
+        ),
+        (
+            "[node.a.queue.q]\nconnector = '{0}'\n[node.b.queue.r]\nconnector = '{0}'\ntransactional = true",
+            "node.b.queue.r.connector: a is the connector server of this foreign system; declare the queue there",
+        ),
+        (
+            "[node.a.queue.q]\nconnector = '{0}'\n[node.b.queue.r]\npublic = '{0}'",
+            "node.a.queue.q.connector: {0} is the public GUID of r; a foreign system has its own",
+        ),
+        (
+            "[node.a]\nguid = '{0}'\n[node.a.queue.q]\nconnector = '{0}'",
+            "node.a.queue.q.connector: {0} is the GUID of a; a foreign system has its own",
+        ),
         (f"{SMALL}proxy = '127.0.0.2:1801'", "b and the proxy of a have one address; change one"),
         (f"{SMALL}[[link]]\nbetween = ['b', 'a']", "link: 'b' and 'a' are linked already; leave it out"),
         (f"{SMALL}[[link]]\nbetween = ['a', 'c']", "link: no node is called 'c'; there is a, b"),
@@ -370,7 +403,7 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
 def test_a_file_that_makes_no_sense_is_refused_in_one_line_with_its_name(text: str, said: str) -> None:
     with pytest.raises(TopologyError) as refused:
         parse(text.replace("{0}", GUID_TEXT), "mine.toml")
-    assert str(refused.value).startswith(f"mine.toml: {said}")
+    assert str(refused.value).startswith(f"mine.toml: {said.replace('{0}', GUID_TEXT)}")
     assert len(str(refused.value).splitlines()) == 1
 
 
