@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 PIPE_COLUMNS: Final = 200
 
@@ -28,6 +31,38 @@ def plain_table(*headings: str) -> Table:
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     return table
+
+
+@contextmanager
+def working(words: str) -> Iterator[Callable[[str], None]]:
+    """Say what is being done, and for how long, on a line of the terminal that is gone at the end; nothing in a pipe.
+
+    It is for work that cannot tell how much is left. Call what it yields with the words of the next step, or with how
+    far this one has come.
+    """
+    console = wide_console(stderr=True, markup=False)
+    began_s = time.monotonic()
+    said = words
+
+    def say(text: str) -> None:
+        nonlocal said
+        said = text
+
+    def drawn() -> Text:
+        return Text(f"{said}  {time.monotonic() - began_s:.0f} s", no_wrap=True, overflow="ellipsis")
+
+    if not console.is_terminal:
+        yield say
+        return
+    with Live(
+        console=console,
+        get_renderable=drawn,
+        refresh_per_second=4,
+        transient=True,
+        # What is printed meanwhile goes above the line, but into a file if it was to go there.
+        redirect_stdout=sys.stdout.isatty(),
+    ):
+        yield say
 
 
 class ProgressScreen:

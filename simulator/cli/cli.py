@@ -370,10 +370,12 @@ def probe(
       flags           0x0210, server class
       ping, UDP 3527  nobody listens
     """
+    from simulator.base.screen import working
     from simulator.command import probe as asking
 
     host, port = asking.target(host)
-    report = run_task(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
+    with working(f"asking {host}:{port}"):
+        report = run_task(partial(asking.probe, host, port, ping_port=ping_port, timeout_s=timeout_s))
     if as_json:
         print_json(asking.as_json(report))
     else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from simulator.node.control import Explanation
     from simulator.topology.places import Place
 
+MANY: Final = 1_000
+"""Messages from which on `send` shows how far it is."""
 LocalArgument = Annotated[str, typer.Argument(help=r"Such as 'destination\orders', or 'sender\deadxact'.")]
 OutgoingArgument = Annotated[
     str,
@@ -226,12 +229,26 @@ def send(
     if body_type is not None:
         bodies, number = talk.typed(bodies, body_type)
         options = replace(options, body_type=number)
-    identifiers = run_task(partial(talk.send, place, node, queue, bodies, options, resume))
+    with _counted(len(bodies)) as count_sent:
+        task = partial(talk.send, place, node, queue, bodies, options, resume, handed_over=count_sent)
+        identifiers = run_task(task)
     if as_json:
         print_json({"queue": queue, "sent": identifiers})
     else:
         print("\n".join(identifiers))
     return DONE
+
+
+@contextmanager
+def _counted(count: int) -> Iterator[Callable[[int], None]]:
+    """Show how many of many messages were handed to the node; of few it is not worth the while."""
+    if count < MANY:
+        yield lambda sent: None
+        return
+    from simulator.base.screen import working
+
+    with working(f"sending {_messages(count)}") as say:
+        yield lambda sent: say(f"sending: {sent:,} of {_messages(count)}")
 
 
 def _send_imported(
@@ -576,9 +593,11 @@ def purge(
     \b
     $ mqproto receive orders --count 100000 --json > orders.jsonl
     """
+    from simulator.base.screen import working
     from simulator.command import oversee
 
-    at, count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
+    with working(f"deleting messages of {queue}"):
+        at, count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
     text = f"{at}: {_messages(count)} of {queue} deleted"
     _report({"node": at, "queue": queue, "deleted": count}, text, as_json=as_json)
     return DONE
@@ -597,10 +616,12 @@ def send_back(
     as_json: JsonOption = False,
 ) -> int:
     """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent."""
+    from simulator.base.screen import working
     from simulator.command import oversee
 
     task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
-    sent, kept = run_task(task)
+    with working(f"sending messages of {queue} once more"):
+        sent, kept = run_task(task)
     text = f"{_messages(sent)} sent once more"
     text += f"; {kept:,} cannot be sent now: their queue is full, or is not there any more" * bool(kept)
     _report({"queue": queue, "sent": sent, "kept": kept}, text, as_json=as_json)

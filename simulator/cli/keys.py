@@ -110,6 +110,7 @@ def make(
     anew, with which this user signs there, and no other.
     """
     from mqproto.security import new_key_pair, provider_by_word, self_signed
+    from simulator.base.screen import working
 
     place, files = _files_of(node, topology, directory)
     if user is not None:
@@ -118,12 +119,13 @@ def make(
     if "base" in {provider.word for provider in chosen} and bits not in (None, MINIMUM_BITS):
         raise UsageError(f"the base provider takes keys of {MINIMUM_BITS} bits alone: leave --bits out")
     made = []
-    for provider in chosen:
-        if replace or not files.has(provider.word):
-            made.append(Kept(provider.word, new_key_pair(bits or provider.key_pair_bits)))
-    if replace or not files.has(SIGNING):
-        pair = new_key_pair(bits or 2_048)
-        made.append(Kept(SIGNING, pair, self_signed(pair, files.node, int(time.time()), days)))
+    with working("making keys"):
+        for provider in chosen:
+            if replace or not files.has(provider.word):
+                made.append(Kept(provider.word, new_key_pair(bits or provider.key_pair_bits)))
+        if replace or not files.has(SIGNING):
+            pair = new_key_pair(bits or 2_048)
+            made.append(Kept(SIGNING, pair, self_signed(pair, files.node, int(time.time()), days)))
     if not made:
         raise UsageError(f"{files.node} has all of these keys: --replace makes new ones")
     aside = _keep(place, files, made)
@@ -136,11 +138,13 @@ def _make_of_user(
 ) -> int:
     """The key with which a user signs."""
     from mqproto.security import new_key_pair, self_signed
+    from simulator.base.screen import working
 
     use = _use_of_user(user)
     if files.has(use) and not replace:
         raise UsageError(f"{user} has a key at {files.node}: --replace makes a new one")
-    pair = new_key_pair(bits)
+    with working("making a key"):
+        pair = new_key_pair(bits)
     made = [Kept(use, pair, self_signed(pair, user, int(time.time()), days))]
     _say(place, files, made, _keep(place, files, made), as_json=as_json)
     return DONE

@@ -249,11 +249,13 @@ def delete(
     \b
     $ mqproto queue delete orders --topology shop
     """
+    from simulator.base.screen import working
     from simulator.client.live import host_of
 
     place = place_of(topology, directory)
     name = run_task(partial(host_of, place, node, queue))
-    count = run_task(partial(_of_node, place, name, lambda client: client.delete(queue)))
+    with working(f"deleting {queue}"):
+        count = run_task(partial(_of_node, place, name, lambda client: client.delete(queue)))
     if as_json:
         print_json({"queue": queue, "deleted": count})
     else:

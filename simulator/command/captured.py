@@ -242,11 +242,13 @@ class _Reading:
         self._prints_as_it_reads = not (
             options.summary or options.follow is not None or options.diagram or options.svg
         )
+        self._bar: Progress | None = None
 
     def everything(self) -> Iterator[Sight]:
         """Every packet; a damaged capture ends early."""
         take = self.analyst.take
-        with _progress(self._captures, quiet=self._prints_as_it_reads) as update:
+        with _progress(self._captures) as (bar, update):
+            self._bar = bar
             try:
                 for count, seen in enumerate(self.reader):
                     if count % PROGRESS_PACKETS == 0:
@@ -264,7 +266,14 @@ class _Reading:
                 selection = self._selection(self.first_ns)
                 everything = selection.takes_all
             if everything or selection.takes(sight, self.names):
+                self._make_room()
                 yield sight
+
+    def _make_room(self) -> None:
+        """Lines that appear are progress enough, and a bar would be in their way."""
+        if self._prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
+            self._bar.stop()
+            self._bar = None
 
     def count(self, findings: list[Finding]) -> None:
         """Remember for the exit status what was shown."""
@@ -312,11 +321,11 @@ class _Reading:
 
 
 @contextmanager
-def _progress(captures: Sequence[Opened], *, quiet: bool) -> Iterator[Callable[[], None]]:
+def _progress(captures: Sequence[Opened]) -> Iterator[tuple[Progress, Callable[[], None]]]:
     """How much of the files has been read, on a terminal; nothing in a pipe."""
     console = wide_console(stderr=True)
     size_bytes = sum(opened.size_bytes for opened in captures)
-    quiet = quiet or not console.is_terminal or not size_bytes
+    quiet = not console.is_terminal or not size_bytes
 
     def update() -> None:
         if not quiet:
@@ -325,7 +334,7 @@ def _progress(captures: Sequence[Opened], *, quiet: bool) -> Iterator[Callable[[
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task("reading", total=size_bytes or None)
-        yield update
+        yield bar, update
 
 
 def _packets(reading: _Reading, options: Options) -> int:

@@ -83,25 +83,29 @@ def report(
     from captures.pipeline.report.search import Sought, prepare
     from captures.pipeline.source.whole import whole
     from captures.pipeline.tables.tables import Tables
+    from simulator.base.screen import working
 
     opened = Tables(tables)
     if not (find is queue is host is None):
         if html is not None:
             raise UsageError("--find, --queue and --host write no page: leave out --html")
         return _tell(opened, Sought(find or "", queue or "", host or ""), as_json=as_json)
-    from captures.pipeline.report.gather import gather
-    from captures.pipeline.report.page import page
-    from captures.pipeline.report.summary import as_json as facts_as_json
-    from captures.pipeline.report.summary import lines
-
-    facts = gather(opened)
     if html is None and opened.store.folder is None:
         raise UsageError(f"{tables} is not on this machine: say with --html where the page is to go")
     target = Path(tables) / PAGE if html is None else html
-    with whole(target) as file:
-        file.write_text(page(facts), "utf-8")
-    if not facts.messages.every:
-        prepare(opened)
+    with working(f"reading {tables}") as say:
+        from captures.pipeline.report.gather import gather
+        from captures.pipeline.report.page import page
+        from captures.pipeline.report.summary import as_json as facts_as_json
+        from captures.pipeline.report.summary import lines
+
+        facts = gather(opened)
+        say("drawing the page")
+        with whole(target) as file:
+            file.write_text(page(facts), "utf-8")
+        if not facts.messages.every:
+            say("sorting messages, for --find")
+            prepare(opened)
     if as_json:
         print_json(facts_as_json(facts) | {"page": str(target)})
     else:
@@ -116,10 +120,12 @@ def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
     from captures.pipeline.report.gather import told
     from captures.pipeline.report.search import asked, named
     from captures.pipeline.report.summary import story, story_as_json
+    from simulator.base.screen import working
 
-    found = named(tables, sought, NAMED_LIMIT + 1)
-    rows, more = found[:NAMED_LIMIT], found[NAMED_LIMIT:]
-    stories = told(tables, rows)
+    with working(f"looking for {asked(sought)}"):
+        found = named(tables, sought, NAMED_LIMIT + 1)
+        rows, more = found[:NAMED_LIMIT], found[NAMED_LIMIT:]
+        stories = told(tables, rows)
     if as_json:
         print_json([story_as_json(row, stories[row["message"]]) for row in rows])
         return DONE if rows else FINDING
@@ -187,6 +193,7 @@ def tables(
     mqproto tables tables --export folder --format csv
     """
     from captures.pipeline.tables.tables import Tables, TablesError
+    from simulator.base.screen import working
 
     if [columns is not None, sql is not None or export is not None, vacuum].count(True) > 1:
         raise UsageError("--columns, --sql with --export, and --vacuum are different things: one at a time")
@@ -194,12 +201,14 @@ def tables(
     if opened.row is None:
         raise TablesError(f"{place} has no tables: run mqproto analyse CAPTURES --out {place}")
     if vacuum:
-        count = opened.vacuum(keep_hours * HOUR_S)
+        with working("deleting files that nobody needs"):
+            count = opened.vacuum(keep_hours * HOUR_S)
         print_json({"deleted": count}) if as_json else print(f"{count:,} files that nobody needs deleted")
     elif export is not None:
         from captures.pipeline.tables import queries
 
-        written = queries.export(opened, export, form, sql)
+        with working(f"writing to {export}"):
+            written = queries.export(opened, export, form, sql)
         print_json([str(path) for path in written]) if as_json else print(*written, sep="\n")
     elif sql is not None:
         _answer(opened, sql, as_json=as_json)
@@ -212,8 +221,10 @@ def tables(
 
 def _answer(tables: Tables, sql: str, *, as_json: bool) -> None:
     from captures.pipeline.tables.queries import answer
+    from simulator.base.screen import working
 
-    found = answer(tables, sql, None if as_json else ROWS_LIMIT)
+    with working("asking the tables"):
+        found = answer(tables, sql, None if as_json else ROWS_LIMIT)
     if as_json:
         print_json([dict(zip(found.columns, map(_plain, row), strict=True)) for row in found.rows])
         return

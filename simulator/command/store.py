@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from simulator.topology.nodes import Node
 
 app = typer.Typer(help="Look after the store of a node. Nothing is overwritten, and nothing thrown away.")
+SAID_EVERY: Final = 1_000
+"""Messages between two words of how far an export is."""
 StoreArgument = Annotated[
     str, typer.Argument(metavar="NODE|FILE", help="A node, or the .sqlite file of its store.")
 ]
@@ -51,11 +53,12 @@ def check(
     """
     from contextlib import closing
 
+    from simulator.base.screen import working
     from simulator.storage.care import salvaged
     from simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
-    with closing(salvaged(SYSTEM_FILES, path)) as found:
+    with working(f"reading {path.name}"), closing(salvaged(SYSTEM_FILES, path)) as found:
         notices = list(found.notices)
         if found.is_running:
             notices.append(
@@ -104,11 +107,13 @@ def backup(
     all that the node had answered before the command was typed, but for express messages that its memory alone has. A
     store that is hurt is not copied.
     """
+    from simulator.base.screen import working
     from simulator.storage.care import back_up
     from simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
-    made = back_up(SYSTEM_FILES, path, target)
+    with working(f"copying {path.name}, and reading the copy"):
+        made = back_up(SYSTEM_FILES, path, target)
     count = sum(made.counts.values())
     if as_json:
         print_json(
@@ -150,12 +155,13 @@ def export(
     """
     from contextlib import closing
 
+    from simulator.base.screen import working
     from simulator.storage.care import salvaged
     from simulator.storage.care.export import exported, line_of
     from simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
-    with closing(salvaged(SYSTEM_FILES, path)) as found:
+    with working(f"reading {path.name}") as say, closing(salvaged(SYSTEM_FILES, path)) as found:
         chosen = None if not queue else _chosen(found, queue, place_of(topology, directory).topology)
         for text in (*found.findings, *found.notices):
             complain(text)
@@ -164,6 +170,8 @@ def export(
             for message in exported(found, chosen):
                 file.write(f"{line_of(message)}\n")
                 count += 1
+                if count % SAID_EVERY == 0:
+                    say(f"{count:,} messages written")
     print(
         f"{out or path}: {_counted(count, 'message')}, as of record {found.record:,}",
         file=sys.stderr if out is None else sys.stdout,
@@ -225,11 +233,13 @@ def repair(
     The old files and a list of what is hurt in them go to FILE-quarantine-DATE. What a lost record of the log had taken
     from a queue may be delivered again.
     """
+    from simulator.base.screen import working
     from simulator.storage.care import repair as repair_store
     from simulator.storage.files import SYSTEM_FILES
 
     path = _file_of(store, topology, directory)
-    found = repair_store(SYSTEM_FILES, path, _date())
+    with working(f"reading {path.name}"):
+        found = repair_store(SYSTEM_FILES, path, _date())
     if as_json:
         print_json(
             {
@@ -263,6 +273,7 @@ def adopt(
     is listed when the node starts. Of one that was copied what waits stays with the original: the copy is set aside in
     FILE-copied-DATE, and its node, which needs a GUID of its own, begins with an empty store.
     """
+    from simulator.base.screen import working
     from simulator.storage.care import adopt_moved, set_aside_copied
     from simulator.storage.files import SYSTEM_FILES
 
@@ -273,7 +284,8 @@ def adopt(
     path, node = _named(store, topology, directory)
     guid = node.guid if node is not None else None
     if moved:
-        life = adopt_moved(SYSTEM_FILES, path, guid)
+        with working(f"reading {path.name}"):
+            life = adopt_moved(SYSTEM_FILES, path, guid)
         print(f"{path}: life {life.number} begins when its node starts")
     else:
         aside = set_aside_copied(SYSTEM_FILES, path, guid, _date())

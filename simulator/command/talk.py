@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -258,8 +258,11 @@ async def send(
     found: Sequence[bytes],
     options: SendOptions,
     journal: Path | None = None,
+    handed_over: Callable[[int], None] = lambda count: None,
 ) -> list[str]:
     """Send each body; their identifiers. With a journal, what of them it does not have yet.
+
+    handed_over: told now and then how many went to the node, where they go in parts.
 
     Raises:
         UsageError: the queue is unknown, or does not take such messages.
@@ -298,8 +301,15 @@ async def send(
         elif options.together:
             sent = await client.send_together([(names_of_all, draft) for draft in drafts])
         else:
-            sent = await client.send_many(names_of_all, drafts)
+            sent = await client.send_many(names_of_all, _counted(drafts, handed_over))
         return [str(identifier) for identifier in sent]
+
+
+def _counted(drafts: Sequence[Draft], tell: Callable[[int], None]) -> Iterator[Draft]:
+    for count, draft in enumerate(drafts, 1):
+        yield draft
+        if count % TRANSACTION_LIMIT == 0:
+            tell(count)
 
 
 @dataclass(frozen=True, slots=True)

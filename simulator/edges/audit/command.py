@@ -39,17 +39,19 @@ def audit(
 
     The document history, the stores and the logs are read, and nothing is asked of any program; nodes may run.
     """
+    from simulator.base.screen import working
     from simulator.edges.audit.ends import End
     from simulator.edges.audit.reading import audited
     from simulator.edges.audit.report import as_json, each_as_json, each_told, told
     from simulator.edges.trigger import standing
 
     place = place_of(topology, directory)
-    found = audited(place, history, log or [])
+    with working("reading the history, stores and logs"):
+        found = audited(place, history, log or [])
+        held = [] if in_json else standing.told(standing.standings(place, history))
     if in_json:
         print_json(as_json(found) | ({"messages": each_as_json(found)} if each else {}))
     else:
-        held = standing.told(standing.standings(place, history))
         for line in (*(each_told(found) if each else ()), *told(found), *held):
             print(line)
     return FINDING if found.counted()[End.UNACCOUNTED] else DONE

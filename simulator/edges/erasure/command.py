@@ -42,11 +42,13 @@ def erase(
     """
     from dataclasses import asdict
 
+    from simulator.base.screen import working
     from simulator.edges.erasure.erasing import erase as erased_by
     from simulator.edges.erasure.erasing import is_journal
     from simulator.edges.failed.report import counted
 
-    done = run_task(partial(erased_by, place_of(topology, directory), history, names, note))
+    with working("erasing, and writing stores anew"):
+        done = run_task(partial(erased_by, place_of(topology, directory), history, names, note))
     if as_json:
         print_json(asdict(done))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from simulator.edges.failed.failures import Failure
     from simulator.edges.stores import Unknown
     from simulator.topology.places import Place
+
+READING: Final = "reading stores, for what has failed"
 
 app = typer.Typer(help="Messages that have failed: see them, try them again, or say that they are settled.")
 NamesArgument = Annotated[
@@ -60,12 +62,14 @@ def list_(
     as_json: JsonOption = False,
 ) -> int:
     """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
+    from simulator.base.screen import working
     from simulator.edges.failed.report import told
     from simulator.edges.stores import Unknown
 
     unknown = Unknown()
     place = place_of(topology, directory)
-    failures = _failures(place, unknown, None, queue, reason, since, until)
+    with working(READING):
+        failures = _failures(place, unknown, None, queue, reason, since, until)
     if as_json:
         print_json({"failed": [failure.as_json() for failure in failures], **asdict(unknown)})
     else:
@@ -82,12 +86,14 @@ def show(
     as_json: JsonOption = False,
 ) -> int:
     """One message that has failed: why, and all that is in it."""
+    from simulator.base.screen import working
     from simulator.command.talk import message_as_json
     from simulator.edges.failed.failures import Chosen, failures_in
     from simulator.edges.failed.report import shown
     from simulator.edges.stores import Unknown
 
-    found = list(failures_in(place_of(topology, directory), Unknown(), Chosen(names=[name])))
+    with working(READING):
+        found = list(failures_in(place_of(topology, directory), Unknown(), Chosen(names=[name])))
     if not found:
         raise UsageError(_nobody_has(name))
     if len(found) > 1:
@@ -116,13 +122,16 @@ def retry(
     as_json: JsonOption = False,
 ) -> int:
     """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run."""
+    from simulator.base.screen import working
     from simulator.edges.failed import desk
     from simulator.edges.stores import Unknown
 
     unknown = Unknown()
     place = place_of(topology, directory)
-    failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
-    count = run_task(partial(desk.retry, place, history, failures))
+    with working(READING) as say:
+        failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
+        say("sending once more")
+        count = run_task(partial(desk.retry, place, history, failures))
     return _done(names, failures, unknown, count, "sent once more", as_json)
 
 
@@ -141,13 +150,16 @@ def resolve(
     as_json: JsonOption = False,
 ) -> int:
     """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
+    from simulator.base.screen import working
     from simulator.edges.failed import desk
     from simulator.edges.stores import Unknown
 
     unknown = Unknown()
     place = place_of(topology, directory)
-    failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
-    count = run_task(partial(desk.resolve, place, history, failures, note))
+    with working(READING) as say:
+        failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
+        say("taking them out")
+        count = run_task(partial(desk.resolve, place, history, failures, note))
     return _done(names, failures, unknown, count, "resolved", as_json)
 
 
