@@ -16,6 +16,9 @@ class Purges:
     A message that the neighbour may have by now, and has not acknowledged, stays with the session. A transactional one
     of ours goes also if it was sent: the operator wants to be rid of it, whether or not it arrived. One of others is
     only a copy here. Its end is for its sender or its destination to say, so it goes in silence, and may come again.
+
+    How far a queue is purged is on disk before the first message goes, and until the last has gone: a process that is
+    killed meanwhile goes on with it when it starts again, and what has come since stays.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -33,8 +36,13 @@ class Purges:
             self._end(queue, message.position, message.packet)
         if queue.queue not in self._going:
             self._read(queue, 0)
-            self._writes.force()
+        self._writes.purge_until(queue.queue, queue.last_position)
         self._going[queue.queue] = (queue, queue.last_position)
+
+    def go_on(self, queue: OutgoingQueue, last: int) -> None:
+        """An earlier process had this to do, and may have begun."""
+        self._read(queue, 0)
+        self._going[queue.queue] = (queue, last)
 
     def is_going_through(self, queue: OutgoingQueue) -> bool:
         """Whether some of what is to go has yet to be read."""
@@ -67,3 +75,4 @@ class Purges:
             self._read(queue, rows[-1][0])
         else:
             del self._going[page.queue]
+            self._writes.purge_until(page.queue, 0)

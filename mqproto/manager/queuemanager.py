@@ -85,6 +85,7 @@ from mqproto.turn.effects import (
     StoredState,
 )
 from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard, KeyAwayError
+from mqproto.turn.pending import purges_of
 from mqproto.turn.waypoints import Follow, nobody
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
@@ -176,6 +177,8 @@ class QueueManager:
         self._stored_bytes = 0
         self._room_bytes: int | None = None
         self._purges = Purges(desk)
+        for number, last in purges_of(state.counters).items():
+            self._go_on_purging(number, last)
         self._dead_letters = DeadLetters(desk, routes, self._queues, self._sending)
         self._parts = Parts(
             desk,
@@ -485,6 +488,8 @@ class QueueManager:
 
         Messages that a consumer has not settled go if it gives them back.
 
+        It is on disk with the next commit how far: a process that starts again goes on with it.
+
         Returns:
             How many messages are to go; it takes a while if most of them are on disk.
 
@@ -498,9 +503,18 @@ class QueueManager:
                 self._purges.begin(one)
             return count
         local = self._queues.named(queue)
-        local.purge()
+        local.purge(writes=self._writes)
         self._queues.stir(local)
         return local.count
+
+    def _go_on_purging(self, number: int, last: int) -> None:
+        """A queue, or a lane of one, was to be emptied up to there, and a process ended before it was."""
+        if (outgoing := self._outbound.queue(number)) is not None:
+            self._purges.go_on(outgoing, last)
+            return
+        found = self._queues.of_lane(number)
+        if found is None or not found[0].go_on_purging(found[1], last):
+            self._writes.purge_until(number, 0)
 
     def is_emptying(self, queue: str) -> bool:
         """Whether some of what `purge` was to delete has yet to be read from disk; what consumers have aside.

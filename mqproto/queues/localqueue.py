@@ -141,6 +141,8 @@ class LocalQueue:
         self._lanes: dict[int, Lane] = {}
         self._waiting: deque[Consumer] = deque()
         self._purging: dict[Lane, int] = {}
+        self._purges_kept: set[Lane] = set()
+        """Of which the store knows that they are purged, and how far."""
         self._purge_class = MessageClass.NACK_Q_PURGED
         self._given_back: dict[int, int] = {}
         """By key, how often a message that is in the queue was handed out and came back."""
@@ -462,6 +464,9 @@ class LocalQueue:
                 self._end([Handed(lane, message)], message_class, writes, endings)
             if purged and lane.window.read_through >= purged and not self._is_out(lane, purged):
                 del self._purging[lane]
+                if lane in self._purges_kept:
+                    self._purges_kept.remove(lane)
+                    writes.purge_until(lane.queue, 0)
 
     def _is_out(self, lane: Lane, position: int) -> bool:
         """Whether a consumer has a message of a lane up to a position, and may give it back."""
@@ -498,12 +503,29 @@ class LocalQueue:
         """How many of them there are."""
         return len(self._waiting) + len(self.unsettled)
 
-    def purge(self, message_class: MessageClass = MessageClass.NACK_Q_PURGED) -> None:
-        """All that is in the queue now is to leave it; what consumers have not settled, if they give it back."""
+    def purge(
+        self, message_class: MessageClass = MessageClass.NACK_Q_PURGED, writes: PendingWrites | None = None
+    ) -> None:
+        """All that is in the queue now is to leave it; what consumers have not settled, if they give it back.
+
+        Args:
+            writes: where it is kept how far, if a process that starts again would not know.
+        """
         self._purge_class = message_class
         for lane in self._lanes.values():
             if lane.window.last:
                 self._purging[lane] = lane.window.last
+                if writes is not None:
+                    self._purges_kept.add(lane)
+                    writes.purge_until(lane.queue, lane.window.last)
+
+    def go_on_purging(self, lane: Lane, last: int) -> bool:
+        """An earlier process had this to do, and may have begun; whether anything may be left of it."""
+        if not lane.window.last:
+            return False
+        self._purges_kept.add(lane)
+        self._purging[lane] = max(self._purging.get(lane, 0), min(last, lane.window.last))
+        return True
 
     @property
     def purging(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from mqproto.base.moment import Moment
@@ -19,6 +19,17 @@ from mqproto.turn.effects import (
 from mqproto.turn.waypoints import OFF, Waypoints
 
 LAZY_WRITES_DELAY_MS: Final = 1_000
+PURGED_UNTIL: Final = "purged_until_"
+"""The counter of a queue that is purged, with its number behind this: the last position that is to go."""
+
+
+def purges_of(counters: Mapping[str, int]) -> dict[int, int]:
+    """By their numbers, the queues that are to be emptied still, and how far."""
+    return {
+        int(name.removeprefix(PURGED_UNTIL)): position
+        for name, position in counters.items()
+        if name.startswith(PURGED_UNTIL) and position
+    }
 
 
 class HasRow(Protocol):
@@ -117,6 +128,11 @@ class PendingWrites:
             writes.outcomes = {key: row for key, row in writes.outcomes.items() if key[0] not in gone}
         writes.outcomes |= rows
         writes.counters |= counters
+
+    def purge_until(self, queue: int, position: int) -> None:
+        """Keep how far a queue is to be emptied, so that another process goes on if this one ends; 0 when it is."""
+        writes = self.urgent() if position else self._writes
+        writes.counters[f"{PURGED_UNTIL}{queue}"] = position
 
     def leaving(self) -> dict[int, int]:
         """By the number of a queue, how many messages at most the next commit removes from it."""

@@ -354,3 +354,94 @@ def test_a_page_of_a_purge_has_no_more_than_of_one_queue_may_be_in_memory(net: N
     core.purge(TO_C)
     [page] = [read for read in core.take(net.now).reads if isinstance(read, ReadPage)]
     assert (page.reader, page.limit_messages) == (ReadBy.PURGE, SMALL.resident_messages)
+
+
+# Over restarts
+
+
+@pytest.mark.parametrize("place", ["local", "transactional", "on its way"])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 99])
+def test_a_purge_that_a_kill_interrupts_goes_on_and_takes_nothing_that_has_come_since(
+    net: Net, place: str, turns: int
+) -> None:
+    net.blocked.add(frozenset("ac"))
+    options = {"transactional": place == "transactional", "recoverable": place != "transactional"}
+    destination, name = {
+        "local": (at("c", 17), "notes"),
+        "transactional": (at("c"), at("c").name),
+        "on its way": (at("c", 17), TO_C),
+    }[place]
+    where = "c" if place == "local" else "a"
+    for number in range(600):
+        net.send(where, destination, str(number), **options)
+    net.run()
+    core = net.nodes[where].up
+    assert core.purge(name) == 600
+    assert core.remember({(b"invoker", 7): None}), "it is kept with what came of the operation"
+    for _ in range(turns):
+        net.turn(where)
+    net.kill(where)
+    net.start(where)
+    net.send(where, destination, "since", **options)
+    net.run()
+    core = net.nodes[where].up
+    left = waiting_in(net, where, name)
+    assert left == (1 if turns else 601)
+    assert not core.is_emptying(name)
+    net.kill(where)
+    net.start(where)
+    net.run()
+    assert waiting_in(net, where, name) == left
+    assert not any(queue.purging for queue in net.nodes[where].up.status().local)
+
+
+def waiting_in(net: Net, where: str, name: str) -> int:
+    """How many messages a queue of a node has, here or on their way."""
+    status = net.nodes[where].up.status()
+    local = {queue.name: queue.waiting for queue in status.local}
+    return (local | {queue.name: queue.waiting for queue in status.outgoing})[name]
+
+
+def test_what_a_consumer_has_goes_also_if_the_purge_was_an_earlier_processs(net: Net) -> None:
+    for body in ("held", "not held"):
+        net.send("c", at("c", 17), body, recoverable=True)
+    net.run()
+    core = net.nodes["c"].up
+    core.consume(1, "notes", 1, transactional=True)
+    net.run()
+    assert core.purge("notes") == 2
+    net.run()
+    assert [queue.waiting for queue in core.status().local if queue.name == "notes"] == [1]
+    net.kill("c")
+    net.start("c")
+    net.send("c", at("c", 17), "since", recoverable=True)
+    net.run()
+    assert bodies(net, "c", "notes") == [b"since"]
+
+
+def test_a_queue_that_is_deleted_while_it_is_purged_is_emptied_whole_by_the_next_process(net: Net) -> None:
+    for number in range(600):
+        net.send("c", at("c", 17), str(number), recoverable=True)
+    net.run()
+    core = net.nodes["c"].up
+    core.purge("notes")
+    net.turn("c")
+    for number in range(100):
+        net.send("c", at("c", 17), str(number), recoverable=True)
+    core.delete("notes")
+    net.turn("c")
+    net.kill("c")
+    net.start("c")
+    net.run()
+    [gone] = net.nodes["c"].up.inspect().queues.gone
+    assert (gone.name, gone.count, gone.purging) == ("notes", 0, False)
+
+
+def test_of_a_queue_that_an_earlier_process_purged_and_that_is_not_here_any_more_nothing_is_kept(
+    net: Net,
+) -> None:
+    net.nodes["c"].store.counters["purged_until_4711"] = 17
+    net.kill("c")
+    net.start("c")
+    net.pass_ms(2_000)
+    assert net.nodes["c"].store.counters["purged_until_4711"] == 0

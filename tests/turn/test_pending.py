@@ -17,7 +17,7 @@ from mqproto.turn.effects import (
     Writes,
     message_key,
 )
-from mqproto.turn.pending import LAZY_WRITES_DELAY_MS, PendingWrites
+from mqproto.turn.pending import LAZY_WRITES_DELAY_MS, PURGED_UNTIL, PendingWrites, purges_of
 from mqproto.wire import NULL_GUID
 
 NOW = Moment(1_000, 0)
@@ -193,3 +193,23 @@ def test_what_an_operator_says_is_written_though_the_disk_is_full_and_nothing_ol
     writes.has_room(True)
     writes.force()
     assert writes.take(NOW) is None
+
+
+def test_that_a_queue_is_purged_is_written_at_once_with_what_came_of_it_and_that_it_was_when_it_suits() -> (
+    None
+):
+    writes, _ = pending()
+    writes.purge_until(7, 600)
+    outcome: dict[tuple[bytes, int], OutcomeRow | None] = {
+        (b"invoker", 3): OutcomeRow(b"invoker", 3, b"600", False, 0)
+    }
+    assert writes.accompany(outcome, needed=False)
+    taken = writes.take(NOW)
+    assert taken is not None
+    assert (purges_of(taken.counters), taken.outcomes) == ({7: 600}, outcome)
+    writes.purge_until(7, 0)
+    assert writes.take(NOW) is None
+    writes.force()
+    assert (taken := writes.take(NOW)) is not None
+    assert taken.counters == {f"{PURGED_UNTIL}7": 0}
+    assert purges_of(taken.counters | {"another": 5, f"{PURGED_UNTIL}8": 9}) == {8: 9}

@@ -19,12 +19,14 @@ from mqproto.messages.drafts import Draft
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import MessageRow, QueueKind, ReadBy, ReadPage, Writes, message_key
 from mqproto.wire import Guid, guid_text
+from simulator.base.storeerrors import StoreError
 from simulator.client import Client, MessageId, Reject, connect
 from simulator.node.control import Explanation
+from simulator.node.node import run_node
 from simulator.storage import Store
 from simulator.topology import QueueDeclaration, Topology, parse
 from simulator.topology.places import store_path
-from tests.simulator.running import NodeProcess, running, running_with_client
+from tests.simulator.running import Log, NodeProcess, running, running_with_client
 
 ORDERS = r"b\orders"
 NOTES = r"b\notes"
@@ -183,6 +185,47 @@ async def test_what_was_said_to_be_purged_does_not_come_back_after_a_kill(
     async with node.client() as client:
         assert waiting(await client.queues()) == {}
     await node.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("queue", [r".\replies", ORDERS])
+async def test_who_asks_again_when_a_kill_interrupted_a_purge_is_told_what_was_to_go_and_purges_nothing_more(
+    queue: str, topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client asks again by itself, under the same identifier, as soon as the node is there."""
+    commit, slices = Store.commit, 0
+
+    def dies_in_the_middle(store: Store, writes: Writes) -> None:
+        nonlocal slices
+        slices += bool(writes.removals)
+        if slices == 2:
+            raise StoreError("the process is killed")
+        commit(store, writes)
+
+    async def run(*, task_status: trio.TaskStatus[object]) -> None:
+        with pytest.raises(StoreError, match=r"^the process is killed$"):
+            await run_node(topology, "a", tmp_path, log=Log(), task_status=task_status)
+        ended.set()
+
+    counts: list[int] = []
+    ended = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        async with connect(topology, "a", tmp_path) as client:
+            drafts = [Draft(body=b"", recoverable=True, transactional=queue == ORDERS)] * 2_000
+            await client.send_many(queue, drafts)
+            monkeypatch.setattr(Store, "commit", dies_in_the_middle)
+
+            async def purge() -> None:
+                counts.append(await client.purge(queue))
+
+            nursery.start_soon(purge)
+            await ended.wait()
+            monkeypatch.setattr(Store, "commit", commit)
+            async with running(topology, "a", tmp_path):
+                while not counts:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                assert counts == [2_000]
+                assert waiting(await client.queues()) == {}
 
 
 async def test_what_is_purged_on_its_way_is_a_dead_letter_and_its_sender_is_told(alone: Client) -> None:
