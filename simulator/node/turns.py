@@ -19,6 +19,16 @@ BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEA
 the largest packet. A store sets room aside for so much."""
 
 
+class _Turn:
+    """One batch, from when the one before it is taken."""
+
+    def __init__(self) -> None:
+        self.messages = self.size_bytes = 0
+        self.byte_s = 0.0
+        """What each of its bytes has cost to carry out, in seconds."""
+        self.over = trio.Event()
+
+
 class Turns:
     """Joins those who feed the core with the loop that carries out what it decides.
 
@@ -27,19 +37,16 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._messages = 0
-        self._bytes = 0
-        self._batch_bytes = 0
+        self._next = _Turn()
+        self._now = self._next
+        """The one that is carried out."""
         self._began_s = 0.0
-        self._byte_s = 0.0
-        """What a byte of the last batch has cost to carry out, in seconds."""
         self._work = trio.Event()
-        self._over = trio.Event()
 
     async def room(self) -> None:
         """Return as soon as this turn takes in more. There is no checkpoint between that and the return."""
-        while self._messages >= TURN_MESSAGES or self._bytes >= TURN_BYTES:
-            await self._over.wait()
+        while self._next.messages >= TURN_MESSAGES or self._next.size_bytes >= TURN_BYTES:
+            await self._next.over.wait()
 
     async def fed(self, *, messages: int = 0, size_bytes: int = 0) -> float:
         """Something was fed; return when it has been carried out.
@@ -47,15 +54,15 @@ class Turns:
         Returns:
             How many seconds that took, in proportion to the bytes that the batch took in.
         """
-        over = self._over
+        turn = self._next
         self.count(messages=messages, size_bytes=size_bytes)
-        await over.wait()
-        return size_bytes * self._byte_s
+        await turn.over.wait()
+        return size_bytes * turn.byte_s  # Others may have been carried out before we run again.
 
     def count(self, *, messages: int = 0, size_bytes: int = 0) -> None:
         """Something was fed by one who has more to do before it waits."""
-        self._messages += messages
-        self._bytes += size_bytes
+        self._next.messages += messages
+        self._next.size_bytes += size_bytes
         self._work.set()
 
     def wake(self) -> None:
@@ -70,13 +77,11 @@ class Turns:
 
     def begin(self) -> None:
         """The loop takes a batch; what is fed from now on is for the next."""
-        self._batch_bytes = self._bytes
-        self._messages = self._bytes = 0
+        self._now, self._next = self._next, _Turn()
         self._began_s = perf_counter()
         self._work = trio.Event()
 
     def end(self) -> None:
         """The batch has been carried out."""
-        self._byte_s = (perf_counter() - self._began_s) / max(1, self._batch_bytes)
-        over, self._over = self._over, trio.Event()
-        over.set()
+        self._now.byte_s = (perf_counter() - self._began_s) / max(1, self._now.size_bytes)
+        self._now.over.set()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from simulator.node import turns as turns_module
 from simulator.node.turns import TURN_BYTES, TURN_MESSAGES, Turns
 
 
@@ -56,3 +58,46 @@ async def test_what_happens_while_a_batch_is_carried_out_is_the_next_ones() -> N
     turns.wake()
     turns.end()
     await turns.work()
+
+
+async def test_what_is_fed_costs_what_its_own_batch_cost_whatever_the_next_one_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop may go on before a feeder runs again. Then a batch of nothing, with a slow flush, made a byte dear."""
+    now_s = 0.0
+    monkeypatch.setattr(turns_module, "perf_counter", lambda: now_s)
+    turns = Turns()
+    costs_s: list[float] = []
+
+    async def feed(size_bytes: int) -> None:
+        costs_s.append(await turns.fed(size_bytes=size_bytes))
+
+    async with trio.open_nursery() as nursery:
+        for size_bytes in (300, 100):
+            nursery.start_soon(feed, size_bytes)
+        await wait_all_tasks_blocked()
+        for batch_s in (4.0, 50.0):
+            turns.begin()
+            now_s += batch_s
+            turns.end()
+    assert sorted(costs_s) == [1.0, 3.0]
+
+
+async def test_what_is_fed_while_a_batch_waits_for_room_is_carried_out_with_the_next() -> None:
+    turns = Turns()
+    turns.begin()
+    events: list[str] = []
+
+    async def feed() -> None:
+        await turns.fed(size_bytes=1)
+        events.append("carried out")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(feed)
+        await wait_all_tasks_blocked()
+        turns.end()
+        await wait_all_tasks_blocked()
+        assert events == []
+        turns.begin()
+        turns.end()
+    assert events == ["carried out"]
