@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
+from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
@@ -26,11 +27,13 @@ from mqproto.wire import (
     PrivateQueueFormatName,
     SecurityHeader,
     SessionHeader,
+    SimpleBlob,
     SoapHeader,
     TransactionHeader,
     TxSequenceId,
     UserMessage,
     connection_parameters,
+    encode_key_blob,
     encode_packet,
     establish_connection,
     final_ack,
@@ -332,6 +335,17 @@ def _secured(queue: str) -> UserMessage:
     return message
 
 
+def _encrypted(queue: str) -> UserMessage:
+    """What looks like AES-256 to whoever has keys; nobody has the one that its key is encrypted with."""
+    message = a_message(queue, recoverable=True, body=bytes(range(64)))
+    message.properties.privacy_level, message.properties.encryption_algorithm = CIPHERS["AES-256"]
+    message.user.has_security = True
+    key = encode_key_blob(SimpleBlob(encrypted_key=bytes(range(256))))
+    message.security = SecurityHeader(encryption_key=key)
+    message.security.body_encrypted = message.security.has_security_data = True
+    return message
+
+
 def _order_ack(_: str) -> UserMessage:
     return order_ack(
         source=IDENTITY,
@@ -361,6 +375,7 @@ MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
     "transactional": lambda queue: a_message(queue, transaction=transaction()),
     "with all headers": _with_headers,
     "secured": _secured,
+    "encrypted": _encrypted,
     "traced": lambda queue: a_message(queue, trace_queue=IDENTITY),
     "asking for acknowledgments": lambda queue: a_message(
         queue, recoverable=True, acknowledgments=0x0F, admin_queue=queue, journal_negative=True

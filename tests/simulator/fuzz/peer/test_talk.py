@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from mqproto.wire import NULL_GUID, Guid, PacketBuffer, SessionAck, UserMessage, decode_packet
+from mqproto.turn.guard import is_encrypted
+from mqproto.wire import (
+    NULL_GUID,
+    Guid,
+    PacketBuffer,
+    SessionAck,
+    UserMessage,
+    decode_message,
+    decode_packet,
+    decode_simple_blob,
+    encode_packet,
+)
+from simulator.fuzz.mutations import plan_of
 from simulator.fuzz.peer.cases import Act, Case
 from simulator.fuzz.peer.talk import (
     IDENTITY,
@@ -34,6 +46,15 @@ def test_every_kind_of_message_is_a_packet_of_its_own(kind: str) -> None:
     packet = message_of(TARGET.queues[0], kind)
     assert isinstance(decode_packet(packet), UserMessage)
     assert [message_of(TARGET.queues[0], other) for other in MESSAGES].count(packet) == 1
+
+
+def test_one_kind_has_a_key_within_it_that_is_mutated_by_its_own_layout() -> None:
+    message = decode_message(message_of(TARGET.queues[0], "encrypted"))
+    assert message.security is not None
+    assert is_encrypted(message)
+    assert len(decode_simple_blob(message.security.encryption_key).encrypted_key) == 256
+    names = {edit.name for edit in plan_of(encode_packet(message)).edits}
+    assert any("key_algorithm" in name for name in names)
 
 
 def test_a_conversation_is_whole_packets_without_marks() -> None:
