@@ -7,7 +7,13 @@ from typing import Final
 
 import pytest
 
-PACKAGES: Final = {"dumpcap": "wireshark-common", "stunnel": "stunnel4", "promtool": "prometheus"}
+PACKAGES: Final = {
+    "dumpcap": "wireshark-common",
+    "stunnel": "stunnel4",
+    "promtool": "prometheus",
+    "softhsm2-util": "softhsm2",
+    "pkcs11-tool": "opensc",
+}
 """Debian's packages of those that are called otherwise."""
 
 

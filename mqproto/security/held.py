@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn, Protocol
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding as paddings
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mqproto.base.errors import UsageError
 from mqproto.security.keys import KeyPair, PublicKey
+from mqproto.security.refusals import KeyAwayError
 
 DIGEST_INFOS: Final[Mapping[str, bytes]] = MappingProxyType(
     {
@@ -98,7 +100,15 @@ class _HeldKey(rsa.RSAPrivateKey):
         info = DIGEST_INFOS[algorithm.name] + digest.finalize()
         if len(info) + PADDING_BYTES > self._public.bits // 8:
             raise ValueError("Digest too large for key size")
-        return self._holder.signed(info)
+        signature = self._holder.signed(info)
+        try:
+            self._public.rsa.verify(signature, data, padding, algorithm)
+        except InvalidSignature:
+            # What a faulty token writes can tell its key, and what another key signs nobody believes.
+            raise KeyAwayError(
+                "the token signs wrong, or with another key: see what was changed there"
+            ) from None
+        return signature
 
     @property
     def key_size(self) -> int:

@@ -22,7 +22,8 @@ from mqproto.turn.effects import Note
 from mqproto.turn.guard import ProtectionError, Signer, is_encrypted, is_signed, with_proof
 from mqproto.wire import Guid, UserMessage, guid_from_text, guid_text, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
-from simulator.security.keyfiles import ASIDE, LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
+from simulator.security.keyfiles import ASIDE, OF_USER, SIGNING, KeyFiles, PublicFiles
+from simulator.security.privatefile import LIMIT_BYTES
 from simulator.topology import Node, Topology
 from simulator.topology.places import keys_path, public_path
 

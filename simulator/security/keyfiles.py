@@ -2,8 +2,9 @@
 
 Each key pair is a PEM file that OpenSSL reads as well: one for key exchange with each provider, and those for
 signatures, whose certificate stands behind the key in the same file: the node's own, and one for each user that signs
-here. Files are replaced whole. What was there before is set aside under its date, since messages may be on their way
-that need it.
+here. Where a token holds the private key, its PKCS #11 URI stands in its place (keyuris.py), and the public key behind
+it, so that no other is taken for it. Files are replaced whole. What was there before is set aside under its date, since
+messages may be on their way that need it.
 
 The public halves of a node's keys lie in another folder, for everybody: what the directory would have of it. There a
 certificate is set aside as well, as it has signed messages that are on their way.
@@ -12,11 +13,14 @@ certificate is set aside as well, as it has signed messages that are on their wa
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +28,8 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import encode_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.base.logfile import private
+from simulator.security.keyuris import KeyUri, in_file, is_in_file, uri_in_file
+from simulator.security.privatefile import LIMIT_BYTES, read_private
 from simulator.topology.places import keys_path, make, public_path
 
 if TYPE_CHECKING:
@@ -36,8 +42,11 @@ ASIDE: Final = "-until-"
 """What stands between a use and the date at which its key was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The endings of files with public keys."""
-LIMIT_BYTES: Final = 2**20
-"""The most that is read of a file; a key pair of 16,384 bits takes some 13 kB."""
+SEED: Final = "tokens.seed"
+"""In a folder of keys: what `HeldKeyPair` wants of all that tokens hold."""
+SEED_BYTES: Final = 32
+_PUBLIC: Final = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----\s", re.DOTALL)
+NO_LIBRARY: Final = "a key in a PKCS #11 token takes pip install 'mqproto[pkcs11]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +55,13 @@ class Kept:
 
     use: the provider that it is for, or SIGNING.
     certificate: of the one for signatures.
+    uri: where a token holds the private key.
     """
 
     use: str
     pair: KeyPair
     certificate: Certificate | None = None
+    uri: KeyUri | None = None
 
 
 class KeyFiles:
@@ -77,20 +88,54 @@ class KeyFiles:
         Raises:
             UsageError: there is none, others could read it, or it is damaged.
         """
-        from mqproto.security import Certificate, KeyPair
+        from mqproto.security import Certificate
 
         path = self.path(use)
         if not path.exists():
             raise UsageError(f"{self.node} has no key for {use}: mqproto keys make {self.node}{_asked(use)}")
         data = self._read(path)
         try:
-            pair = KeyPair.from_bytes(data, is_known=True)
+            pair, uri = self._pair_in(data, use)
             certificate = Certificate.from_bytes(data) if is_for_signatures(use) else None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
         if certificate is not None and certificate.key != pair.public:
             raise UsageError(f"{path}: the certificate is not that of the key: import both anew")
-        return Kept(use, pair, certificate)
+        return Kept(use, pair, certificate, uri)
+
+    def in_token(self, uri: KeyUri, use: str) -> tuple[KeyPair, Certificate | None]:
+        """A key pair that a token holds, and the certificate that lies beside it.
+
+        Raises:
+            UsageError: there is none that can be used.
+        """
+        if find_spec("pkcs11") is None:
+            raise UsageError(NO_LIBRARY)
+        from simulator.security.cryptoki.heldkeys import key_in_token
+
+        return key_in_token(uri, self._seed(), is_for_signatures=is_for_signatures(use))
+
+    def _pair_in(self, data: bytes, use: str) -> tuple[KeyPair, KeyUri | None]:
+        """The key pair of a file, and its URI if a token holds it."""
+        from mqproto.security import KeyPair, PublicKey
+
+        if not is_in_file(data):
+            return KeyPair.from_bytes(data, is_known=True), None
+        uri = uri_in_file(data)
+        pair, _ = self.in_token(uri, use)
+        imported = _PUBLIC.search(data)
+        if imported is not None and PublicKey.from_bytes(imported[0]) != pair.public:
+            raise UsageError(f"{uri} is another one than was imported: import it anew")
+        return pair, uri
+
+    def uri(self, use: str) -> KeyUri | None:
+        """How the key for a use is called in its token; None if it is in a file, or there is none.
+
+        Raises:
+            UsageError: others could read it, or it is damaged.
+        """
+        data = self._read(self.path(use)) if self.has(use) else b""
+        return uri_in_file(data) if is_in_file(data) else None
 
     def all(self) -> Iterator[Kept]:
         """All that there are: for key exchange, the strongest first, then those for signatures."""
@@ -111,10 +156,14 @@ class KeyFiles:
         Raises:
             UsageError: one cannot be read, or others could read it.
         """
-        from mqproto.security import KeyPair
-
-        paths = sorted(self.folder.glob(f"{use}{ASIDE}*.pem"), reverse=True)
-        return [KeyPair.from_bytes(self._read(path), is_known=True) for path in paths]
+        pairs = []
+        for path in sorted(self.folder.glob(f"{use}{ASIDE}*.pem"), reverse=True):
+            data = self._read(path)
+            try:
+                pairs.append(self._pair_in(data, use)[0])
+            except UsageError as error:
+                raise UsageError(f"{path}: {error}; if it is needed no more, remove the file") from None
+        return pairs
 
     def keep(self, kept: Kept, date: str) -> Path | None:
         """Write a key pair; the one that was there is set aside, and its path returned.
@@ -123,7 +172,8 @@ class KeyFiles:
         """
         self._make_folder()
         path, before = self.path(kept.use), None
-        data = kept.pair.pem() + (kept.certificate.pem() if kept.certificate is not None else b"")
+        data = in_file(kept.uri) + kept.pair.public.pem() if kept.uri is not None else kept.pair.pem()
+        data += kept.certificate.pem() if kept.certificate is not None else b""
         draft = path.with_suffix(".new")
         with open(draft, "wb", opener=private) as file:
             file.write(data)
@@ -149,6 +199,17 @@ class KeyFiles:
         mode = stat.S_IMODE(self.folder.stat().st_mode)
         if mode & 0o077:
             raise UsageError(f"{self.folder}: others can enter it (mode {mode:o}): chmod 700 it")
+
+    def _seed(self) -> bytes:
+        """Random bytes of this node, the same ones each time."""
+        path = self.folder / SEED
+        if not path.exists():
+            self._make_folder()
+            write_new(path, secrets.token_bytes(SEED_BYTES), secret=True)
+        seed = self._read(path)
+        if len(seed) != SEED_BYTES:
+            raise UsageError(f"{path}: it is damaged: remove it, and another is made")
+        return seed
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -243,19 +304,6 @@ def public_blob(kept: Kept) -> bytes:
 def is_for_signatures(use: str) -> bool:
     """Whether a key signs; the others are for key exchange."""
     return use == SIGNING or use.startswith(OF_USER)
-
-
-def read_private(path: Path) -> bytes:
-    """A file with a private key.
-
-    Raises:
-        UsageError: others can read it.
-    """
-    with path.open("rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
-            raise UsageError(f"{path}: others can read the key (mode {mode:o}): chmod 600 it")
-        return file.read(LIMIT_BYTES)
 
 
 def write_new(path: Path, data: bytes, *, secret: bool) -> None:

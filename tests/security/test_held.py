@@ -90,6 +90,12 @@ def test_certificates_and_requests_are_signed_by_the_token() -> None:
         self_signed(pair, "office", 1_700_000_000, 365)
 
 
+def test_a_signature_that_is_wrong_goes_to_nobody() -> None:
+    pair = HeldKeyPair(own_key(1_032).public, held(own_key(1_024))[1], b"seed")
+    with pytest.raises(KeyAwayError, match="the token signs wrong, or with another key"):
+        sign(0x8004, pair, b"data")
+
+
 def test_the_private_key_does_not_come_out() -> None:
     pair, _ = held(own_key())
     for ask in (pair.pem, pair.blob, pair.rsa.private_numbers):

@@ -14,7 +14,12 @@ EXTRA_OF: Final = {
     "tables": "spark",
 }
 """What a command needs; all others need `simulator`, and `decode` with `--tables` what `analyse` needs."""
-MODULES_OF: Final = {"cryptography": "security", "Crypto": "security", "opentelemetry": "traces"}
+MODULES_OF: Final = {
+    "cryptography": "security",
+    "Crypto": "security",
+    "pkcs11": "pkcs11",
+    "opentelemetry": "traces",
+}
 """What some commands need beside that, whichever they are."""
 OURS: Final = ("mqproto", "captures", "simulator", "pyspark_mqproto")
 
