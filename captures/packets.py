@@ -21,6 +21,7 @@ from captures.net.links import ip_start, is_known
 from captures.net.streams import CONNECTION_LIMIT, Reassembler
 from captures.net.taps import Half, Taps
 from captures.net.tcp import PROTOCOL_TCP, Endpoint, Segment, decode_segment, endpoint
+from captures.net.turns import Turns
 from captures.net.udp import PROTOCOL_UDP, UDP_HEADER
 from captures.points import PointCounter
 from captures.translation import Translations
@@ -298,6 +299,9 @@ class PacketReader:
 
     A damaged capture raises its CaptureError at the end, after all packets that came before the damage.
 
+    Args:
+        turns: takes where connections begin and end, if somebody wants to know.
+
     Attributes:
         totals, points: what was read, all together and by where it was caught; whole once everything has been.
         ends: how much sides of connections have sent in all, and how much of that can have come, where the capture
@@ -305,11 +309,12 @@ class PacketReader:
         translations: which connections are others.
     """
 
-    def __init__(self, frames: Iterable[Frame]) -> None:
+    def __init__(self, frames: Iterable[Frame], turns: Turns | None = None) -> None:
         self.totals = Totals()
         self.points = PointCounter()
         self.ends: OrderedDict[StreamEnd, Sum] = OrderedDict()
         self._frames = frames
+        self._turns = turns
         self.translations = Translations()
         self._ip = IpReader()
         self._reassembler = Reassembler()
@@ -367,7 +372,10 @@ class PacketReader:
         if isinstance(content, Segment):
             totals.segment_frames += 1
             segment = self.translations.translated(content, frame.number, frame.time_ns)
-            return self._packets_in(self._reassembler.feed(frame, segment))
+            arrivals = self._reassembler.feed(frame, segment)
+            if self._turns is not None:
+                self._turns.take(frame, segment, self._reassembler.number_of(segment))
+            return self._packets_in(arrivals)
         if isinstance(content, SeenPacket):
             totals.ping_frames += 1
             return (content,)

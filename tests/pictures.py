@@ -22,14 +22,14 @@ from tests.simulator.typed import COMMAND, in_process
 FOLDER: Final = ROOT / ".github" / "pictures"
 LADDER: Final = FOLDER / "ladder.svg"
 CONSOLE: Final = FOLDER / "console.png"
-SAMPLE: Final = "captures/samples/three-hop.pcapng"
+SAMPLE: Final = "captures/samples/intermediate-killed.pcapng"
 WIDTH, HEIGHT = 1_280, 945
 KEYWORD: Final = b"page\0"
 PATIENCE_S: Final = 60
 
 
 def ladder() -> bytes:
-    """The first half second of a sample, as `mqproto decode --svg` draws it."""
+    """A node that was killed and started again, as `mqproto decode --svg` draws it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ladder.svg"
         done = in_process(
@@ -37,9 +37,6 @@ def ladder() -> bytes:
             ROOT / SAMPLE,
             "--topology",
             "three-node",
-            "--before",
-            "0.6",
-            "--relative",
             "--svg",
             file,
         )

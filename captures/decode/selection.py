@@ -11,6 +11,7 @@ from typing import Final
 from captures.decode.names import Names, destination_format_name
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, Sight
+from captures.net.turns import Turn
 from mqproto.base.errors import UsageError
 
 NANOSECONDS: Final = 1_000_000_000
@@ -59,6 +60,19 @@ class Selection:
             and (not self.node or self._has_node(sight))
             and (not self.queue or self._has_queue(sight, names))
             and (not self.sequence or self._has_sequence(sight))
+        )
+
+    def takes_turn(self, turn: Turn, names: Names) -> bool:
+        """Whether the beginning or the end of a connection is wanted: nobody who asks for some packets asks for it."""
+        wanted = self.node.casefold()
+        ends = (turn.source, turn.destination)
+        named = [text.casefold() for end in ends for text in (str(end), names.endpoint(end))]
+        return (
+            not (self.kinds or self.queue or self.sequence)
+            and self.connection in (None, turn.connection)
+            and (self.after_ns is None or turn.time_ns >= self.after_ns)
+            and (self.before_ns is None or turn.time_ns <= self.before_ns)
+            and (not wanted or any(wanted in name for name in named))
         )
 
     def _has_node(self, sight: Sight) -> bool:

@@ -1,8 +1,11 @@
-"""A ladder: those who talk as columns, and what passes between them as rungs, from top to bottom in their order."""
+"""A ladder: those who talk as columns, and what passes between them as rungs, from top to bottom in their order.
+
+Here is what a ladder consists of, and how it is drawn as SVG; characters.py draws the same as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from captures.drawing.shapes import Shape
@@ -12,6 +15,9 @@ COLUMN_WIDTH: Final = 340
 MARGIN: Final = 120
 HEAD_HEIGHT: Final = 64
 ROW_HEIGHT: Final = 26
+LEGEND_HEIGHT: Final = 18
+LEGEND_WIDTH: Final = 44
+"""How wide the example beside each line of a legend is."""
 CHARACTER_WIDTH: Final = 6.6  # of the monospaced font below, at 11 pixels
 HEAD: Final = 8
 """How long the head of an arrow is."""
@@ -23,6 +29,23 @@ COLOURS: Final = {
     "acknowledgment": "#7c3aed",
     "wrong": "#b91c1c",
 }
+DARK: Final = {
+    "handshake": "#a8adb2",
+    "session": "#5eead4",
+    "message": "#93c5fd",
+    "acknowledgment": "#c4b5fd",
+    "wrong": "#fca5a5",
+}
+"""The same on a dark sheet."""
+AGAIN, WRONG, LACKS, CUT, FOLDED = "↻", "✗", "…", "✖", "×"
+MEANINGS: Final = {
+    "handshake": "begins a connection",
+    "session": "session acknowledgment: what came, and what is saved",
+    "message": "message of an application",
+    "acknowledgment": "OrderAck, FinalAck, or acknowledgment to an administration queue",
+    "wrong": "breach of the protocol",
+}
+"""What the colours of packets mean."""
 
 
 class Rung(NamedTuple):
@@ -32,6 +55,9 @@ class Rung(NamedTuple):
     style: one of COLOURS.
     hints: what a mouse is told beside the text.
     again: whether it did so before.
+    shorter: texts that say less, where there is less room; the first that fits is shown.
+    alike, until: how many equal ones it stands for, and the time of the last.
+    marks: signs before the text, of AGAIN, WRONG and LACKS. told: what is written below it, where there is no mouse.
     """
 
     time: str
@@ -41,12 +67,60 @@ class Rung(NamedTuple):
     text: str
     hints: Sequence[str] = ()
     again: bool = False
+    shorter: Sequence[str] = ()
+    alike: int = 1
+    until: str = ""
+    marks: str = ""
+    told: Sequence[str] = ()
+
+    def fitting(self, room: int) -> str:
+        """What is shown in so many characters."""
+        signs = self.marks + (f"{' ' * bool(self.marks)}{self.alike:,} {FOLDED}" if self.alike > 1 else "")
+        signs += " " * bool(signs)
+        for text in (self.text, *self.shorter):
+            if len(signs) + len(text) <= room:
+                return signs + text
+        text = signs + (self.shorter[-1] if self.shorter else self.text)
+        return f"{text[: max(0, room - 1)]}{LACKS}"
 
 
 class Pause(NamedTuple):
     """Nothing for a while."""
 
     text: str
+
+
+class Break(NamedTuple):
+    """What happens to a connection between two columns, or to all of those of one, rather than on it.
+
+    is_cut: whether it ended before its time, or did not begin; else it was closed. directed: whether the first did it.
+    """
+
+    time: str
+    start: int
+    end: int
+    text: str
+    is_cut: bool = True
+    alike: int = 1
+    until: str = ""
+    directed: bool = False
+
+    def fitting(self, room: int) -> str:
+        """What is shown in so many characters."""
+        signs = (f"{CUT} " if self.is_cut else "") + (f"{self.alike:,} {FOLDED} " if self.alike > 1 else "")
+        text = signs + self.text
+        return text if len(text) <= room else f"{text[: max(0, room - 1)]}{LACKS}"
+
+
+Row = Rung | Pause | Break
+
+
+class Span(NamedTuple):
+    """Rows in which a column has no connection, from the first to the last."""
+
+    column: int
+    first: int
+    last: int
 
 
 class Drawing(NamedTuple):
@@ -57,41 +131,85 @@ class Drawing(NamedTuple):
     height: int
 
 
+def signs_of(rows: Sequence[Row], gone: Sequence[Span]) -> Iterator[tuple[str, str]]:
+    """The signs that a ladder has, and what they mean."""
+    rungs = [row for row in rows if isinstance(row, Rung)]
+    marks = {mark for rung in rungs for mark in rung.marks}
+    breaks = [row for row in rows if isinstance(row, Break)]
+    if AGAIN in marks or any(rung.again for rung in rungs):
+        yield AGAIN, "the same on this hop again"
+    if WRONG in marks:
+        yield WRONG, "a breach of the protocol"
+    if LACKS in marks:
+        yield LACKS, "the capture lacks bytes before it"
+    if any(row.alike > 1 for row in rungs) or any(row.alike > 1 for row in breaks):
+        yield f"n {FOLDED}", "so many alike in a row; times of the first and the last"
+    if any(each.is_cut for each in breaks):
+        yield CUT, "a connection is reset, cut or refused"
+    if any(not each.is_cut and each.start != each.end for each in breaks):
+        yield "╌", "a connection is closed"
+    if gone:
+        yield "╎", "a node without any connection, as far as the capture shows"
+    if any(isinstance(row, Pause) for row in rows):
+        yield "┊", "nothing for some time"
+
+
 def drawn(
-    columns: Sequence[str], rungs: Sequence[Rung | Pause], title: str = "", left_out: str = ""
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    title: str = "",
+    left_out: str = "",
+    gone: Sequence[Span] = (),
+    meanings: Mapping[str, str] = MEANINGS,
 ) -> Drawing:
     """The whole picture.
 
     Args:
         title: what stands above it.
         left_out: what is not drawn, in words.
+        gone: where columns have no connection.
+        meanings: what the colours mean.
     """
+    used = {row.style for row in rows if isinstance(row, Rung)}
+    legend = [*((style, text) for style, text in meanings.items() if style in used), *signs_of(rows, gone)]
     width = TIME_WIDTH + 2 * MARGIN + COLUMN_WIDTH * max(0, len(columns) - 1)
-    height = HEAD_HEIGHT + ROW_HEIGHT * (len(rungs) + 2)
+    bottom = HEAD_HEIGHT + ROW_HEIGHT * (len(rows) + 1)
+    height = bottom + ROW_HEIGHT + LEGEND_HEIGHT * (len(legend) + (1 if legend else 0))
     places = [TIME_WIDTH + MARGIN + COLUMN_WIDTH * column for column in range(len(columns))]
     inner = [Shape("rect", {"class": "sheet", "width": width, "height": height, "fill": "#ffffff"})]
     if title:
         inner.append(Shape("text", {"x": 12, "y": 18, "font-size": 13, "font-weight": "bold"}, title))
-    for x, name in zip(places, columns, strict=True):
-        inner += _column(name, x, height - ROW_HEIGHT)
-    for row, rung in enumerate(rungs):
-        y = HEAD_HEIGHT + ROW_HEIGHT * (row + 1)
-        inner += _pause(rung, y, width) if isinstance(rung, Pause) else _rung(rung, places, y)
+    for column, (x, name) in enumerate(zip(places, columns, strict=True)):
+        inner += _column(name, x, bottom, [span for span in gone if span.column == column])
+    for place, row in enumerate(rows):
+        y = _y(place)
+        if isinstance(row, Pause):
+            inner += _pause(row, y, width)
+        else:
+            inner += _time(row, y)
+            inner += _rung(row, places, y) if isinstance(row, Rung) else _break(row, places, y)
     if left_out:
         inner.append(
-            Shape("text", {"class": "warning", "x": 12, "y": height - 10, "fill": "#92400e"}, left_out)
+            Shape("text", {"class": "warning", "x": 12, "y": bottom + 16, "fill": "#92400e"}, left_out)
         )
+    inner += _legend(legend, bottom + ROW_HEIGHT)
     return Drawing(
         Shape("g", {"class": "ladder", "font-family": FONT, "font-size": 11}, inner), width, height
     )
 
 
-def _column(name: str, x: int, bottom: int) -> Iterator[Shape]:
-    yield Shape(
-        "line",
-        {"class": "column", "x1": x, "y1": HEAD_HEIGHT - 8, "x2": x, "y2": bottom, "stroke": "#cbd5e1",
-         "stroke-width": 1.5},
-    )  # fmt: skip
+def _y(place: float) -> float:
+    return HEAD_HEIGHT + ROW_HEIGHT * (place + 1)
+
+
+def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[Shape]:
+    """Its line, which is broken where it has no connection."""
+    top = float(HEAD_HEIGHT - 8)
+    for span in gone:
+        yield _upright("column", x, top, _y(span.first))
+        yield _upright("gone", x, _y(span.first), _y(span.last))
+        top = _y(span.last)
+    yield _upright("column", x, top, bottom)
     half = max(40, len(name) * 4 + 10)
     yield Shape(
         "rect",
@@ -101,55 +219,139 @@ def _column(name: str, x: int, bottom: int) -> Iterator[Shape]:
     yield Shape("text", {"x": x, "y": 44, "text-anchor": "middle", "font-weight": "bold"}, name)
 
 
-def _pause(pause: Pause, y: int, width: int) -> Iterator[Shape]:
+def _upright(name: str, x: float, top: float, bottom: float) -> Shape:
+    looks: dict[str, str | float] = {"stroke": "#cbd5e1", "stroke-width": 1.5}
+    if name == "gone":
+        looks = {"stroke": COLOURS["wrong"], "stroke-width": 2, "stroke-dasharray": "2 5"}
+    return Shape("line", {"class": name, "x1": x, "y1": top, "x2": x, "y2": bottom, **looks})
+
+
+def _pause(pause: Pause, y: float, width: int) -> Iterator[Shape]:
     yield Shape(
         "text",
         {"class": "warning", "x": TIME_WIDTH - 14, "y": y, "text-anchor": "end", "fill": "#92400e"},
         pause.text,
     )
-    yield Shape(
-        "line",
-        {"class": "pause", "x1": TIME_WIDTH, "y1": y - 4, "x2": width - 20, "y2": y - 4, "stroke": "#f59e0b",
-         "stroke-dasharray": "2 6"},
+    yield _line("pause", TIME_WIDTH, width - 20, y - 4, "#f59e0b", "2 6")
+
+
+def _time(row: Rung | Break, y: float) -> Iterator[Shape]:
+    looks: dict[str, str | float] = {
+        "class": "time",
+        "x": TIME_WIDTH - 14,
+        "text-anchor": "end",
+        "fill": "#64748b",
+    }
+    yield Shape("text", {**looks, "y": y - 5 if row.until else y}, row.time)
+    if row.until:
+        yield Shape("text", {**looks, "y": y + 7}, f"– {row.until}")
+
+
+def _rung(rung: Rung, places: Sequence[int], y: float) -> Iterator[Shape]:
+    start, end = places[rung.start], places[rung.end]
+    colour = COLOURS[rung.style]
+    whole = rung.fitting(10_000)
+    inner = [Shape("title", {}, "\n".join((whole, *rung.hints)))]
+    if start == end:
+        inner += _at_one(start, y, colour, whole)
+    else:
+        step = 1 if end > start else -1
+        back = end - step * HEAD
+        inner.append(_line("arrow", start, back, y, colour, "5 3" if rung.again else ""))
+        inner.append(_point(start, end, y, colour))
+        inner.append(_over((start + end) / 2, y, colour, rung.fitting(_room(start, end))))
+    yield Shape("g", {"class": f"rung {rung.style}"}, inner)
+
+
+def _break(row: Break, places: Sequence[int], y: float) -> Iterator[Shape]:
+    """What happened to a link, across it."""
+    start, end = places[row.start], places[row.end]
+    style = "wrong" if row.is_cut else "handshake"
+    colour = COLOURS[style]
+    whole = row.fitting(10_000)
+    inner = [Shape("title", {}, whole)]
+    if start == end:
+        inner += _at_one(start, y, colour, whole)
+    else:
+        inner.append(_line("cut" if row.is_cut else "closed", start, end, y, colour, "1 5"))
+        if row.directed:
+            inner.append(_point(start, end, y, colour))
+        inner.append(_over((start + end) / 2, y, colour, row.fitting(_room(start, end))))
+        if row.is_cut:
+            inner.append(_cross(start, y, colour))
+            inner += [] if row.directed else [_cross(end, y, colour)]
+    yield Shape("g", {"class": f"rung {style}"}, inner)
+
+
+def _point(start: float, end: float, y: float, colour: str) -> Shape:
+    back = end - HEAD if end > start else end + HEAD
+    return Shape(
+        "path", {"class": "point", "d": f"M{back} {y - 4:g}L{end} {y:g}L{back} {y + 4:g}z", "fill": colour}
+    )
+
+
+def _cross(x: float, y: float, colour: str) -> Shape:
+    way = f"M{x - 4:g} {y - 4:g}L{x + 4:g} {y + 4:g}M{x - 4:g} {y + 4:g}L{x + 4:g} {y - 4:g}"
+    return Shape("path", {"class": "stroke", "d": way, "stroke": colour, "stroke-width": 2})
+
+
+def _room(start: int, end: int) -> int:
+    return int((abs(end - start) - 24) / CHARACTER_WIDTH)
+
+
+def _at_one(x: int, y: float, colour: str, text: str) -> Iterator[Shape]:
+    yield Shape("circle", {"class": "stroke", "cx": x, "cy": y, "r": 4, "fill": "none", "stroke": colour})
+    yield Shape("text", {"class": "beside", "x": x + 10, "y": y + 4, "fill": colour}, text)
+
+
+def _over(x: float, y: float, colour: str, text: str) -> Shape:
+    return Shape(
+        "text",
+        {"class": "over", "x": x, "y": y - 5, "text-anchor": "middle", "fill": colour,
+         # A halo, where it crosses another column.
+         "stroke": "#ffffff", "stroke-width": 3, "paint-order": "stroke"},
+        text,
     )  # fmt: skip
 
 
-def _rung(rung: Rung, places: Sequence[int], y: int) -> Iterator[Shape]:
-    yield Shape(
-        "text",
-        {"class": "time", "x": TIME_WIDTH - 14, "y": y, "text-anchor": "end", "fill": "#64748b"},
-        rung.time,
-    )
-    start, end = places[rung.start], places[rung.end]
-    colour = COLOURS[rung.style]
-    inner = [Shape("title", {}, "\n".join((rung.text, *rung.hints)))]
-    if start == end:
-        inner.append(Shape("circle", {"cx": start, "cy": y, "r": 4, "fill": "none", "stroke": colour}))
-        inner.append(Shape("text", {"x": start + 10, "y": y + 4, "fill": colour}, rung.text))
-    else:
-        step = 1 if end > start else -1
-        line: dict[str, str | float] = {
-            "class": "arrow", "x1": start, "y1": y, "x2": end - step * HEAD, "y2": y, "stroke": colour,
-            "stroke-width": 1.4,
-        }  # fmt: skip
-        if rung.again:
-            line["stroke-dasharray"] = "5 3"
-        inner.append(Shape("line", line))
-        back = end - step * HEAD
+def _line(name: str, start: float, end: float, y: float, colour: str, dashes: str = "") -> Shape:
+    looks: dict[str, str | float] = {"stroke": colour, "stroke-width": 1.4}
+    if dashes:
+        looks["stroke-dasharray"] = dashes
+    return Shape("line", {"class": name, "x1": start, "y1": y, "x2": end, "y2": y, **looks})
+
+
+def _legend(entries: Sequence[tuple[str, str]], top: float) -> Iterator[Shape]:
+    for place, (sign, meaning) in enumerate(entries):
+        y = top + LEGEND_HEIGHT * (place + 1)
+        inner: list[Shape] = []
+        if sign in COLOURS:
+            inner.append(_line("example", 12, 12 + LEGEND_WIDTH - 12, y - 4, COLOURS[sign]))
+        elif sign == AGAIN:
+            inner.append(_line("example", 12, 26, y - 4, COLOURS["message"], "5 3"))
+            inner.append(Shape("text", {"x": 34, "y": y}, sign))
+        else:
+            inner.append(Shape("text", {"x": 12, "y": y}, sign))
         inner.append(
-            Shape(
-                "path", {"class": "point", "d": f"M{back} {y - 4}L{end} {y}L{back} {y + 4}z", "fill": colour}
-            )
+            Shape("text", {"class": "time", "x": 12 + LEGEND_WIDTH, "y": y, "fill": "#64748b"}, meaning)
         )
-        shown = int((abs(end - start) - 24) / CHARACTER_WIDTH)
-        text = rung.text if len(rung.text) <= shown else f"{rung.text[: shown - 1]}…"
-        inner.append(
-            Shape(
-                "text",
-                {"class": "over", "x": (start + end) / 2, "y": y - 5, "text-anchor": "middle", "fill": colour,
-                 # A halo, where it crosses another column.
-                 "stroke": "#ffffff", "stroke-width": 3, "paint-order": "stroke"},
-                text,
-            )
-        )  # fmt: skip
-    yield Shape("g", {"class": f"rung {rung.style}"}, inner)
+        style = sign if sign in COLOURS else "message"
+        yield Shape("g", {"class": f"legend {style}"}, inner)
+
+
+def stylesheet() -> str:
+    """Colours on a dark sheet, for a file that stands by itself."""
+    rules = [
+        ".sheet{fill:#15181b}",
+        "text{fill:#e8e8e8}",
+        ".column{stroke:#4b5563}",
+        ".head{fill:#1e2328;stroke:#8a9096}",
+        ".time{fill:#a8adb2}",
+        ".warning{fill:#e9b95c}",
+        ".over{stroke:#15181b}",
+        f".gone{{stroke:{DARK['wrong']}}}",
+    ]
+    for style, colour in DARK.items():
+        rules.append(f".{style} line,.{style} .stroke{{stroke:{colour}}}")
+        rules.append(f".{style} .point,.{style} .over,.{style} .beside{{fill:{colour}}}")
+    return f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}"

@@ -82,6 +82,10 @@ class Reassembler:
             self._connections.move_to_end(oldest_ends)
         return arrivals
 
+    def number_of(self, segment: Segment) -> int:
+        """The number of the connection that a segment was fed for."""
+        return self._connections[ends_of(segment.source, segment.destination)].number
+
     def finish(self) -> list[Arrival]:
         """The capture is over: what waits for earlier bytes waits no longer."""
         arrivals = [arrival for connection in self._connections.values() for arrival in connection.settle()]

@@ -36,6 +36,7 @@ from captures.decode.views.words import counted
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
 from captures.net.merging import merged, series_of
+from captures.net.turns import Turn, Turns
 from captures.packets import PacketReader
 from captures.systems import Systems, contents_of
 from mqproto.base.errors import UsageError
@@ -48,7 +49,7 @@ from simulator.topology import Topology, load
 DIAGRAM_LIMIT: Final = 1_000
 """How many packets a diagram has, unless --limit asks for another number."""
 PROGRESS_PACKETS: Final = 4_096
-DIAGRAM_COLUMNS: Final = 120
+DIAGRAM_COLUMNS: Final = 80
 """Width of a diagram that goes into a pipe."""
 
 
@@ -63,6 +64,7 @@ class Options:
     follow: str | None = None
     diagram: bool = False
     svg: Path | None = None
+    unfold: bool = False
     relative: bool = False
     kinds: list[str] = field(default_factory=list)
     node: str = ""
@@ -148,6 +150,8 @@ def run(captures: Sequence[Opened], options: Options) -> int:
             raise UsageError(
                 "--summary, --follow and --diagram each show the capture in their own way; choose one"
             )
+        if options.unfold and not (options.diagram or options.svg):
+            raise UsageError("--unfold is for diagrams: add --diagram, or --svg FILE")
         if options.keys and (options.summary or options.follow is not None or options.diagram or options.svg):
             raise UsageError("--keys is for packets: leave --summary, --follow, --diagram and --svg out")
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -227,7 +231,9 @@ class _Reading:
         self.names = names
         self.where = captures[0].where
         self.analyst = Analyst(names)
-        self.reader = PacketReader(frames)
+        self.turns = Turns()
+        draws = options.diagram or options.svg is not None
+        self.reader = PacketReader(frames, self.turns if draws else None)
         self.findings: Counter[Severity] = Counter()
         self.damage: CaptureError | None = None
         self.first_ns = 0
@@ -238,6 +244,7 @@ class _Reading:
         self._after = moment_named(options.after) if options.after else None
         self._before = moment_named(options.before) if options.before else None
         self._options = options
+        self._chosen: Selection | None = None
         self._captures = captures
         self._prints_as_it_reads = not (
             options.summary or options.follow is not None or options.diagram or options.svg
@@ -263,7 +270,7 @@ class _Reading:
         for sight in self.everything():
             if selection is None:
                 self.first_ns = sight.seen.time_ns
-                selection = self._selection(self.first_ns)
+                selection = self._chosen = self._selection(self.first_ns)
                 everything = selection.takes_all
             if everything or selection.takes(sight, self.names):
                 self._make_room()
@@ -274,6 +281,10 @@ class _Reading:
         if self._prints_as_it_reads and self._bar is not None and sys.stdout.isatty():
             self._bar.stop()
             self._bar = None
+
+    def wants(self, turn: Turn) -> bool:
+        """Whether the filters let through where a connection begins or ends."""
+        return self._chosen is None or self._chosen.takes_turn(turn, self.names)
 
     def count(self, findings: list[Finding]) -> None:
         """Remember for the exit status what was shown."""
@@ -443,7 +454,8 @@ def _follow(reading: _Reading, options: Options, target: str) -> int:
 
 def _diagram(reading: _Reading, options: Options) -> int:
     """A ladder diagram, on the terminal or as SVG."""
-    ladder = Ladder(reading.names, options.limit or DIAGRAM_LIMIT)
+    limit = options.limit or DIAGRAM_LIMIT
+    ladder = Ladder(reading.names, limit, reading.turns.found, reading.wants, unfold=options.unfold)
     for sight in reading.chosen():
         ladder.add(sight)
     for arrow in ladder.arrows:

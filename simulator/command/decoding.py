@@ -44,6 +44,9 @@ def decode(
     ] = None,
     diagram: Annotated[bool, typer.Option("--diagram", help="A ladder diagram.")] = False,
     svg: Annotated[Path | None, typer.Option("--svg", help="The diagram as SVG, in this file.")] = None,
+    unfold: Annotated[
+        bool, typer.Option("--unfold", help="In a diagram, a row for each of several packets that are alike.")
+    ] = False,
     relative: Annotated[
         bool, typer.Option("--relative", "-r", help="Seconds since the first packet, not the time of day.")
     ] = False,
@@ -108,6 +111,7 @@ def decode(
         follow=follow,
         diagram=diagram,
         svg=svg,
+        unfold=unfold,
         relative=relative,
         kinds=kind or [],
         node=node,

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 from captures.decode.facts import NodeKey
 from captures.decode.findings import Finding, Severity
 from captures.decode.names import Names
 from captures.decode.sight import Kind, Sight
-from captures.decode.views.line import CLASS_NAMES
-from mqproto.base.errors import UsageError
-from mqproto.wire import (
-    ConnectionParameters,
-    EstablishConnection,
-    FinalAckBody,
-    OrderAckBody,
-    Ping,
-    SessionHeader,
-)
+from captures.decode.views.arrows import Label, Wording, wording
+from captures.decode.views.links import Happening, happenings
+from captures.drawing import characters
+from captures.drawing.ladder import AGAIN, LACKS, WRONG, Break, Pause, Row, Rung, Span
+from captures.net.tcp import Endpoint
+from captures.net.turns import Turn
 
 NANOSECONDS: Final = 1_000_000_000
 PAUSE_NS: Final = NANOSECONDS
 """A silence that is longer shows as a break."""
-TIME_COLUMNS: Final = 12
-LEAST_SPACING: Final = 8
-"""How many columns lie between two queue managers at least."""
-
-AGAIN, WRONG, LACKS = "↻", "✗", "…"
+FOLDED_LEAST: Final = 3
+"""So many equal packets in a row are one row."""
+_STYLES: Final = {
+    Kind.PING: "handshake",
+    Kind.ENCRYPTED: "handshake",
+    Kind.CUT: "handshake",
+    Kind.ESTABLISH_CONNECTION: "handshake",
+    Kind.CONNECTION_PARAMETERS: "handshake",
+    Kind.SESSION_ACK: "session",
+    Kind.ORDER_ACK: "acknowledgment",
+    Kind.FINAL_ACK: "acknowledgment",
+    Kind.ADMIN_ACK: "acknowledgment",
+    Kind.REPORT: "acknowledgment",
+    Kind.MALFORMED: "wrong",
+}
 
 
 @dataclass(slots=True)
@@ -43,7 +50,7 @@ class Arrow:
     source: NodeKey
     destination: NodeKey
     kind: Kind
-    text: str
+    said: Wording
     again: bool = False
     missing: bool = False
     findings: list[Finding] = field(default_factory=list)
@@ -54,12 +61,28 @@ class Arrow:
         return any(finding.severity is Severity.FAULT for finding in self.findings)
 
     @property
-    def marked_text(self) -> str:
-        """The text after a sign for what is odd."""
-        marks = (
-            (WRONG if self.is_wrong else "") + (AGAIN if self.again else "") + (LACKS if self.missing else "")
-        )
-        return f"{marks} {self.text}" if marks else self.text
+    def marks(self) -> str:
+        """Signs for what is odd."""
+        return WRONG * self.is_wrong + AGAIN * self.again + LACKS * self.missing
+
+    def is_like(self, other: Arrow) -> bool:
+        """Whether both may be one row: nothing is to be said of either that is not to be said of the other."""
+        if self.findings or other.findings or self.missing or other.missing:
+            return False
+        ours, theirs = self.said, other.said
+        return (
+            (self.kind, self.source, self.destination, self.again, ours.heads, ours.owner, len(ours.tails))
+            == (other.kind, other.source, other.destination, other.again, theirs.heads, theirs.owner, len(theirs.tails))
+            and (self.kind is Kind.SESSION_ACK or ours.tails == theirs.tails)
+        )  # fmt: skip
+
+
+class Picture(NamedTuple):
+    """What is to be drawn."""
+
+    columns: list[str]
+    rows: list[Row]
+    gone: list[Span]
 
 
 class Ladder:
@@ -68,11 +91,27 @@ class Ladder:
     Args:
         names: what queue managers and queues are called.
         limit: how many packets are drawn; the others are counted.
+        turns: where connections begin and end, as they are found.
+        wanted: whether to draw one of these.
+        unfold: whether equal packets have a row each.
     """
 
-    def __init__(self, names: Names, limit: int = 1_000) -> None:
+    def __init__(
+        self,
+        names: Names,
+        limit: int = 1_000,
+        turns: Sequence[Turn] = (),
+        wanted: Callable[[Turn], bool] = lambda _: True,
+        *,
+        unfold: bool = False,
+    ) -> None:
         self._names = names
         self._limit = limit
+        self._turns = turns
+        self._wanted = wanted
+        self._unfold = unfold
+        self._ends: dict[Endpoint, NodeKey] = {}
+        self._connections: dict[int, tuple[NodeKey, NodeKey]] = {}
         self.arrows: list[Arrow] = []
         self.left_out_count = 0
 
@@ -83,25 +122,91 @@ class Ladder:
             return
         seen = sight.seen
         codes = {finding.code for finding in sight.findings}
+        self._ends[seen.source], self._ends[seen.destination] = sight.hop
+        self._connections[seen.connection] = sight.hop
         self.arrows.append(
             Arrow(
                 seen.time_ns,
                 seen.number,
                 *sight.hop,
                 sight.kind,
-                arrow_text(sight, self._names),
+                wording(sight, self._names),
                 again="resend" in codes,
                 missing="missing-bytes" in codes,
                 findings=[each for each in sight.findings if each.code not in ("resend", "missing-bytes")],
             )
         )
 
-    def nodes(self, label: Callable[[NodeKey], str]) -> list[str]:
+    def nodes(self, label: Label) -> list[str]:
         """The names of the columns, in the order in which they first sent or received."""
         ends = (key for arrow in self.arrows for key in (arrow.source, arrow.destination))
         return list(dict.fromkeys(label(key) for key in ends))
 
-    def lines(self, label: Callable[[NodeKey], str], width: int) -> Iterator[str]:
+    def picture(self, label: Label) -> Picture:
+        """What is to be drawn, from top to bottom.
+
+        Args:
+            label: what a queue manager is called, now that all is known.
+        """
+        if not self.arrows:
+            return Picture([], [], [])
+        columns = self.nodes(label)
+        place = {name: number for number, name in enumerate(columns)}
+        ends = {end: place[label(key)] for end, key in self._ends.items()}
+        last_ns = max(arrow.time_ns for arrow in self.arrows) if self.left_out_count else None
+        known = {
+            number: (place[label(one)], place[label(other)])
+            for number, (one, other) in self._connections.items()
+        }
+        found = happenings(self._turns, ends, self._wanted, last_ns, known)
+        items: list[Arrow | Happening] = (
+            sorted([*found, *self.arrows], key=_order) if found else [*self.arrows]
+        )
+        began_ns = next(item.time_ns for item in items if isinstance(item, Arrow) or not item.is_back)
+        rows: list[Row] = []
+        gone: list[Span] = []
+        away: dict[int, tuple[int, int]] = {}
+        before_ns = began_ns
+        for run in self._runs(items):
+            first, last = run[0], run[-1]
+            if isinstance(first, Happening) and first.is_back and first.start not in away:
+                continue
+            if first.time_ns - before_ns > PAUSE_NS:
+                rows.append(Pause(f"{(first.time_ns - before_ns) / NANOSECONDS:,.1f} s later"))
+            before_ns = last.time_ns
+            time, until = (f"{(each.time_ns - began_ns) / NANOSECONDS:.6f}" for each in (first, last))
+            until = "" if until == time else until
+            if isinstance(first, Arrow):
+                start, end = place[label(first.source)], place[label(first.destination)]
+                for column in away.keys() & {start, end}:
+                    gone.append(Span(column, away.pop(column)[0], len(rows)))
+                arrows = [each for each in run if isinstance(each, Arrow)]
+                rows.append(_rung(arrows, label, time, until, start, end))
+                continue
+            if first.is_back:
+                row, since_ns = away.pop(first.start)
+                gone.append(Span(first.start, row, len(rows)))
+                text = f"back after {(first.time_ns - since_ns) / NANOSECONDS:,.1f} s"
+                rows.append(Break(time, first.start, first.start, text, is_cut=False))
+                continue
+            if first.leaves and first.start not in away:
+                away[first.start] = (len(rows), first.time_ns)
+            rows.append(
+                Break(
+                    time,
+                    first.start,
+                    first.end,
+                    first.text,
+                    first.is_cut,
+                    len(run),
+                    until,
+                    directed=first.directed,
+                )
+            )
+        gone += [Span(column, row, len(rows)) for column, (row, _) in away.items()]
+        return Picture(columns, rows, gone)
+
+    def lines(self, label: Label, width: int) -> Iterator[str]:
         """The diagram as text.
 
         Args:
@@ -111,104 +216,65 @@ class Ladder:
         Raises:
             UsageError: the columns do not fit.
         """
-        nodes = self.nodes(label)
-        if not nodes:
-            return
-        room = width - TIME_COLUMNS - 2
-        margin = min(len(nodes[-1]) // 2 + 1, room // 4)
-        first = TIME_COLUMNS + 1 + min(len(nodes[0]) // 2 + 1, room // 4)
-        spacing = (width - 1 - margin - first) // max(1, len(nodes) - 1)
-        if len(nodes) > 1 and spacing < LEAST_SPACING:
-            raise UsageError(
-                f"{len(nodes)} queue managers do not fit into {width} columns; choose some with --node or "
-                "--connection, or draw an SVG: --diagram FILE.svg"
-            )
-        places = {node: first + spacing * column for column, node in enumerate(nodes)}
-        yield _heads(places, spacing)
-        before_ns = began_ns = self.arrows[0].time_ns
-        for arrow in self.arrows:
-            if arrow.time_ns - before_ns > PAUSE_NS:
-                pause = f"{(arrow.time_ns - before_ns) / NANOSECONDS:,.1f} s"
-                yield _row(f"{pause:>{TIME_COLUMNS}}", places, "┊")
-            before_ns = arrow.time_ns
-            time = f"{(arrow.time_ns - began_ns) / NANOSECONDS:>{TIME_COLUMNS}.6f}"
-            yield _arrow(arrow, time, places[label(arrow.source)], places[label(arrow.destination)], places)
-            for finding in arrow.findings:
-                text = f"{'':>{TIME_COLUMNS}} {finding}"
-                yield text if len(text) <= width else f"{text[: width - 1]}…"
+        columns, rows, gone = self.picture(label)
+        yield from characters.lines(columns, rows, width, gone)
         if self.left_out_count:
             more = f"{self.left_out_count:,} packets more"
             yield f"{more}; choose some with --after, --kind or --connection, or raise --limit"
 
+    def _runs(self, items: Sequence[Arrow | Happening]) -> Iterator[list[Arrow | Happening]]:
+        """Equal ones that follow one another, if there are enough of them; all others one by one."""
+        run: list[Arrow | Happening] = []
+        for item in items:
+            if run and not _alike(run[-1], item):
+                yield from self._folded(run)
+                run = []
+            run.append(item)
+        yield from self._folded(run)
 
-def arrow_text(sight: Sight, names: Names) -> str:
-    """What an arrow says: as little as tells packets apart."""
-    packet = sight.seen.packet
-    message = sight.message
-    if message is not None:
-        text = _message_text(sight, names)
-        return text if sight.session is None else f"{text} + {_session_text(sight.session)}"
-    if isinstance(packet, EstablishConnection):
-        return ("refused" if packet.refused else "welcome") if sight.answers else "establish"
-    if isinstance(packet, Ping):
-        return "ping refused" if packet.refused else "ping"
-    if sight.session is not None:
-        return _session_text(sight.session)
-    if isinstance(packet, ConnectionParameters):
-        return "refused" if packet.refused else "parameters"
-    return sight.kind.lower()
-
-
-def _message_text(sight: Sight, names: Names) -> str:
-    message, body = sight.message, sight.acknowledgment
-    assert message is not None
-    message_class = message.properties.message_class
-    verdict = CLASS_NAMES.get(message_class, f"{message_class:#x}")
-    if isinstance(body, OrderAckBody):
-        return f"OrderAck {body.tx_sequence_id.ordinal}/{body.tx_sequence_number}"
-    if isinstance(body, FinalAckBody):
-        return f"FinalAck {body.tx_sequence_id.ordinal}/{body.tx_sequence_number} {verdict}"
-    if sight.kind is Kind.ADMIN_ACK:
-        return verdict
-    number = f" #{message.user.message_id}"
-    if message.transaction is not None:
-        number = f" {message.transaction.tx_sequence_id.ordinal}/{message.transaction.tx_sequence_number}"
-    return f"{sight.kind.lower()}{number} {names.destination(message.user)}"
+    def _folded(self, run: list[Arrow | Happening]) -> Iterator[list[Arrow | Happening]]:
+        least = FOLDED_LEAST if isinstance(run[0], Arrow) else 2
+        if self._unfold or len(run) < least:
+            yield from ([each] for each in run)
+        else:
+            yield run
 
 
-def _session_text(header: SessionHeader) -> str:
-    text = f"ack {header.ack_sequence_number}"
-    if flags := header.recoverable_msg_ack_flags:
-        last = (header.recoverable_msg_ack_seq_number + flags.bit_length() - 1) & 0xFFFF
-        text += f", saved {last}"
-    return text
+def _order(item: Arrow | Happening) -> tuple[int, bool]:
+    return item.time_ns, isinstance(item, Happening)
 
 
-def _heads(places: dict[str, int], spacing: int) -> str:
-    line = ""
-    for node, place in places.items():
-        name = node if len(node) < spacing or len(places) == 1 else f"{node[: spacing - 2]}…"
-        line = line.ljust(max(0, place - len(name) // 2)) + name
-    return line
+def _alike(one: Arrow | Happening, other: Arrow | Happening) -> bool:
+    if isinstance(one, Arrow) and isinstance(other, Arrow):
+        return one.is_like(other) and other.time_ns - one.time_ns <= PAUSE_NS
+    if isinstance(one, Happening) and isinstance(other, Happening):
+        return one._replace(time_ns=0) == other._replace(time_ns=0)
+    return False
 
 
-def _row(left: str, places: dict[str, int], sign: str) -> str:
-    cells = list(left.ljust(max(places.values()) + 1))
-    for place in places.values():
-        cells[place] = sign
-    return "".join(cells)
-
-
-def _arrow(arrow: Arrow, time: str, start: int, end: int, places: dict[str, int]) -> str:
-    """One arrow with its text; what a queue manager sends to itself is written beside it."""
-    line = list(_row(time, places, "│"))
-    if start == end:
-        return "".join(line[: start + 1]) + f"↺ {arrow.marked_text}"
-    low, high = min(start, end), max(start, end)
-    room = high - low - 1
-    text = arrow.marked_text
-    if len(text) > room - 4:
-        text = text[: max(0, room - 5)] + "…"
-    body = f" {text} ".center(room - 1, "─")[: room - 1] if text else "─" * (room - 1)
-    line[low + 1 : high] = list(body + "►" if end > start else "◄" + body)
-    return "".join(line)
+def _rung(arrows: list[Arrow], label: Label, time: str, until: str, start: int, end: int) -> Rung:
+    first, last = arrows[0], arrows[-1]
+    numbers = [each.said.number for each in arrows if each.said.number is not None]
+    consecutive = all(later == one + 1 for one, later in pairwise(numbers))
+    several = len(arrows) > 1
+    said = (
+        first.said if not several or first.kind is not Kind.SESSION_ACK else first.said._replace(tails=("",))
+    )
+    texts = said.texts(label, last.said.number if several else None, consecutive=consecutive)
+    hints = [f"#{first.number}" + (f"-#{last.number}" if several else ""), *map(str, first.findings)]
+    hints += ["crossed this hop before"] * first.again
+    hints += ["bytes before it are not in the capture"] * first.missing
+    return Rung(
+        time,
+        start,
+        end,
+        "wrong" if first.is_wrong else _STYLES.get(first.kind, "message"),
+        texts[0],
+        hints,
+        first.again,
+        texts[1:],
+        len(arrows),
+        until,
+        first.marks,
+        list(map(str, first.findings)),
+    )

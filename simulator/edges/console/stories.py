@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from captures.drawing.ladder import Pause, Rung, drawn
+from captures.drawing.ladder import Pause, Row, Rung, drawn
 from captures.drawing.shapes import as_json
 from mqproto.base.errors import UsageError
 from mqproto.turn.waypoints import DROPS, Waypoint
@@ -41,6 +41,14 @@ WRONG: Final = frozenset(
         Waypoint.NOT_KEPT,
     }
 )
+MEANINGS: Final = {
+    "message": "it was sent",
+    "session": "the next node acknowledged it",
+    "acknowledgment": "its destination acknowledged it",
+    "wrong": "it was refused or dropped, or expired",
+    "handshake": "another step at one node",
+}
+"""What the colours of its ladder mean."""
 AT_ONCE: Final = trio.CapacityLimiter(1)
 """Logs and stores may be large: one question after the other."""
 
@@ -141,7 +149,7 @@ def _ladder(found: Story, steps: list[dict[str, Any]], topology: Topology) -> di
     if not found.steps:
         return None
     columns: dict[str, int] = {}
-    rungs: list[Rung | Pause] = []
+    rungs: list[Row] = []
     destination = ""
     before_s = 0.0
     for step, said in zip(found.steps[:RUNGS], steps, strict=False):
@@ -161,7 +169,8 @@ def _ladder(found: Story, steps: list[dict[str, Any]], topology: Topology) -> di
             )
         )  # fmt: skip
     more = len(found.steps) - RUNGS
-    drawing = drawn(list(columns), rungs, left_out=f"{more:,} steps more are not drawn" if more > 0 else "")
+    left_out = f"{more:,} steps more are not drawn" if more > 0 else ""
+    drawing = drawn(list(columns), rungs, left_out=left_out, meanings=MEANINGS)
     return {"shape": as_json(drawing.shape), "size": [drawing.width, drawing.height]}
 
 

@@ -23,6 +23,7 @@ from simulator.topology import load, parse
 from tests.captures.decode.large import write_capture
 from tests.captures.decode.scene import Scene, address, guid, ordered, transactional
 from tests.captures.decode.story import story
+from tests.conformance import ROOT
 from tests.simulator.typed import COMMAND, Done, in_process
 
 MEMORY_LIMIT_BYTES = 200 * 1024 * 1024
@@ -202,9 +203,29 @@ def test_a_diagram_is_drawn_as_text_and_as_svg(capture: Path, tmp_path: Path) ->
     assert "25 packets of story.pcapng" in ElementTree.parse(path).getroot()[0].text  # type: ignore[operator]
 
 
+def test_a_killed_node_and_what_is_alike_is_seen_in_a_diagram() -> None:
+    sample = ROOT / "captures" / "samples" / "intermediate-killed.pcapng"
+    done = decoded(sample, "--diagram")
+    assert done.status == DONE
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 60
+    assert [line.count("✖ reset") for line in lines].count(1) == 2
+    assert "✖ 3 × refused" in done.out
+    assert "● back after 2.0 s" in done.out
+    assert "12 × tx 1–12" in done.out
+    unfolded = decoded(sample, "--diagram", "--unfold")
+    assert " × " not in unfolded.out
+    assert len(unfolded.out.splitlines()) > 93
+    # Who asks for some packets, or for one connection, is not told what became of nodes.
+    assert "✖" not in decoded(sample, "--diagram", "--kind", "SessionAck").out
+    assert decoded(sample, "--diagram", "--connection", "0").out.count("✖ reset") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--unfold"], "--unfold is for diagrams"),
         (["--summary", "--follow", "x"], "choose one"),
         (["--kind", "frobnicate"], "no kind of packet"),
         (["--after", "soon"], "no time"),

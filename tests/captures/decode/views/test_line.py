@@ -119,7 +119,7 @@ def test_parameters_that_refuse_the_session_say_so() -> None:
     del scene.packets[3:]
     wire.put("c", REFUSING)
     assert written(scene, names("a", "c"))[-1].endswith("window 64, ack 500 ms, wait 20000 ms, refused")
-    assert ladder(scene).arrows[-1].text == "refused"
+    assert ladder(scene).arrows[-1].said.texts(str) == ["refused"]
 
 
 def test_bytes_that_begin_no_packet_have_no_number_and_long_names_are_cut() -> None:

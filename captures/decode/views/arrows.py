@@ -1,0 +1,119 @@
+"""What an arrow of a ladder says of a packet: as little as tells packets apart, and less where there is less room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from captures.decode.facts import NodeKey
+from captures.decode.names import Names
+from captures.decode.sight import Kind, Sight
+from captures.decode.views.line import CLASS_NAMES
+from mqproto.wire import (
+    ConnectionParameters,
+    EstablishConnection,
+    FinalAckBody,
+    Guid,
+    OrderAckBody,
+    Ping,
+    SessionHeader,
+    UserHeader,
+)
+
+Label = Callable[[NodeKey], str]
+
+
+class Wording(NamedTuple):
+    """What is said, with a number in it by which equal ones differ: `head`, the number, and `tail`.
+
+    head, tail: each in a long form, and in shorter ones.
+    owner: of a queue that has no name but a number: whose it is. It stands before the tail.
+    riding: what else is said, if there is room; not of several at once.
+    """
+
+    heads: tuple[str, ...]
+    number: int | None = None
+    tails: tuple[str, ...] = ("",)
+    owner: NodeKey | None = None
+    riding: str = ""
+
+    def texts(self, label: Label, last: int | None = None, *, consecutive: bool = True) -> list[str]:
+        """From the longest to the shortest.
+
+        Args:
+            last: of several, the number of the last one.
+            consecutive: whether each has the number after the one before it.
+        """
+        number = "" if self.number is None else str(self.number)
+        if last is not None and last != self.number:
+            number += f"{'–' if consecutive else '…'}{last}"
+        tails = self.tails
+        if self.owner is not None:
+            tails = (f" {label(self.owner)}{tails[0].lstrip()}", *tails[1:])
+        riding = self.riding if last is None else ""
+        widest = len(self.heads) + len(tails) - 1
+        said = [
+            f"{self.heads[min(step, len(self.heads) - 1)]}{number}"
+            f"{tails[min(max(0, step - len(self.heads) + 1), len(tails) - 1)]}"
+            for step in range(widest)
+        ]
+        return list(dict.fromkeys([f"{said[0]}{riding}", *said]))
+
+
+def wording(sight: Sight, names: Names) -> Wording:
+    """What a packet says."""
+    packet = sight.seen.packet
+    if sight.message is not None:
+        said = _message(sight, names)
+        return (
+            said
+            if sight.session is None
+            else said._replace(riding=f" + {_session(sight.session).texts(str)[0]}")
+        )
+    if isinstance(packet, EstablishConnection):
+        return Wording((("refused" if packet.refused else "welcome") if sight.answers else "establish",))
+    if isinstance(packet, Ping):
+        return Wording(("ping refused" if packet.refused else "ping",))
+    if sight.session is not None:
+        return _session(sight.session)
+    if isinstance(packet, ConnectionParameters):
+        return Wording(("refused" if packet.refused else "parameters",))
+    return Wording((sight.kind.lower(),))
+
+
+def _message(sight: Sight, names: Names) -> Wording:
+    message, body = sight.message, sight.acknowledgment
+    assert message is not None
+    message_class = message.properties.message_class
+    verdict = CLASS_NAMES.get(message_class, f"{message_class:#x}")
+    if isinstance(body, OrderAckBody):
+        return Wording((f"OrderAck {body.tx_sequence_id.ordinal}/", "OrderAck "), body.tx_sequence_number)
+    if isinstance(body, FinalAckBody):
+        heads = f"FinalAck {body.tx_sequence_id.ordinal}/", "FinalAck "
+        return Wording(heads, body.tx_sequence_number, (f" {verdict}", ""))
+    if sight.kind is Kind.ADMIN_ACK:
+        return Wording((verdict,))
+    owner, tails = _queue(message.user, names)
+    kind = sight.kind.lower()
+    if message.transaction is None:
+        return Wording((f"{kind} #", "#"), message.user.message_id, tails, owner)
+    ordinal = message.transaction.tx_sequence_id.ordinal
+    sequenced = f"{kind} {ordinal}/", f"tx {ordinal}/", "tx "
+    return Wording(sequenced, message.transaction.tx_sequence_number, tails, owner)
+
+
+def _queue(user: UserHeader, names: Names) -> tuple[NodeKey | None, tuple[str, ...]]:
+    """Whose a queue is that has no name, and what is said of it: its name, its last part, nothing."""
+    queue, manager = user.destination_queue, user.queue_manager_address
+    if isinstance(queue, int) and (manager, queue) not in names.queues:
+        return Guid(manager), (f"\\{queue}", f" \\{queue}", "")
+    name = names.destination(user)
+    return None, tuple(dict.fromkeys((f" {name}", f" {name.rpartition(chr(92))[-1]}", "")))
+
+
+def _session(header: SessionHeader) -> Wording:
+    saved = ""
+    if flags := header.recoverable_msg_ack_flags:
+        last = (header.recoverable_msg_ack_seq_number + flags.bit_length() - 1) & 0xFFFF
+        saved = f", saved {last}"
+    return Wording(("ack ",), header.ack_sequence_number, (saved, "") if saved else ("",))

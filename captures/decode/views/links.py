@@ -1,0 +1,112 @@
+"""What happened to the links and the nodes of a ladder: connections that were cut, refused or closed, and nodes that
+had none left.
+
+That is all that is said of a node. Whether it was killed, or is slow, no capture knows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from captures.decode.names import printable
+from captures.net.tcp import Endpoint
+from captures.net.turns import Turn, Turned
+
+LONGEST: int = 80
+"""How much is shown of what the frame of a capture says."""
+
+
+class Happening(NamedTuple):
+    """Something that happened to a connection, from the column that did it to the other one.
+
+    directed: whether it is known who did it. leaves: whether the first column has no connection any more.
+    is_back: that it has one again, and nothing else.
+    """
+
+    time_ns: int
+    start: int
+    end: int
+    text: str = ""
+    is_cut: bool = True
+    directed: bool = True
+    leaves: bool = False
+    is_back: bool = False
+
+
+def happenings(
+    turns: Sequence[Turn],
+    ends: Mapping[Endpoint, int],
+    wanted: Callable[[Turn], bool],
+    last_ns: int | None = None,
+    known: Mapping[int, tuple[int, int]] | None = None,
+) -> list[Happening]:
+    """All of it, in the order of the capture.
+
+    Args:
+        ends: the columns of addresses that were seen; another port of a host is of its column, if it has but one.
+        wanted: whether one is to be drawn.
+        last_ns: after this, nothing is drawn.
+        known: the columns of connections with packets; those of which no turn tells the beginning were there before.
+    """
+    columns = _Columns(ends)
+    live: defaultdict[int, set[int]] = defaultdict(set)
+    begun = {turn.connection for turn in turns if turn.what is Turned.ANSWERS}
+    for connection, pair in (known or {}).items():
+        for one in pair if connection not in begun else ():
+            live[one].add(connection)
+    over: set[int] = set()
+    found: list[Happening] = []
+    for turn in turns:
+        start, end = columns.of(turn.source), columns.of(turn.destination)
+        is_drawn = wanted(turn) and (last_ns is None or turn.time_ns <= last_ns)
+        if turn.what in (Turned.OPENS, Turned.ANSWERS):
+            if turn.what is Turned.ANSWERS:
+                for column in (start, end):
+                    if column is not None:
+                        live[column].add(turn.connection)
+            # Who asks again, and is refused, has no connection yet.
+            if start is not None and is_drawn and turn.what is Turned.ANSWERS:
+                found += [
+                    Happening(turn.time_ns, each, each, is_back=True)
+                    for each in (start, end)
+                    if each is not None
+                ]
+            continue
+        if turn.connection in over and turn.what is not Turned.REFUSES:
+            continue
+        over.add(turn.connection)
+        for column in (start, end):
+            if column is not None:
+                live[column].discard(turn.connection)
+        if not is_drawn or start is None or end is None or start == end:
+            continue
+        said = printable(turn.comment)[:LONGEST]
+        by_itself = not said and not live[start]
+        if turn.what is Turned.FINISHES:
+            found.append(Happening(turn.time_ns, start, end, "closed", is_cut=False))
+        elif turn.what is Turned.REFUSES:
+            found.append(Happening(turn.time_ns, start, end, "refused", leaves=by_itself))
+        else:
+            found.append(
+                Happening(turn.time_ns, start, end, said or "reset", directed=not said, leaves=by_itself)
+            )
+    return found
+
+
+class _Columns:
+    """The column of an address."""
+
+    def __init__(self, ends: Mapping[Endpoint, int]) -> None:
+        self._ends = ends
+        self._hosts: defaultdict[str, set[int]] = defaultdict(set)
+        for end, column in ends.items():
+            self._hosts[end.host].add(column)
+
+    def of(self, end: Endpoint) -> int | None:
+        """None where nobody knows."""
+        if end in self._ends:
+            return self._ends[end]
+        some = self._hosts.get(end.host, set())
+        return next(iter(some)) if len(some) == 1 else None

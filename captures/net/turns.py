@@ -1,0 +1,74 @@
+"""Where connections begin and end, as their SYN, FIN and RST tell: what pictures show of links and of nodes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from captures.files.frame import Frame
+from captures.net.tcp import ACK, FIN, RST, SYN, Endpoint, Segment
+
+TURNS_LIMIT: Final = 100_000
+"""How many are kept; a capture may begin and end any number of connections."""
+FOLLOWED_LIMIT: Final = 16_384
+"""Of how many connections at a time it is remembered what was told of them."""
+
+
+class Turned(Enum):
+    """What somebody did to a connection. One that is refused has never been there."""
+
+    OPENS = "opens"
+    ANSWERS = "answers"
+    FINISHES = "finishes"
+    RESETS = "resets"
+    REFUSES = "refuses"
+
+
+class Turn(NamedTuple):
+    """One end of a connection did that for the first time.
+
+    comment: of its frame, as captures of our own have one where a link was cut.
+    """
+
+    time_ns: int
+    connection: int
+    source: Endpoint
+    destination: Endpoint
+    what: Turned
+    comment: str = ""
+
+
+class Turns:
+    """Collects them, each once, though several points saw it or TCP repeated it.
+
+    Attributes:
+        found: in the order of the capture.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Turn] = []
+        self._told: dict[int, set[tuple[Endpoint, Turned]]] = {}
+
+    def take(self, frame: Frame, segment: Segment, connection: int) -> None:
+        """The next segment."""
+        if not segment.flags & (SYN | FIN | RST) or len(self.found) >= TURNS_LIMIT:
+            return
+        told = self._told.pop(connection, None) or set()
+        self._told[connection] = told
+        if len(self._told) > FOLLOWED_LIMIT:
+            self._told.pop(next(iter(self._told)))
+        what = _what(segment, told)
+        if (segment.source, what) not in told:
+            told.add((segment.source, what))
+            ends = segment.source, segment.destination
+            self.found.append(Turn(frame.time_ns, connection, *ends, what, frame.comment))
+
+
+def _what(segment: Segment, told: set[tuple[Endpoint, Turned]]) -> Turned:
+    if segment.flags & RST:
+        # All that is known of the connection is that the other side asked for it.
+        asked = told <= {(segment.destination, Turned.OPENS), (segment.source, Turned.REFUSES)}
+        return Turned.REFUSES if told and asked else Turned.RESETS
+    if segment.flags & FIN:
+        return Turned.FINISHES
+    return Turned.ANSWERS if segment.flags & ACK else Turned.OPENS
