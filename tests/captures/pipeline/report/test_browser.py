@@ -90,6 +90,10 @@ def test_every_text_can_be_read_by_day_and_by_night(
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == (
         "rgb(21, 24, 27)" if is_dark else "rgb(255, 255, 255)"
     )
+    turned = browser.evaluate(
+        "[...document.images].every((each) => getComputedStyle(each).filter.includes('invert'))"
+    )
+    assert turned == is_dark, "pictures are made on white"
 
 
 def rows_of(browser: Chromium, table: str) -> list[str]:
