@@ -516,6 +516,8 @@ def history(
     from simulator.command import oversee, story
     from simulator.command.explain import Explainer
 
+    if not subject:
+        raise UsageError("an empty text names no message: type its identifier, or its producer's id")
     place = place_of(topology, directory)
     logs = dict.fromkeys(path.resolve() for path in (*story.logs_in(place.directory), *(log or ())))
     found = story.story_of(subject, logs, place.topology)

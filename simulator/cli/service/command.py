@@ -54,12 +54,14 @@ def install(
         raise UsageError(f"--user {user!r} is no user's name")
     program = shutil.which("mqproto") or shutil.which(sys.argv[0]) or sys.argv[0]
     chosen = settings.Chosen.of(settings_file)
+    if chosen.path == Path():
+        raise UsageError("--config names no file: leave it out, or name the settings of the service")
     chosen = chosen._replace(path=chosen.path.absolute())
     found = Service(kind, chosen, str(Path(program).absolute()), user)
-    for path in found.hidden():
+    if hidden := found.hidden():
         complain(
-            f"{path} is below a folder that the unit hides (ProtectHome, PrivateTmp): "
-            "have it elsewhere, such as /opt/mqproto or /etc/mqproto, and print the unit again"
+            f"the unit would not find {', '.join(hidden)}: it hides /home, /root and /tmp from itself; have them "
+            "elsewhere, such as /opt/mqproto or /etc/mqproto, and print it again"
         )
     print(unit(found), end="")
     return DONE

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from mqproto.base.errors import UsageError
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
@@ -40,6 +41,8 @@ def erase(
     Identifiers, times, outcomes and checksums are kept. Nodes may run, or not; each store is written anew, which takes
     as long as a backup. A message that waits or is on its way is refused.
     """
+    if not all(names):
+        raise UsageError("an empty text names no message: type identifiers, or producers' ids")
     from dataclasses import asdict
 
     from simulator.base.screen import working

@@ -346,3 +346,10 @@ def test_on_a_terminal_a_body_that_is_no_text_is_shown_with_escapes() -> None:
 
 def test_the_example_of_the_benchmarks_is_transactional() -> None:
     assert isinstance(example().transaction, TransactionHeader)
+
+
+@pytest.mark.parametrize("command", ["erase", "history"])
+def test_an_empty_text_names_no_message(command: str, tmp_path: Path) -> None:
+    done = in_process(command, "", "-d", tmp_path)
+    assert done.status == MISUSE
+    assert done.complaint.startswith("an empty text names no message")

@@ -200,7 +200,8 @@ def test_what_a_unit_would_not_find_is_named(tmp_path: Path, monkeypatch: pytest
     hidden = there._replace(program=str(link), config=Chosen.of("/tmp/a.toml#x")).hidden()
     assert hidden == sorted(["/home/ann/.pyenv/python3", "/tmp/a.toml", str(link)])
     done = in_process("service", "install", "node", "--config", "/tmp/a.toml")
-    assert "/tmp/a.toml is below a folder that the unit hides" in done.err
+    assert "the unit would not find " in done.complaint
+    assert "/tmp/a.toml" in done.complaint
     assert done.status == 0
 
 
@@ -208,6 +209,10 @@ def test_there_is_no_unit_for_what_is_no_service() -> None:
     assert in_process("service", "install", "demo").complaint == (
         "'demo' is no service: type one of node, gateway, trigger"
     )
+    for nothing in ("", "#billing"):
+        done = in_process("service", "install", "node", "--config", nothing)
+        assert (done.status, done.out) == (2, "")
+        assert done.complaint.startswith("--config names no file")
 
 
 def test_the_files_of_settings_that_readmes_show_can_be(tmp_path: Path) -> None:
