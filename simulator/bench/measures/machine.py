@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sqlite3
 import statistics
+import sysconfig
 import tempfile
 import time
 import timeit
@@ -25,6 +27,9 @@ READS: Final = 5_000
 READ_ROUNDS: Final = 9
 DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 """What stores ask for: what was appended, without the times of the file. macOS has the other alone."""
+OPTIONS: Final = ("--enable-", "--disable-", "--with-", "--without-")
+FLAGS: Final = ("-O", "-f", "-m")
+UNTOLD: Final = "not told"
 MOUNTS: Final = Path("/proc/self/mounts")
 
 
@@ -33,7 +38,10 @@ def machine() -> dict[str, str]:
     folder = Path(tempfile.gettempdir()).resolve()
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "build": ", ".join(filter(None, platform.python_build())),
+        "configured": configured_with(sysconfig.get_config_var("CONFIG_ARGS") or ""),
         "compiler": platform.python_compiler(),
+        "flags": optimized_by(sysconfig.get_config_var("PY_CFLAGS") or ""),
         **_speed(),
         "sqlite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -43,6 +51,18 @@ def machine() -> dict[str, str]:
         "fdatasync": _flushed(folder, DATASYNC),
         "fsync": _flushed(folder, os.fsync),
     }
+
+
+def configured_with(arguments: str) -> str:
+    """With what this Python was configured that may make it faster or slower: no names of folders, no libraries."""
+    options = [word for word in shlex.split(arguments) if word.startswith(OPTIONS) and "/" not in word]
+    return " ".join(options) or UNTOLD
+
+
+def optimized_by(flags: str) -> str:
+    """By what its compiler was told how to optimize; of several levels the last counts."""
+    found = dict.fromkeys(word for word in flags.split() if word.startswith(FLAGS))
+    return " ".join(found) or UNTOLD
 
 
 def _speed() -> dict[str, str]:

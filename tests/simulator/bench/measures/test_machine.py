@@ -15,6 +15,7 @@ def test_figures_come_with_the_machine_they_were_taken_on(monkeypatch: pytest.Mo
     monkeypatch.setattr(machine, "FLUSHES", 2)
     facts = machine.machine()
     assert platform.python_version() in facts["python"]
+    assert ", ".join(platform.python_build()) == facts["build"]
     assert re.fullmatch(r"code by hand reads a message in \d+\.\d\d µs", facts["speed"])
     assert facts["sqlite"] == sqlite3.sqlite_version
     assert int(facts["cores"]) > 0
@@ -30,3 +31,14 @@ def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     assert filesystem_of(Path("/tmp/disk/stores"), mounts) == "xfs"
     assert filesystem_of(Path("/tmp/disks"), mounts) == "tmpfs"
     assert filesystem_of(Path("/tmp"), tmp_path / "none") == "an unknown file system"
+
+
+def test_of_a_build_that_is_told_which_may_make_it_faster() -> None:
+    configured = (
+        "'--prefix=/usr' '--enable-optimizations' '--with-lto=full' '--with-x=/usr/lib' 'CFLAGS=-g -O2'"
+    )
+    assert machine.configured_with(configured) == "--enable-optimizations --with-lto=full"
+    assert machine.configured_with("") == "not told"
+    flags = "-Wsign-compare -DNDEBUG -g -fwrapv -O3 -Wall -flto -march=native -fwrapv"
+    assert machine.optimized_by(flags) == "-fwrapv -O3 -flto -march=native"
+    assert machine.optimized_by("") == "not told"
