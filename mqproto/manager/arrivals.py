@@ -15,6 +15,7 @@ from mqproto.manager.identifiers import Histories
 from mqproto.manager.localqueues import LocalQueues, local_name
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
+from mqproto.messages.kept import as_sent
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
@@ -66,6 +67,7 @@ STRANGER_IDLE_S: Final = 3_600
 """After this time without a message a stranger's sequence may be forgotten."""
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
+JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
 
 
@@ -159,6 +161,10 @@ class Arrivals:
         """
         head = head_of(packet)
         source, flags = head.source_queue_manager, head.flags
+        if flags & JOURNAL_NEGATIVE and source == self._identity:
+            # No session carries the name of a queue for dead letters: one behind a message of ours is no word of ours.
+            packet = as_sent(without_session_header(packet))
+            message = None
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
         if not remote.is_proven:
             message = message or decode_message(packet)
@@ -302,16 +308,11 @@ class Arrivals:
         transactional, recoverable = bool(flags & TRANSACTIONAL), bool(flags & RECOVERABLE)
         if flags & HOP_COUNT >= HOP_LIMIT:
             message = decode_message(packet)
-            foreign = head.source_queue_manager != self._identity
-            if not transactional or foreign or self._confirmations.came_back(message):
-                # Of our own another copy may have gone another way, and have arrived.
-                self._refuse(
-                    Arrival(message, packet, remote),
-                    MessageClass.NACK_HOP_COUNT_EXCEEDED,
-                    in_doubt=transactional and not foreign,
-                )
-            else:
+            if transactional and head.source_queue_manager == self._identity:
                 self._waypoints.duplicate_dropped(packet)
+                self._confirmations.came_back(message)
+            else:
+                self._refuse(Arrival(message, packet, remote), MessageClass.NACK_HOP_COUNT_EXCEEDED)
             return
         passes = transactional and not (self._ends_late and head.source_queue_manager != self._identity)
         expires_s = None if passes else reach_deadline_s(packet)

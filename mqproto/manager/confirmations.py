@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from mqproto.base.moment import Moment
+from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
@@ -81,6 +82,7 @@ class Confirmations:
         self,
         desk: Desk,
         outbound: Outbound,
+        queues: LocalQueues,
         incoming: IncomingSequences,
         doubts: Doubts,
         state: StoredState,
@@ -90,6 +92,7 @@ class Confirmations:
         self._notes = desk.notes
         self._endings = desk.endings
         self._outbound = outbound
+        self._queues = queues
         self._incoming = incoming
         self._doubts = doubts
         self._waypoints = desk.waypoints
@@ -117,18 +120,30 @@ class Confirmations:
             return False
         return True
 
-    def came_back(self, message: UserMessage) -> bool:
-        """One of our own messages went in circles and ends here: it leaves its sequence; whether it still was there.
+    def came_back(self, message: UserMessage) -> None:
+        """A copy of one of our own messages went in circles and ends here: the message does, if it is still kept.
 
-        Nobody sends a FinalAck to himself, and its resends come back as well.
+        Nobody sends a FinalAck to himself, and its resends come back as well. What is kept says more than the copy:
+        which queue its application has chosen for dead letters. So it is read, and ends when it is there.
         """
         header = message.transaction
         assert header is not None
         succession = self._outbound.succession(header.tx_sequence_id.time_stamp)
         sequence = succession.named(header.tx_sequence_id) if succession is not None else None
-        if sequence is None:
-            return False
-        return sequence.delete(sequence.base + header.tx_sequence_number, self._writes)
+        if sequence is not None and sequence.is_kept(position := sequence.base + header.tx_sequence_number):
+            self._decide(sequence.queue, position, Word(0, MessageClass.NACK_HOP_COUNT_EXCEEDED))
+
+    def _ends_here(self, sequence: OutgoingSequence, position: int, packets: list[bytes]) -> None:
+        """A message came back, and is ended if it is kept still: another copy may have gone another way."""
+        if not packets or not sequence.delete(position, self._writes):
+            return
+        self._outbound.wake(sequence)
+        message = decode_message(packets[0])
+        facts: dict[str, str | int] = {"queue": sequence.name, "message_id": message.user.message_id}
+        self._notes.append(Note("message-came-back", facts))
+        packet = sequence.with_its_place(position, packets[0])
+        ending = Ending(packet, MessageClass.NACK_HOP_COUNT_EXCEEDED, Place.ON_THE_WAY, in_doubt=True)
+        self._endings.append(ending)
 
     def _order_ack(self, body: OrderAckBody, source: Guid, remote: Remote, now: Moment) -> None:
         """A destination has our messages on its disk.  3.1.5.6
@@ -165,7 +180,7 @@ class Confirmations:
         """Messages of ours with numbers from one to another arrived, as far as they are in doubt; whether any is."""
         doubts = list(self._doubts.between(identifier, first, last))
         for doubt in doubts:
-            self._decide(self._doubts.lane, doubt.letter, Word(0, MessageClass.ACK_REACH_QUEUE))
+            self._decide(*doubt.place, Word(0, MessageClass.ACK_REACH_QUEUE))
         return bool(doubts)
 
     def _names_no_sequence_of_ours(self, time_stamp: int, source: Guid) -> bool:
@@ -328,7 +343,7 @@ class Confirmations:
         """Where the message waits that a FinalAck decides: its queue and its position; no queue if none can."""
         doubt = self._doubts.at(body.tx_sequence_id, body.tx_sequence_number)
         if doubt is not None and doubt.message_id == body.message_id:
-            return self._doubts.lane, doubt.letter
+            return doubt.place
         return sequence.final_queue, body.message_id
 
     def _resume(self, position: int, packet: bytes) -> None:
@@ -364,15 +379,19 @@ class Confirmations:
         message_id = page.after + 1
         word = self._undecided.pop((page.queue, message_id))
         found = [packet for position, packet, _ in rows if position == message_id]
-        if page.queue != self._doubts.lane and not found and word.of_destination and word.place is not None:
+        is_letters = self._doubts.are_in(page.queue)
+        if not is_letters and not found and word.of_destination and word.place is not None:
             doubt = self._doubts.at(*word.place)
             if doubt is not None and doubt.message_id == message_id:
-                self._decide(self._doubts.lane, doubt.letter, word)  # It is a dead letter since.
+                self._decide(*doubt.place, word)  # It is a dead letter since.
                 return
         if word.position:
             self._writes.urgent().remove(self._queue, word.position, word.position)
-        if page.queue == self._doubts.lane:
-            doubt = self._doubts.of_letter(message_id)
+        sequence = self._outbound.queue(page.queue)
+        if isinstance(sequence, OutgoingSequence):
+            self._ends_here(sequence, message_id, found)
+        elif is_letters:
+            doubt = self._doubts.of_letter(page.queue, message_id)
             if doubt is not None:
                 self._doubt_is_over(doubt, word.message_class, found)
         elif found:
@@ -388,12 +407,13 @@ class Confirmations:
         """
         self._doubts.forget(doubt)
         facts: dict[str, str | int] = {"message_id": doubt.message_id, "class": class_name(message_class)}
-        recalled = letters and self._doubts.letters.recall(doubt.letter, letters[0], self._writes)
+        found = self._queues.of_lane(doubt.lane)
+        recalled = letters and found and found[0].recall(doubt.letter, letters[0], self._writes)
         self._notes.append(Note("doubt-is-over", {**facts, "letter": "left" if recalled else "was gone"}))
-        if not recalled:
+        if not recalled or found is None:
             return
         packet = with_message_class(letters[0], MessageClass.NORMAL)
-        self._waypoints.recalled(packet, self._doubts.letters.name, message_class)
+        self._waypoints.recalled(packet, found[0].name, message_class)
         if message_class != MessageClass.ACK_REACH_QUEUE:
             self._endings.append(Ending(packet, message_class, Place.ELSEWHERE))
             return

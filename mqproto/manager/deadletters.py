@@ -13,6 +13,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.sending import Sending
 from mqproto.messages.destinations import destination_in
 from mqproto.messages.drafts import Draft
+from mqproto.messages.kept import is_letter, path_name_in
 from mqproto.messages.listing import list_of_all
 from mqproto.routing import Routes
 from mqproto.turn.desk import Desk
@@ -35,15 +36,19 @@ class DeadLetters:
     def send_back(self, name: str, keys: Sequence[int] | None, now: Moment) -> int:
         """Send messages of a dead-letter queue or a journal to where they were going; how many were sent.
 
+        Of a queue that applications chose for dead letters these alone are sent, whatever else is in it.
+
         Raises:
             UsageError: there is no such queue, or it is another.
         """
         queue = self._queues.named(name)
-        if not queue.is_system:
-            raise UsageError(
-                f"{queue.name} is no dead-letter queue and no journal: receive from it and send instead"
-            )
         kept = queue.peek(queue.count)
+        if not queue.is_system:
+            kept = [one for one in kept if is_letter(one.packet)]
+            if not kept:
+                raise UsageError(
+                    f"{queue.name} is no dead-letter queue and no journal: receive from it and send instead"
+                )
         wanted = None if keys is None else set(keys)
         chosen = [one for one in kept if wanted is None or one.key in wanted]
         sent = 0
@@ -62,6 +67,8 @@ class DeadLetters:
             if destination is None:
                 return None
             draft = draft_of(message)
+            if message.user.source_queue_manager == self._identity:
+                draft = replace(draft, dead_letter_queue=self._chosen_queue(message))
             if is_signed(message) and message.security is not None:
                 # What somebody else has signed goes on unsigned.
                 signer = self._guard.name_of(message.security.sender_cert)
@@ -70,6 +77,14 @@ class DeadLetters:
         except (UsageError, FormatNameError):
             return None
         return again
+
+    def _chosen_queue(self, message: UserMessage) -> str:
+        """The queue that its application has chosen for dead letters; empty if none was, or it is gone."""
+        path_name = path_name_in(message.trailing)
+        if not path_name:
+            return ""
+        queue = self._queues.for_letters(path_name, transactional=message.transaction is not None)
+        return queue.name if queue is not None else ""
 
 
 def draft_of(message: UserMessage) -> Draft:

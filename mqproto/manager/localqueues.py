@@ -162,6 +162,11 @@ class LocalQueues:
             or self._by_guid.get((name, not transactional))
         )
 
+    def for_letters(self, path_name: str, *, transactional: bool) -> LocalQueue | None:
+        """The queue that an application has chosen for its dead letters; None if there is no such queue any more."""
+        queue = self.addressed(path_name)
+        return queue if queue is not None and queue.declaration.transactional == transactional else None
+
     def deleted(self, destination: QueueName) -> int | None:
         """The number of the queue that a UserHeader of a transactional message named, if that was deleted.
 

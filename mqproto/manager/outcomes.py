@@ -6,7 +6,8 @@ Each ending, wherever it happened, passes through here once. Each of [MS-MQQB] 3
 - the sender's administration queue hears of it, if the message asks for that;
 - the sender's queue manager gets a FinalAck for a transactional message, if it asks for one or the end is a refusal;
 - a message with JN set that failed is kept in a dead-letter queue, its class saying why: a transactional one where
-  it was sent, another where it ended; one that the next hop refuses is kept here in any case;
+  it was sent, another where it ended; one that the next hop refuses is kept here in any case. If we sent it, it is
+  kept in the queue that its application has chosen, if that has room;
 - one with JP set that arrived is kept in the journal where it was sent, and with `expire_sent = figures` also one that
   expired there and is no dead letter;
 - what an application received from a queue with a journal is kept in that.
@@ -26,6 +27,7 @@ from mqproto.formatname.wire import admin_from_wire
 from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
+from mqproto.messages.kept import is_letter, path_name_in
 from mqproto.queues.joining import Joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAck, end_of
@@ -101,6 +103,9 @@ class Outcomes:
             # It came back. What becomes of it is decided where it is kept for its OrderAck.
             self._waypoints.ended(ending.packet, message_class)
             return
+        if is_ours and ending.place is Place.IN_QUEUE and is_letter(ending.packet):
+            self._letter_left(ending, message)
+            return
         consequence = CONSEQUENCES[end_of(message_class), is_ours, message.transaction is not None]
         if self._is_strangers(message):
             consequence = consequence._replace(kept=None)  # Nothing is kept for strangers.
@@ -115,17 +120,17 @@ class Outcomes:
             ):
                 self._send_final_ack(ending, message, now)
         if message_class == MessageClass.ACK_RECEIVE:
-            journal = self._queues.journal_of(ending.queue)
-            if journal is not None:
-                self._keep(journal, ending.packet, message, message_class)
+            self._journal(ending, message)
         if consequence.kept is SystemQueue.JOURNAL:
             if user.journal_positive:
                 self._keep(self._queues.named(consequence.kept), ending.packet, message, message_class)
         elif ending.is_set_aside or (consequence.kept is not None and user.journal_negative):
             letter = with_message_class(ending.packet, message_class)
-            queue = self._queues.named(consequence.kept or SystemQueue.DEADXACT)
+            queue = self._chosen(message, len(letter)) if is_ours else None
+            if queue is None:
+                queue = self._queues.named(consequence.kept or SystemQueue.DEADXACT)
             if self._keep(queue, letter, message, message_class) and ending.in_doubt:
-                self._doubts.add(message, queue.lane(0).last_position, now)
+                self._doubts.add(message, queue, now)
         elif self._is_journaled(ending, message):
             self._keep(self._queues.named(SystemQueue.JOURNAL), ending.packet, message, message_class)
 
@@ -139,6 +144,31 @@ class Outcomes:
             and message.user.source_queue_manager == self._identity
             and message.user.journal_positive
         )
+
+    def _letter_left(self, ending: Ending, message: UserMessage) -> None:
+        """A dead letter has left its application's queue: it had ended before, and nothing else follows from that."""
+        if ending.message_class == MessageClass.ACK_RECEIVE:
+            self._journal(ending, message)
+
+    def _journal(self, ending: Ending, message: UserMessage) -> None:
+        """What an application received from a queue with a journal is kept in that."""
+        journal = self._queues.journal_of(ending.queue)
+        if journal is not None:
+            self._keep(journal, ending.packet, message, ending.message_class)
+
+    def _chosen(self, message: UserMessage, size_bytes: int) -> LocalQueue | None:
+        """ApplicationDeadletterQueue; None if none was chosen, or it cannot have this letter: the system's has it then.
+        [MS-MQDMPR] 3.1.1.12"""
+        path_name = path_name_in(message.trailing)
+        if not path_name:
+            return None
+        queue = self._queues.for_letters(path_name, transactional=message.transaction is not None)
+        if queue is not None and queue.has_room(size_bytes):
+            return queue
+        facts: dict[str, str | int] = {"queue": path_name, "message_id": message.user.message_id}
+        reason = "there is no such queue any more" if queue is None else "it is full"
+        self._notes.append(Note("letter-goes-to-the-systems-queue", {**facts, "reason": reason}))
+        return None
 
     def _is_strangers(self, message: UserMessage) -> bool:
         """Whether a queue manager has sent a message that nobody has declared."""
@@ -156,7 +186,7 @@ class Outcomes:
             return False
         self._waypoints.kept(packet, queue.name, message_class)
         kept = Joining(packet, message.user.message_id, message.user.recoverable)
-        queue.insert(kept, self._writes, priority=message.base.priority)
+        queue.insert(kept, self._writes, priority=message.base.priority, is_kept=True)
         self._queues.stir(queue)
         return True
 

@@ -160,7 +160,7 @@ class QueueManager:
         self._outcomes = Outcomes(desk, incoming, routes, self._outbound, self._queues, self._doubts)
         self._tracing = Tracing(self._outcomes)
         self._expiration = Expiration(desk, self._outbound, self._neighbours, self._queues, state)
-        self._confirmations = Confirmations(desk, self._outbound, incoming, self._doubts, state)
+        self._confirmations = Confirmations(desk, self._outbound, self._queues, incoming, self._doubts, state)
         self._arrivals = Arrivals(
             desk,
             incoming,

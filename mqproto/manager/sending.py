@@ -19,6 +19,7 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination
 from mqproto.messages.drafts import Draft, queue_name
+from mqproto.messages.kept import headers_behind
 from mqproto.messages.listing import list_of_all
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane, QueueWindow
@@ -165,6 +166,8 @@ class Sending:
             for draft in run.drafts:
                 if draft.label != example.label or draft.correlation_id != example.correlation_id:
                     draft.check(names=False)
+            if example.dead_letter_queue:
+                self._check_letters(run)
             self._check_destination(run, here_bytes, now)
             size_bytes, is_express = run.size_bytes, not (example.recoverable or example.transactional)
             express_count += len(run.drafts) * is_express
@@ -234,6 +237,24 @@ class Sending:
             raise QuotaExceeded(
                 f"the sequence to {destination.name} has used up its numbers: wait until its messages are acknowledged"
             )
+
+    def _check_letters(self, run: Run) -> None:
+        """See that the queue that is chosen for dead letters can have these.  [MS-MQDMPR] 3.1.1.12"""
+        example = run.example
+        queue = self._queues.named(example.dead_letter_queue)
+        if queue.is_system:
+            raise UsageError(
+                f"{queue.name} belongs to the system: name a queue of your own for dead letters, or none at all"
+            )
+        if queue.declaration.transactional != example.transactional:
+            letters, kind = ("transactional", "not") if example.transactional else ("not transactional", "")
+            raise UsageError(
+                f"queue {queue.name} is {f'{kind} transactional'.strip()}, and its dead letters would be {letters}: "
+                "choose another queue for them"
+            )
+        destination = run.destination
+        if destination.manager == self._identity and self._here(destination) is queue:
+            raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
     def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:
         """See that a queue of ours takes a run; what another queue manager's queue takes, it says itself."""
@@ -431,7 +452,7 @@ class Sending:
             time_to_be_received_s=draft.time_to_be_received_s,
             body_type=draft.body_type,
             application_tag=draft.application_tag,
-            journal_negative=draft.journal_negative,
+            journal_negative=draft.wants_letter,
             journal_positive=draft.journal_positive,
             admin_queue=queue_name(draft.admin_queue),
             response_queue=queue_name(draft.response_queue),
@@ -440,6 +461,10 @@ class Sending:
             sender_id=sid_from_text(draft.sender_id) if draft.sender_id else b"",
             multi_queue_format=list_of_all(draft.destinations),
         )
+        if draft.dead_letter_queue:
+            message.trailing = headers_behind(
+                self._queues.named(draft.dead_letter_queue).declaration.path_name
+            )
         if draft.privacy_level:
             message = to_be_sealed(message, draft.privacy_level, draft.encryption_algorithm)
             if destination.manager == self._identity:
@@ -483,7 +508,7 @@ def transaction_flags(drafts: Sequence[Draft], ordinals: Sequence[int], *, toget
 
 def asks_final_ack(draft: Draft) -> bool:
     """Whether its sender waits for a FinalAck, if it is transactional.  2.2.5"""
-    return draft.final_ack or draft.journal_negative or draft.journal_positive
+    return draft.final_ack or draft.wants_letter or draft.journal_positive
 
 
 def _own_bytes(drafts: Iterable[Draft]) -> list[int]:

@@ -160,7 +160,7 @@ class Whereabouts:
         if local is not None:
             queue, lane = local
             spot = self._local_spot(queue, lane, position)
-            in_doubt = number == self._doubts.lane and self._doubts.of_letter(position) is not None
+            in_doubt = self._doubts.of_letter(number, position) is not None
             return None if spot is None else Found(spot, queue.name, key, packet, in_doubt)
         for sequence in self._incoming:
             if sequence.held_queue == number:

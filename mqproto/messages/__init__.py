@@ -1,1 +1,1 @@
-"""Messages as applications write them, and where they go: drafts.py, destinations.py."""
+"""Messages as applications write them, where they go, and how they are kept: drafts.py, destinations.py, kept.py."""

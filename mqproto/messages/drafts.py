@@ -9,6 +9,7 @@ from typing import Final
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import ConnectorName, DirectName, PrivateName, PublicName, parse_format_name
+from mqproto.formatname.path import QUEUE_LIMIT
 from mqproto.messages.destinations import Destination
 from mqproto.messages.listing import list_bytes, list_of_all
 from mqproto.wire import (
@@ -33,6 +34,8 @@ CERTIFICATE_LIMIT_BYTES: Final = 8_192
 """The longest certificate that signs here."""
 SIGNATURE_BYTES: Final = CERTIFICATE_LIMIT_BYTES + 2_048 + 8
 """By how much a message grows as it is signed, at most: a certificate, a signature, and what fills them up."""
+LETTER_BYTES: Final = 16 + 2 * (len(".\\private$\\") + QUEUE_LIMIT + 1) + 2
+"""What the longest name of a dead-letter queue takes behind a message that is kept."""
 NAME_ROOM: Final = 300
 """The longest name of an administration or response queue, in characters; two of them fit the headroom."""
 NAMES_ROOM: Final = 640
@@ -61,6 +64,8 @@ class Draft:
     hash_algorithm: what is signed; 0 for SHA-512.
     destinations: the format names of all queues that get a copy, which each copy lists; empty if there is one.
         `copies` sets it.
+    dead_letter_queue: the name of the queue here that has it if it fails, in place of the system's; empty for that. A
+        name asks for a dead letter, whatever `journal_negative` says.
     """
 
     body: bytes
@@ -87,6 +92,12 @@ class Draft:
     encryption_algorithm: int = 0
     signer: str = ""
     hash_algorithm: int = 0
+    dead_letter_queue: str = ""
+
+    @property
+    def wants_letter(self) -> bool:
+        """Whether it is to be kept as a dead letter if it fails: JN."""
+        return self.journal_negative or bool(self.dead_letter_queue)
 
     @property
     def size_bytes(self) -> int:
@@ -97,7 +108,8 @@ class Draft:
             security += SEALING_BYTES
         if self.signer:
             security += SIGNATURE_BYTES
-        return len(self.body) + len(self.extension) + listed + security
+        named = LETTER_BYTES if self.dead_letter_queue else 0
+        return len(self.body) + len(self.extension) + listed + security + named
 
     def check(self, *, names: bool = True, destination: str = "") -> None:
         """See that a packet can carry it.
@@ -117,6 +129,7 @@ class Draft:
                 "SID": self.sender_id,
                 "key": self.privacy_level,
                 "certificate and signature": self.signer,
+                "name of a dead-letter queue": self.dead_letter_queue,
             }
             what = ", ".join(["body", *(name for name, is_there in others.items() if is_there)])
             raise UsageError(
@@ -127,6 +140,11 @@ class Draft:
                 raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
             if "\0" in self.label:
                 raise UsageError("the label has a NUL character, which would end it")
+        if len(self.dead_letter_queue) > QUEUE_LIMIT:
+            raise UsageError(
+                f"the name of a dead-letter queue has {len(self.dead_letter_queue):,} characters; at most "
+                f"{QUEUE_LIMIT} are in one"
+            )
         if not 0 <= self.priority <= 7:
             raise UsageError(f"priority {self.priority}: must be 0 to 7")
         if len(self.correlation_id) != 20:

@@ -1,12 +1,14 @@
 """Our own messages are encrypted as they leave, and not before.  [MS-MQQB] 3.1.7.1.5
 
-In the store they stay in clear: what is sent again is encrypted again, with the key of that time.
+In the store they stay in clear: what is sent again is encrypted again, with the key of that time. The name of a
+dead-letter queue, which stands behind a message that is kept, is cut off as well: no session carries it.
 """
 
 from __future__ import annotations
 
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
+from mqproto.messages.kept import as_sent
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.trial import queue_of
 from mqproto.session import InFlight
@@ -15,7 +17,7 @@ from mqproto.turn.effects import Note, Waiting
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import is_unsealed
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet
-from mqproto.wire.glance import has_security_header
+from mqproto.wire.glance import has_security_header, identifier_of, may_leave_changed
 
 
 class Sealing:
@@ -29,8 +31,8 @@ class Sealing:
         self._endings = desk.endings
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
-        """Those of the entries that may be sent, each encrypted if it is to be. The others have ended."""
-        if not any(has_security_header(entry.packet) for entry in entries):
+        """Those of the entries that may be sent, each as it is to leave. The others have ended."""
+        if not any(may_leave_changed(entry.packet) for entry in entries):
             return entries
         sent: list[InFlight] = []
         gone: set[object] = set()
@@ -46,9 +48,16 @@ class Sealing:
 
     def _seal(self, entry: InFlight, neighbour: Neighbour, now: Moment) -> bool:
         """Encrypt a message, if it is to be; whether it may be sent."""
-        if not has_security_header(entry.packet):
+        if not may_leave_changed(entry.packet):
             return True
-        message = decode_message(entry.packet)
+        packet = entry.packet
+        if identifier_of(packet)[0] == self._identity:
+            packet = as_sent(packet)
+            if packet is not entry.packet:
+                entry.sealed = packet
+        if not has_security_header(packet):
+            return True
+        message = decode_message(packet)
         if is_unsealed(message, self._identity):
             try:
                 entry.sealed = encode_packet(self._guard.sealed(message, now))

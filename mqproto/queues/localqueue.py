@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
+from mqproto.messages.kept import is_letter
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
 from mqproto.queues.protection import OPEN, Protection
@@ -90,6 +91,11 @@ class QueueDeclaration:
         """The GUIDs by which packets name it, each with whether that is for messages which are transactional."""
         found = [(self.public, kind) for kind in (False, True)] if self.public is not None else []
         return found if self.connector is None else [*found, (self.connector, self.transactional)]
+
+    @property
+    def path_name(self) -> str:
+        """What its own queue manager may call it.  [MS-MQMQ] 2.1.1"""
+        return f".\\{self.name}" if self.public is not None else f".\\private$\\{self.name}"
 
 
 @dataclass(slots=True)
@@ -218,12 +224,14 @@ class LocalQueue:
         quota = self.declaration.quota_bytes
         return quota is None or self.size_bytes + size_bytes <= quota
 
-    def insert(self, message: Joining, writes: PendingWrites, *, priority: int) -> None:
-        """A message has reached its destination.  3.1.5.8.8"""
+    def insert(
+        self, message: Joining, writes: PendingWrites, *, priority: int, is_kept: bool = False
+    ) -> None:
+        """A message has reached its destination, or is kept here because its way has ended.  3.1.5.8.8"""
         self.count += 1
         self.entered_count += 1
         self.size_bytes += len(message.packet)
-        if not self.is_system:
+        if not is_kept:
             self._waypoints.queued(message.packet, self.name)
         self.lane(priority).join(message, writes)
 
@@ -270,7 +278,8 @@ class LocalQueue:
 
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """The last second, UTC, at which an application may receive a message from here; None if any will do."""
-        return None if self.is_system else receive_deadline_s(packet)
+        deadline_s = None if self.is_system else receive_deadline_s(packet)
+        return None if deadline_s is None or is_letter(packet) else deadline_s
 
     def _is_over(self, message: Waiting, now: Moment) -> bool:
         deadline_s = self.deadline_s(message.position, message.packet)

@@ -3,7 +3,8 @@
 With `expire_sent = figures` a transactional message expires also where it was sent and its OrderAck is awaited. What
 has become of it nobody here knows: it is in doubt. Its dead letter is told from others by a row in a queue of the
 store, at the letter's own position, so that a word that comes after a restart finds it as well. The row is the
-FinalAck that this queue manager would have sent of its own message: it tells which one it is.
+FinalAck that this queue manager would have sent of its own message: it tells which one it is. Each queue that has
+letters in doubt, the system's or an application's, has one of these beside it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from mqproto.wire import (
 )
 
 IN_DOUBT_NAME: Final = "in_doubt$"
-"""The name of the queue in the store; it is of the kind of the order queue, and what is in it stays in memory."""
+"""The name of the queue in the store; it is of the kind of the order queue, and what is in it stays in memory.
+
+That of an application's letters has the number of their lane behind it.
+"""
 DOUBTS: Final = 65_536
 """How many messages in doubt are remembered, at some 500 bytes each. For one more the oldest stays a dead letter."""
 
@@ -36,17 +40,30 @@ DOUBTS: Final = 65_536
 class Doubt(NamedTuple):
     """One message in doubt.
 
-    letter: the position of its dead letter.
+    lane: the number in the store of the lane that its dead letter is in.
+    letter: the position of that.
     """
 
     identifier: TxSequenceId
     number: int
     message_id: int
+    lane: int
     letter: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where its dead letter is."""
+        return self.lane, self.letter
 
 
 class Doubts:
-    """All messages in doubt, by their places in their sequences and by their letters."""
+    """All messages in doubt, by their places in their sequences and by their letters.
+
+    As they are transactional, all letters of a queue that are in doubt are in its first lane.
+
+    Args:
+        letters: the system's queue of dead letters.
+    """
 
     def __init__(
         self, desk: Desk, letters: LocalQueue, next_queue: Callable[[], int], state: StoredState
@@ -56,31 +73,41 @@ class Doubts:
         self._notes = desk.notes
         self._next_queue = next_queue
         self._by_place: dict[TxSequenceId, dict[int, Doubt]] = {}
-        self._by_letter: dict[int, Doubt] = {}
+        self._by_letter: dict[tuple[int, int], Doubt] = {}
         """The oldest first."""
-        self.letters = letters
-        """The queue of the dead letters; all that are in doubt are in one lane of it, as they are transactional."""
-        known = (row for row in state.queues if (row.kind, row.name) == (QueueKind.ORDER, IN_DOUBT_NAME))
-        self._queue = next((row.queue for row in known), 0)
-        for key, packet in state.resident if self._queue else ():
-            if key // message_key(1, 0) == self._queue:
+        self._letters = letters
+        self._lists: dict[int, int] = {}
+        """By a lane of letters, the number in the store of the queue that tells which of them are in doubt."""
+        for row in state.queues:
+            if row.kind is QueueKind.ORDER and row.name.startswith(IN_DOUBT_NAME):
+                self._lists[int(row.name[len(IN_DOUBT_NAME) :] or letters.queue)] = row.queue
+        lanes = {number: lane for lane, number in self._lists.items()}
+        for key, packet in state.resident if lanes else ():
+            number = key // message_key(1, 0)
+            if number in lanes:
                 body = acknowledgment_in(decode_message(packet))
                 assert isinstance(body, FinalAckBody), "add has put it there"
-                self._remember(_doubt_of(body, key - message_key(self._queue, 0)))
+                self._remember(_doubt_of(body, lanes[number], key - message_key(number, 0)))
 
     def __len__(self) -> int:
         return len(self._by_letter)
 
-    @property
-    def lane(self) -> int:
-        """The number in the store of the lane that the letters are in."""
-        return self.letters.queue
+    def are_in(self, lane: int) -> bool:
+        """Whether letters in doubt are, or were, in a lane of the store."""
+        return lane in self._lists
 
-    def add(self, message: UserMessage, letter: int, now: Moment) -> None:
-        """A message is a dead letter at a position, and may have arrived."""
-        if not self._queue:
-            self._queue = self._next_queue()
-            self._writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, IN_DOUBT_NAME))
+    def _list_beside(self, lane: int) -> int:
+        number = self._lists.get(lane)
+        if number is None:
+            number = self._lists[lane] = self._next_queue()
+            name = IN_DOUBT_NAME if lane == self._letters.queue else f"{IN_DOUBT_NAME}{lane}"
+            self._writes.urgent().queues.append(QueueRow(number, QueueKind.ORDER, name))
+        return number
+
+    def add(self, message: UserMessage, letters: LocalQueue, now: Moment) -> None:
+        """A message has become the last dead letter of a queue, and may have arrived."""
+        lane = letters.lane(0)
+        letter = lane.last_position
         if len(self) >= DOUBTS:
             oldest = self._by_letter[next(iter(self._by_letter))]
             self.forget(oldest)
@@ -94,16 +121,16 @@ class Doubts:
             user.message_id,
             now,
         )
-        key = message_key(self._queue, letter)
+        key = message_key(self._list_beside(lane.queue), letter)
         self._writes.put(MessageRow(key, encode_packet(ack), user.message_id, final_ack=False), IN_DOUBT_NAME)
         body = acknowledgment_in(ack)
         assert isinstance(body, FinalAckBody), "it is one"
-        self._remember(_doubt_of(body, letter))
+        self._remember(_doubt_of(body, lane.queue, letter))
         facts: dict[str, str | int] = {"message_id": user.message_id, "number": body.tx_sequence_number}
         self._notes.append(Note("message-in-doubt", facts))
 
     def _remember(self, doubt: Doubt) -> None:
-        self._by_letter[doubt.letter] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
+        self._by_letter[doubt.place] = self._by_place.setdefault(doubt.identifier, {})[doubt.number] = doubt
 
     def at(self, identifier: TxSequenceId, number: int) -> Doubt | None:
         """The message in doubt that has a place in a sequence."""
@@ -117,18 +144,18 @@ class Doubts:
         else:
             yield from (doubt for number, doubt in sorted(of_sequence.items()) if first <= number <= last)
 
-    def of_letter(self, letter: int) -> Doubt | None:
-        """That of the dead letter at a position."""
-        return self._by_letter.get(letter)
+    def of_letter(self, lane: int, letter: int) -> Doubt | None:
+        """That of the dead letter at a position of a lane."""
+        return self._by_letter.get((lane, letter))
 
     def forget(self, doubt: Doubt) -> None:
         """It is decided, or nobody will ask."""
         of_sequence = self._by_place[doubt.identifier]
-        del self._by_letter[doubt.letter], of_sequence[doubt.number]
+        del self._by_letter[doubt.place], of_sequence[doubt.number]
         if not of_sequence:
             del self._by_place[doubt.identifier]
-        self._writes.urgent().remove(self._queue, doubt.letter, doubt.letter)
+        self._writes.urgent().remove(self._lists[doubt.lane], doubt.letter, doubt.letter)
 
 
-def _doubt_of(body: FinalAckBody, letter: int) -> Doubt:
-    return Doubt(body.tx_sequence_id, body.tx_sequence_number, body.message_id, letter)
+def _doubt_of(body: FinalAckBody, lane: int, letter: int) -> Doubt:
+    return Doubt(body.tx_sequence_id, body.tx_sequence_number, body.message_id, lane, letter)

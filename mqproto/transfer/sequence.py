@@ -303,6 +303,13 @@ class OutgoingSequence(OutgoingQueue):
             return with_place(packet, self.identifier, number, previous)
         return with_previous_number(packet, previous)
 
+    def with_its_place(self, position: int, packet: bytes) -> bytes:
+        """A packet that the store has, with the place in the sequence that it is sent with."""
+        if position > self.renumbered_through:
+            return packet
+        number = position - self.base
+        return with_place(packet, self.identifier, number, self._holes.before(number))
+
     def deadline_s(self, position: int, packet: bytes) -> int | None:
         """As above, if it was never sent. Else its destination may have it, and must say, unless the setting is that it
         expires in doubt.  3.1.1.1.1.7"""

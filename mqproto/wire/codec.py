@@ -25,6 +25,7 @@ read_session_header = reader(session_header)
 build_session_header = builder(session_header)
 transaction_offset = finder(user_message_packet, "transaction")
 properties_offset = finder(user_message_packet, "properties")
+trailing_offset = finder(user_message_packet, "trailing")
 _read_internal: Final = {kind: reader(record) for kind, record in INTERNAL_PACKETS.items()}
 _build_internal: Final[dict[type, Callable[[Any], bytes]]] = {
     record.kind: builder(record) for record in INTERNAL_PACKETS.values()

@@ -36,6 +36,10 @@ _SECURITY: Final = UserHeader.has_security.mask >> 16
 assert 0 < _SECURITY <= 0xFF
 assert 0 < _TRANSACTIONAL < 0x100, "the bit lies in the third byte of the flags"
 
+_JOURNAL_NEGATIVE_AT: Final = _FLAGS_AT + 1
+_JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask >> 8
+assert 0 < _JOURNAL_NEGATIVE <= 0xFF, "the bit lies in the second byte of the flags"
+
 _TRACE_AT: Final = base_header.offset_of("flags") + 1
 _TRACE: Final = BaseHeader.trace.mask >> 8
 assert 0 < _TRACE < 0x100, "the bit lies in the second byte of the flags"
@@ -134,6 +138,14 @@ def is_traced(packet: bytes) -> bool:
 def has_security_header(packet: bytes) -> bool:
     """Whether a UserMessage says who sent it, is signed, or is encrypted: it has a SecurityHeader.  2.2.19.2"""
     return bool(packet[_SECURITY_AT] & _SECURITY)
+
+
+def may_leave_changed(packet: bytes) -> bool:
+    """Whether what is kept of a UserMessage may differ from what is sent: it has a SecurityHeader, or JN.
+
+    The first may be encrypted, and the second may have a name behind it that stays here (`kept.py`).
+    """
+    return bool(packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE)
 
 
 def user_flags(packet: bytes) -> int:

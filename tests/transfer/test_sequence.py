@@ -62,6 +62,18 @@ def test_messages_are_numbered_from_one_and_each_names_the_one_before() -> None:
     assert {h.tx_sequence_id for h in headers} == {TxSequenceId(time_stamp=9, ordinal=1)}
 
 
+def test_a_packet_that_is_kept_is_given_the_place_that_it_is_sent_with() -> None:
+    sender = Sender()
+    sender.put()
+    sender.put()
+    kept = [entry.packet for entry in sender.take(2)]
+    assert [sender.sequence.with_its_place(position, kept[position - 1]) for position in (1, 2)] == kept
+    sender.sequence.renumber(TxSequenceId(time_stamp=9, ordinal=7), sender.now, sender.writes)
+    header = header_of(sender.sequence.with_its_place(2, kept[1]))
+    assert header.tx_sequence_id == TxSequenceId(time_stamp=9, ordinal=7)
+    assert (header.tx_sequence_number, header.previous_tx_sequence_number) == (2, 1)
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.1.5")
 def test_a_number_that_was_looked_at_is_not_used_up() -> None:
     sender = Sender()

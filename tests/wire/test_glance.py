@@ -15,6 +15,7 @@ from mqproto.wire.glance import (
     is_recoverable,
     is_traced,
     is_transactional,
+    may_leave_changed,
     place_in_sequence,
     reach_deadline_s,
     receive_deadline_s,
@@ -34,6 +35,7 @@ def test_flags_are_seen_as_the_record_has_them(message: UserMessage) -> None:
     assert is_recoverable(packet) is message.user.recoverable
     assert is_transactional(packet) is (message.transaction is not None)
     assert is_traced(packet) is message.base.trace
+    assert may_leave_changed(packet) is bool(message.user.has_security or message.user.journal_negative)
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.2")

@@ -1,0 +1,81 @@
+r"""A message of our own as its queue manager keeps it: with the name of its application's dead-letter queue.
+
+    UserMessage | ExtensionHeader | DeadLetterHeader        [MS-MQRR] 2.2.5
+
+The two headers stand behind all that a UserMessage has, and PacketSize counts them, so that whatever is done to a
+packet keeps them. No session carries them: they are cut off as the message leaves (`as_sent`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mqproto.base.errors import WireFormatError
+from mqproto.wire.classes import MessageClass
+from mqproto.wire.codec import properties_offset, trailing_offset
+from mqproto.wire.glance import user_flags
+from mqproto.wire.layouts.base import base_header
+from mqproto.wire.layouts.extension import (
+    DeadLetterHeader,
+    ExtensionHeader,
+    dead_letter_header,
+    extension_header,
+)
+from mqproto.wire.layouts.properties import message_properties_header
+from mqproto.wire.layouts.user import UserHeader
+
+REFUSAL: Final = 0x8000
+"""Set in the class of each negative acknowledgment, and so of each dead letter.  [MS-MQMQ] 2.2.18.1.6"""
+assert MessageClass.NACK_RECEIVE_REJECTED & REFUSAL
+
+_JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
+_EXTENSION_BYTES: Final = extension_header.sizeof()
+_SIZE_AT: Final = base_header.offset_of("packet_size")
+_CLASS_AT: Final = message_properties_header.offset_of("message_class")
+_size = struct.Struct("<I")
+_class = struct.Struct("<H")
+
+
+def headers_behind(path_name: str) -> bytes:
+    """What stands behind a message that is kept, for `UserMessage.trailing`.
+
+    path_name: of the queue, such as `.\\private$\\failed-orders`.
+    """
+    letter = dead_letter_header.encode(DeadLetterHeader(path_name))
+    header = ExtensionHeader(remaining_headers_size=len(letter))
+    header.has_dead_letter = True
+    return extension_header.encode(header) + letter
+
+
+def path_name_in(trailing: bytes) -> str:
+    """The path name of the dead-letter queue that is named behind a message; empty if none is."""
+    if len(trailing) <= _EXTENSION_BYTES:
+        return ""
+    try:
+        header = extension_header.decode(trailing[:_EXTENSION_BYTES])
+        if header.remaining_headers_size != len(trailing) - _EXTENSION_BYTES or not header.has_dead_letter:
+            return ""
+        return dead_letter_header.decode(trailing[_EXTENSION_BYTES:]).path_name
+    except WireFormatError:
+        return ""
+
+
+def as_sent(packet: bytes) -> bytes:
+    """A message without what stands behind it where it is kept; most are as they are kept.
+
+    Args:
+        packet: of a UserMessage without a SessionHeader.
+    """
+    size = trailing_offset(packet)
+    if size == len(packet):
+        return packet
+    return b"".join((packet[:_SIZE_AT], _size.pack(size), packet[_SIZE_AT + _size.size : size]))
+
+
+def is_letter(packet: bytes) -> bool:
+    """Whether it is a dead letter of a message whose application has chosen a queue for it."""
+    if not user_flags(packet) & _JOURNAL_NEGATIVE:
+        return False
+    [message_class] = _class.unpack_from(packet, properties_offset(packet) + _CLASS_AT)
+    return bool(message_class & REFUSAL) and bool(path_name_in(packet[trailing_offset(packet) :]))
