@@ -15,6 +15,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.base.foreign import TEXT_LIMIT, shown
 from mqproto.manager.parts import Parts
 from mqproto.manager.status import destination_name
+from mqproto.messages.kept import REFUSAL, path_name_in
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import LocalQueue
 from mqproto.transfer.incoming import asks_final_ack
@@ -72,6 +73,7 @@ class MessageStatus:
         way, and be received. All are UTC.
     copies: how many there are of it in its queue, as far as that was looked through; a resend makes more of them.
     in_doubt: of a dead letter, whether it was sent and may have arrived: its destination has not said.
+    dead_letter_queue: the path name of the queue that its application has chosen for its dead letter; empty for none.
     is_readable: whether its packet makes sense; if not, the rest from `destination` on says nothing.
     """
 
@@ -91,7 +93,13 @@ class MessageStatus:
     receive_by_s: int | None = None
     copies: int = 1
     in_doubt: bool = False
+    dead_letter_queue: str = ""
     is_readable: bool = True
+
+    @property
+    def is_letter(self) -> bool:
+        """Whether it is a dead letter whose application has chosen a queue for it: this one, or it is the system's."""
+        return bool(self.dead_letter_queue) and bool(self.message_class & REFUSAL)
 
 
 def describe_message(found: Found) -> MessageStatus:
@@ -120,6 +128,7 @@ def describe_message(found: Found) -> MessageStatus:
         reach_by_s=reach_deadline_s(found.packet),
         receive_by_s=receive_deadline_s(found.packet),
         in_doubt=found.in_doubt,
+        dead_letter_queue=path_name_in(message.trailing),
     )
 
 

@@ -140,11 +140,6 @@ class Draft:
                 raise UsageError(f"the label has {len(self.label)} characters; at most {LABEL_LIMIT} fit")
             if "\0" in self.label:
                 raise UsageError("the label has a NUL character, which would end it")
-        if len(self.dead_letter_queue) > QUEUE_LIMIT:
-            raise UsageError(
-                f"the name of a dead-letter queue has {len(self.dead_letter_queue):,} characters; at most "
-                f"{QUEUE_LIMIT} are in one"
-            )
         if not 0 <= self.priority <= 7:
             raise UsageError(f"priority {self.priority}: must be 0 to 7")
         if len(self.correlation_id) != 20:
@@ -171,6 +166,11 @@ class Draft:
                 raise UsageError(
                     f"{what} is {text}: what goes there is not transactional; leave {XACTONLY} out"
                 )
+        if len(self.dead_letter_queue) > QUEUE_LIMIT:
+            raise UsageError(
+                f"the name of a dead-letter queue has {len(self.dead_letter_queue):,} characters; at most "
+                f"{QUEUE_LIMIT} are in one"
+            )
         if self.trace_queue and not isinstance(queue_name(self.trace_queue), bytes):
             raise UsageError(f"trace_queue is {self.trace_queue}: reports go to a public queue, PUBLIC=GUID")
         if self.admin_queue or self.response_queue:

@@ -146,6 +146,14 @@ def send(
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Keep it in a dead-letter queue if it ends unreceived.")
     ] = False,
+    dead_letter_queue: Annotated[
+        str,
+        typer.Option(
+            "--dead-letter-queue",
+            help="The same, and in which queue of the sender, in place of the system's.",
+            show_default=False,
+        ),
+    ] = "",
     journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the sender's journal.")] = False,
     final_ack: Annotated[
         bool, typer.Option("--final-ack", help="Keep it until its destination says that it was received.")
@@ -202,6 +210,7 @@ def send(
         time_to_reach_queue_s=reach_s,
         time_to_be_received_s=receive_s,
         dead_letter=dead_letter,
+        dead_letter_queue=dead_letter_queue,
         journal=journal,
         final_ack=final_ack,
         admin_queue=admin_queue,

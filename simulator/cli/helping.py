@@ -91,7 +91,7 @@ WORDS: Final = {
         "NAME": "name",
         "NODE": "node",
         "PORT": "ping-port",
-        "QUEUE": "admin-queue error-queue in-doubt-queue queue response-queue trace-queue",
+        "QUEUE": "admin-queue dead-letter-queue error-queue in-doubt-queue queue response-queue trace-queue",
         "REASON": "reason",
         "ROLE": "role",
         "SECONDS": "interval lease max-delay seconds time-to-be-received time-to-reach-queue timeout",

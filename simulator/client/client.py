@@ -72,6 +72,7 @@ class DraftOptions(TypedDict, total=False):
     encryption_algorithm: int
     signer: str
     hash_algorithm: int
+    dead_letter_queue: str
 
 
 class ChangedOptions(TypedDict, total=False):

@@ -15,6 +15,7 @@ from mqproto.base.errors import FormatNameError, UsageError, WireFormatError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.manager.deadletters import draft_of
 from mqproto.messages.drafts import Draft
+from mqproto.messages.kept import is_letter, path_name_in
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass, UserMessage, decode_message
@@ -131,7 +132,10 @@ def read_import(lines: Iterable[str], where: str, queue: str | None, *, has_jour
             message = _readable(exported)
             name = str(MessageId(message.user.source_queue_manager, message.user.message_id))
             _see_that_it_is_ours_to_send(exported, message, named=queue is not None)
-            destination, draft = queue or _destination(message), _draft(message, named=queue is not None)
+            destination, draft = (
+                queue or _destination(message),
+                _draft(exported, message, named=queue is not None),
+            )
             if has_journal and not (draft.recoverable or draft.transactional):
                 raise _LeaveOutError(
                     "it is express, and --resume keeps what outlives a node: import it without"
@@ -158,7 +162,9 @@ def _see_that_it_is_ours_to_send(exported: Exported, message: UserMessage, *, na
     """
     source = message.user.source_queue_manager
     is_ours = exported.node in (None, source)
-    is_dead = exported.kind is QueueKind.LOCAL and exported.queue in DEAD_LETTERS
+    is_dead = exported.kind is QueueKind.LOCAL and (
+        exported.queue in DEAD_LETTERS or is_letter(exported.packet)
+    )
     message_class = message.properties.message_class
     if message_class != MessageClass.NORMAL and not is_dead:
         known = message_class in MessageClass._value2member_map_
@@ -202,10 +208,13 @@ def _destination(message: UserMessage) -> str:
     return str(name)
 
 
-def _draft(message: UserMessage, *, named: bool) -> Draft:
+def _draft(exported: Exported, message: UserMessage, *, named: bool) -> Draft:
     """The same for an application; for a queue that was named without the list of those that it was for."""
     try:
         draft = draft_of(message)
+        if exported.node in (None, message.user.source_queue_manager):
+            name = path_name_in(message.trailing).rpartition("\\")[2]
+            draft = replace(draft, dead_letter_queue=name)
         if named and draft.destinations:
             draft = replace(draft, destinations=())
         draft.check()

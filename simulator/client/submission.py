@@ -38,7 +38,14 @@ class TakenPart(msgspec.Struct, array_like=True, tag="taken"):
     packets: list[bytes]
 
 
-LATER: Final = ("sender_id", "privacy_level", "encryption_algorithm", "signer", "hash_algorithm")
+LATER: Final = (
+    "sender_id",
+    "privacy_level",
+    "encryption_algorithm",
+    "signer",
+    "hash_algorithm",
+    "dead_letter_queue",
+)
 """What drafts of earlier versions did not have."""
 _decoder = msgspec.msgpack.Decoder(SentPart | TakenPart)
 

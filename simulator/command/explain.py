@@ -62,7 +62,7 @@ class Explainer:
         for local in status.local:
             messages = [one for one in explanation.messages if one.queue == local.name]
             yield f"{name}\\{local.name}: {_local_summary(local)}"
-            yield from (f"  {line}" for line in self._queue(name, local, status))
+            yield from (f"  {line}" for line in self._queue(name, local, messages, status))
             yield from self._messages(messages, local.waiting + local.held, status)
         for one in status.duplicates_of:
             if one.lately:
@@ -208,7 +208,9 @@ class Explainer:
 
     # Queues of a node
 
-    def _queue(self, name: str, queue: LocalStatus, status: NodeStatus) -> Iterator[str]:
+    def _queue(
+        self, name: str, queue: LocalStatus, messages: list[MessageStatus], status: NodeStatus
+    ) -> Iterator[str]:
         """Why what is in a local queue has not been received, and what keeps others out."""
         place = f"{name}\\{queue.name}"
         if queue.purging:
@@ -230,6 +232,8 @@ class Explainer:
             )
         if queue.waiting and is_kept(queue.name):
             yield f"to send them once more: {self._command('return', place)}"
+        elif any(message.is_letter for message in messages):
+            yield f"to send its dead letters once more: {self._command('return', place)}"
         for sequence in status.incoming:
             if sequence.queue == queue.name and sequence.held:
                 yield self._held(sequence, status)
@@ -269,7 +273,8 @@ class Explainer:
     def _spot(self, message: MessageStatus, status: NodeStatus) -> str:
         """Where a message is, and what ends its wait."""
         destination = known_as(self._topology, message.destination)
-        if message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED) and is_kept(message.queue):
+        in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
+        if in_queue and (is_kept(message.queue) or message.is_letter):
             return _kept_because(message, destination)
         text = {
             Spot.UNSENT: "to be sent",
@@ -280,7 +285,6 @@ class Explainer:
             Spot.IN_QUEUE: "to be received",
             Spot.UNSETTLED: "given to an application, not settled",
         }[message.spot]
-        in_queue = message.spot in (Spot.IN_QUEUE, Spot.UNSETTLED)
         deadline_s = message.receive_by_s if in_queue else message.reach_by_s
         if message.spot is Spot.AWAITING_FINAL_ACK:
             deadline_s = None  # It reached its queue.
@@ -289,12 +293,19 @@ class Explainer:
         if deadline_s is not None:
             left_s = deadline_s - status.utc_s
             text += f"; expires in {duration(left_s)}" if left_s >= 0 else "; its time is over"
+        if message.dead_letter_queue:
+            text += f"; if it fails, a dead letter in {letter_queue(message)}"
         return text
 
 
 def identifier(message: MessageStatus) -> str:
     """A message's name, as `mqproto send` prints it."""
     return f"{message.source}\\{message.ordinal}"
+
+
+def letter_queue(message: MessageStatus) -> str:
+    """The queue at its sender that has a message if it fails, by its own name."""
+    return message.dead_letter_queue.rpartition("\\")[2]
 
 
 def is_kept(queue: str) -> bool:
@@ -340,7 +351,10 @@ def _kept_because(message: MessageStatus, destination: str) -> str:
         )
     elif message.transactional and number == MessageClass.NACK_HOP_COUNT_EXCEEDED:
         doubt = ", and another copy of it may have arrived: its sender was told"
-    return f"a dead letter to {destination}: {why}{doubt}"
+    chosen = ""
+    if message.is_letter and is_kept(message.queue):
+        chosen = f", and is not in {letter_queue(message)}, as that could not have it"
+    return f"a dead letter to {destination}: {why}{doubt}{chosen}"
 
 
 def _outgoing_summary(queue: OutgoingStatus, messages: list[MessageStatus], status: NodeStatus) -> str:

@@ -62,6 +62,7 @@ class SendOptions:
     time_to_reach_queue_s: int | None = None
     time_to_be_received_s: int | None = None
     dead_letter: bool = False
+    dead_letter_queue: str = ""
     journal: bool = False
     final_ack: bool = False
     admin_queue: str = ""
@@ -106,6 +107,7 @@ class SendOptions:
             privacy_level=self.privacy_level,
             encryption_algorithm=self.encryption_algorithm,
             signer=self.signer,
+            dead_letter_queue=self.dead_letter_queue,
         )
 
 
@@ -548,6 +550,7 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         **({"application_tag": message.application_tag} if message.application_tag else {}),
         **({"sender_id": message.sender_id} if message.sender_id else {}),
         **_protection(message),
+        **({"dead_letter_queue": message.dead_letter_queue} if message.dead_letter_queue else {}),
         **({"trace_queue": trace_queue} if trace_queue else {}),
         **({"admin_queue": message.admin_queue} if message.admin_queue else {}),
         **({"acknowledgments": asked_for} if asked_for else {}),

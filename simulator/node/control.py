@@ -32,7 +32,7 @@ from mqproto.messages.drafts import Draft
 from mqproto.neighbours.peerstatus import MetStatus
 from simulator.topology import QueueDeclaration, TopologyError
 
-VERSION: Final = 9
+VERSION: Final = 10
 REQUEST_LIMIT_BYTES: Final = 16 * 2**20
 """The payload of a request. An answer is as large as what was asked for."""
 OUTSTANDING_LIMIT: Final = 64

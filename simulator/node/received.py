@@ -18,6 +18,7 @@ from mqproto.messages.drafts import (
     REPORT_NO_ARRIVAL,
     REPORT_NO_RECEIPT,
 )
+from mqproto.messages.kept import path_name_in
 from mqproto.turn.guard import CIPHERS
 from mqproto.wire import (
     Guid,
@@ -169,6 +170,14 @@ class ReceivedMessage:
         except FormatNameError:
             return ""
         return "" if name is None else str(name)
+
+    @property
+    def dead_letter_queue(self) -> str:
+        """The path name of the queue at its sender that has it if it fails; empty if that is the system's.
+
+        It is in the sender's own queues alone, such as in that one: nobody else is told.
+        """
+        return path_name_in(self.record.trailing)
 
     @property
     def acknowledgments(self) -> int:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mqproto.messages.kept import is_letter
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import Departure
 from mqproto.turn.waypoints import class_name
@@ -83,12 +84,13 @@ class Removals:
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
     """Which of what leaves its queue had failed. Nearly all has not, and does not have those bytes anywhere."""
     for departure in departures:
-        is_letter = departure.queue in LETTERS
+        are_letters = departure.queue in LETTERS
         for packet in departure.packets:
-            if not is_letter and (COPY not in packet or not _is_copy(packet)):
+            has_failed = are_letters or is_letter(packet)
+            if not has_failed and (COPY not in packet or not _is_copy(packet)):
                 continue
             message = ReceivedMessage(packet)
-            original = message.id if is_letter else message.correlation
+            original = message.id if has_failed else message.correlation
             if original is not None:
                 reason = departure.message_class
                 said = RETURNED if reason == MessageClass.NORMAL else class_name(reason)

@@ -109,16 +109,29 @@ class Directory:
         return list(found.values())
 
     def with_format_names(self, draft: Draft) -> Draft:
-        """The same draft, the queues that it names called by their format names.
+        """The same draft, the queues that it names called by their format names; that for dead letters by its own.
 
         Raises:
             FormatNameError, TopologyError, UsageError: as `destination`.
         """
+        if draft.dead_letter_queue:
+            draft = replace(draft, dead_letter_queue=self._queue_for_letters(draft.dead_letter_queue))
         names = (draft.admin_queue, draft.response_queue, draft.trace_queue)
         if not any(names):
             return draft
         admin, response, trace = (name and self._format_name(name) for name in names)
         return replace(draft, admin_queue=admin, response_queue=response, trace_queue=trace)
+
+    def _queue_for_letters(self, text: str) -> str:
+        """What the queue manager calls the queue that is named for dead letters, which has to be here."""
+        if is_bare(text):
+            return self.local_queue(text)
+        path = rf".\{text}" if text.lower().startswith("private$\\") else text
+        if self._elsewhere(path) is None:
+            found = self.topology.resolve(path, at=self.node.name)
+            if found.node.name == self.node.name:
+                return found.local_name
+        raise UsageError(f"{text} is not at {self.node.name}: a dead letter stays where its message was sent")
 
     def _sendable_name(self, text: str) -> str:
         name = self._elsewhere(text)

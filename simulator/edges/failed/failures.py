@@ -11,6 +11,7 @@ import msgspec
 
 from mqproto.base.errors import WireFormatError
 from mqproto.formatname.wire import destination_from_wire
+from mqproto.messages.kept import is_letter
 from mqproto.turn.effects import QueueKind
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope, FailureNote
@@ -132,7 +133,7 @@ def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tupl
 
 def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Failure | None:
     """What has failed, by the dead letter or the copy that lies in a queue of a node; None if it is neither."""
-    if where in LETTERS:
+    if where in LETTERS or is_letter(message.packet):
         user = message.record.user
         name = destination_from_wire(
             user.destination_type, user.destination_queue, user.queue_manager_address

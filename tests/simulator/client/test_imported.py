@@ -13,8 +13,17 @@ import pytest
 import trio
 
 from mqproto.messages.drafts import ACKNOWLEDGE_RECEIPT, Draft
+from mqproto.messages.kept import headers_behind
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import Guid, MessageClass, SecurityHeader, UserMessage, encode_packet, sid_from_text
+from mqproto.wire import (
+    Guid,
+    MessageClass,
+    SecurityHeader,
+    UserMessage,
+    encode_packet,
+    sid_from_text,
+    with_message_class,
+)
 from simulator.client import ReceivedMessage, connect
 from simulator.client.imported import LeftOut, read_import
 from simulator.storage.care.export import Exported, line_of, message_in
@@ -143,6 +152,24 @@ def test_our_own_that_was_on_its_way_is_sent_and_is_said_to_be_in_doubt() -> Non
     found = read_import(lines, "a file", None, has_journal=False)
     assert [one.may_have_left for one in found.chosen] == [True, True]
     assert found.nodes == {SENDER}
+
+
+@pytest.mark.parametrize(("node", "kept"), [(SENDER, "failed"), (DESTINATION, "")])
+def test_our_own_keeps_the_choice_of_a_queue_for_dead_letters(node: Guid, kept: str) -> None:
+    message = a_user_message(journal_negative=True)
+    message.trailing = headers_behind(r".\private$\failed")
+    [run] = read_import([line(message, node=node)], "a file", None, has_journal=False).runs()
+    [draft] = run.drafts
+    assert draft.dead_letter_queue == kept
+
+
+def test_a_letter_of_an_applications_queue_is_a_dead_letter() -> None:
+    message = a_user_message(journal_negative=True)
+    message.trailing = headers_behind(r".\private$\failed")
+    letter = with_message_class(encode_packet(message), MessageClass.NACK_DELETED)
+    assert read(line(letter, queue="failed"))[1] == [
+        "it is a dead letter: name a QUEUE to have it sent there"
+    ]
 
 
 def test_who_has_sent_a_message_is_said_of_it_again() -> None:

@@ -36,6 +36,8 @@ from tests.simulator.statuses import (
     THREE,
 )
 
+LETTERS = ".\\private$\\failed-orders"
+
 
 def words(
     *,
@@ -293,6 +295,19 @@ def test_a_node_that_does_not_run_is_a_reason_too() -> None:
         ),
         ({"spot": Spot.HELD}, "number 1, held behind a gap"),
         (
+            {"spot": Spot.UNSENT, "dead_letter_queue": LETTERS},
+            "number 1, to be sent; if it fails, a dead letter in failed-orders",
+        ),
+        (
+            {
+                "spot": Spot.IN_QUEUE,
+                "queue": SystemQueue.DEADXACT,
+                "message_class": MessageClass.NACK_DELETED,
+                "dead_letter_queue": LETTERS,
+            },
+            "it was deleted on its way (NACK_DELETED), and is not in failed-orders, as that could not have it",
+        ),
+        (
             {"spot": Spot.IN_QUEUE, "queue": "orders", "receive_by_s": NOW_S + 3},
             "to be received; expires in 3 s",
         ),
@@ -331,6 +346,24 @@ def test_a_message_says_where_it_is_and_when_that_ends(changes: dict[str, Any], 
     )
     [line, *_] = [line for line in said if f"{message.source}\\7" in line]
     assert line.endswith(end)
+
+
+def test_a_dead_letter_in_its_applications_queue_is_told_from_what_else_is_there() -> None:
+    letter = replace(
+        MESSAGE,
+        spot=Spot.IN_QUEUE,
+        queue="failed-orders",
+        message_class=MessageClass.NACK_DELETED,
+        dead_letter_queue=LETTERS,
+        receive_by_s=NOW_S - 1,
+    )
+    other = replace(letter, ordinal=8, message_class=MessageClass.NORMAL, dead_letter_queue="")
+    said = words(local=replace(QUEUE, name="failed-orders"), messages=(letter, other))
+    assert any("to send its dead letters once more: `mqproto return" in line for line in said)
+    [line] = [line for line in said if f"{letter.source}\\7" in line]
+    assert line.endswith(r"a dead letter to destination\orders: it was deleted on its way (NACK_DELETED)")
+    [line] = [line for line in said if f"{letter.source}\\8" in line]
+    assert line.endswith("to be received; its time is over")
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.18.1.6")

@@ -101,6 +101,22 @@ async def test_dead_letters_are_named_and_one_that_was_sent_back_has_its_new_nam
     ]
 
 
+async def test_a_dead_letter_in_its_applications_queue_is_named_as_well(desk: Client, tmp_path: Path) -> None:
+    for body in (b"received", b"purged"):
+        await desk.send("orders", body, transactional=True, dead_letter_queue="errors")
+    await desk.purge("orders")
+
+    async def are_there() -> bool:
+        return len(await desk.peek("errors", 9)) == 2
+
+    await until(are_there)
+    [taken] = await desk.receive("errors")
+    await desk.purge("errors")
+    said = [(line["queue"], line["class"]) for line in lines(tmp_path)]
+    assert said == [("errors", "ACK_RECEIVE"), ("errors", "NACK_Q_PURGED")]
+    assert lines(tmp_path)[0]["message"] == str(taken.id)
+
+
 async def test_the_line_is_on_disk_before_the_store_forgets(
     desk: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,41 @@ def test_the_queues_that_a_draft_names_get_their_format_names() -> None:
         directory.with_format_names(Draft(body=b"", admin_queue=r"a\deadxact"))
 
 
+FAILED = "[node.a.queue.failed]\n[node.a.queue.Shared]\n[node.b.queue.b-only]\n[[link]]\nbetween = ['a', 'b']"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("failed", "failed"),
+        ("FAILED", "failed"),
+        (r".\failed", "failed"),
+        (r"private$\failed", "failed"),
+        (r"PRIVATE$\Failed", "failed"),
+        (r".\private$\shared", "Shared"),
+        (r"a\private$\failed", "failed"),
+        (r"DIRECT=OS:a\private$\failed", "failed"),
+        ("deadletter", "system$;deadletter"),
+        (r"b\b-only", "is not at a: a dead letter stays where its message was sent"),
+        ("b-only", "a has no queue 'b-only'"),
+        (r"DIRECT=TCP:10.9.9.9\private$\x", "is not at a: a dead letter stays where its message was sent"),
+        (r"stranger\private$\x", "no node 'stranger'"),
+        ("a,b", "a path name is"),
+    ],
+)
+def test_the_queue_for_dead_letters_is_one_of_this_node(text: str, found: str) -> None:
+    topology = parse(FAILED, "t.toml")
+    directory = Directory(topology, topology.nodes["a"])
+    try:
+        said = directory.with_format_names(Draft(body=b"", dead_letter_queue=text)).dead_letter_queue
+    except (FormatNameError, UsageError) as error:
+        said = str(error)
+        assert found in said
+    else:
+        assert said == found
+    assert "\n" not in said
+
+
 ROUTED = guid_text(DESTINATION.guid)
 SEQUENCE = str(DESTINATION.format_name(DESTINATION.queue("orders")))
 NAMES = [
