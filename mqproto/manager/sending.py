@@ -253,7 +253,7 @@ class Sending:
                 "choose another queue for them"
             )
         destination = run.destination
-        if destination.manager == self._identity and self._here(destination) is queue:
+        if destination.manager == self._identity and self._here(run) is queue:
             raise UsageError(f"queue {queue.name} is where the message goes: choose another for dead letters")
 
     def _check_protection(self, run: Run, queue: LocalQueue, now: Moment) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqproto.base.configuration import FIGURE_9
+from mqproto.base.configuration import FIGURES
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import LETTER_BYTES
 from mqproto.messages.kept import headers_behind, path_name_in
@@ -39,7 +39,7 @@ def with_letters(net: Net, *more: QueueDeclaration) -> Net:
 @pytest.fixture
 def net() -> Net:
     """Three in a row; what expires at `a` may be in doubt, and is sent again soon."""
-    net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=replace(TALKATIVE, expire_sent=FIGURE_9))
+    net = chain("a", "b", "c", queues=[ORDERS, NOTES], settings=replace(TALKATIVE, expire_sent=FIGURES))
     return with_letters(net)
 
 
