@@ -262,6 +262,8 @@ def take(
     (place, files), use = _files_of(node, topology, directory), _use(use)
     if certificate is not None and not is_for_signatures(use):
         raise UsageError("--certificate is for a key that signs; key exchange knows none")
+    if use in files.named:
+        raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
     if files.has(use) and not replace:
         raise UsageError(f"{files.node} has a key for {use}: --replace sets it aside")
     data, uri, beside = b"", None, None
@@ -297,7 +299,8 @@ def take(
 def _files_of(node: str | None, topology: str, directory: Path | None) -> tuple[Place, KeyFiles]:
     place = place_of(topology, directory)
     name = place.topology.node_named(node).name if node else only_node(place)
-    return place, KeyFiles(keys_path(place.directory, name), name)
+    named = place.topology.nodes[name].private_keys
+    return place, KeyFiles(keys_path(place.directory, name), name, named)
 
 
 def _use(word: str) -> str:
@@ -323,8 +326,10 @@ def _use_of_user(name: str) -> str:
 
 
 def _check_tokens(files: KeyFiles, uses: Iterable[str]) -> None:
-    """See that none of these keys is in a token, as the next one would not be."""
+    """See that none of these keys is in a token, as the next one would not be, or named by the topology."""
     for use in uses:
+        if use in files.named:
+            raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
         if (uri := files.uri(use)) is not None:
             raise UsageError(
                 f"the key of {files.node} for {use} is {uri}: make the next one with the token's own tools, then type "

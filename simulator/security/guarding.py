@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -42,14 +43,18 @@ class NodeKeys:
         self._topology = topology
         self._node = node
         self._directory = directory
-        self._files = KeyFiles(keys_path(directory, node.name), node.name)
+        self._files = KeyFiles(keys_path(directory, node.name), node.name, node.private_keys)
         self._peers = self._files.folder / PEERS
 
     @property
     def are_there(self) -> bool:
         """Whether there is any key or certificate."""
         public = (self.public_of(node).folder for node in self._topology.nodes.values())
-        return bool(self._topology.users) or self._files.folder.exists() or any(map(Path.exists, public))
+        return (
+            bool(self._topology.users or self._node.private_keys)
+            or self._files.folder.exists()
+            or any(map(Path.exists, public))
+        )
 
     def public_of(self, node: Node) -> PublicFiles:
         """The files with the public keys of a node."""
@@ -91,6 +96,10 @@ class NodeKeys:
         """
         from mqproto.security import PROVIDERS, Keys
 
+        for use in self._node.private_keys:
+            if not use.startswith(OF_USER):
+                date = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+                self.public_of(self._node).publish(self._files.load(use), date)
         own = {
             provider.word: (self._files.load(provider.word).pair, *self._files.aside(provider.word))
             for provider in PROVIDERS

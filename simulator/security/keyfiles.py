@@ -17,18 +17,19 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from mqproto.base.errors import UsageError
 from mqproto.wire import encode_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.base.logfile import private
-from simulator.security.keyuris import KeyUri, in_file, is_in_file, uri_in_file
+from simulator.security.keyuris import KeyUri, in_file, is_in_file, is_uri, parse_uri, uri_in_file
 from simulator.security.privatefile import LIMIT_BYTES, read_private
 from simulator.topology.places import keys_path, make, public_path
 
@@ -70,17 +71,19 @@ class KeyFiles:
     Args:
         folder: where they are; it is made with the first.
         node: what people call it.
+        named: those that the topology names, by use: PEM files or PKCS #11 URIs.
     """
 
-    def __init__(self, folder: Path, node: str) -> None:
-        self.folder, self.node = folder, node
+    def __init__(self, folder: Path, node: str, named: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.folder, self.node, self.named = folder, node, named
 
     def path(self, use: str) -> Path:
         """Where the key pair for a use is, if there is one."""
-        return self.folder / f"{use}.pem"
+        name = self.named.get(use, "")
+        return self.folder / f"{use}.pem" if not name or is_uri(name) else Path(name)
 
     def has(self, use: str) -> bool:
-        return self.path(use).exists()
+        return use in self.named or self.path(use).exists()
 
     def load(self, use: str) -> Kept:
         """The key pair for a use.
@@ -90,6 +93,8 @@ class KeyFiles:
         """
         from mqproto.security import Certificate
 
+        if is_uri(self.named.get(use, "")):
+            return self._named(use)
         path = self.path(use)
         if not path.exists():
             raise UsageError(f"{self.node} has no key for {use}: mqproto keys make {self.node}{_asked(use)}")
@@ -101,6 +106,21 @@ class KeyFiles:
             raise UsageError(f"{path}: {error}") from None
         if certificate is not None and certificate.key != pair.public:
             raise UsageError(f"{path}: the certificate is not that of the key: import both anew")
+        return Kept(use, pair, certificate, uri)
+
+    def _named(self, use: str) -> Kept:
+        """The key pair that the topology names by its URI, with the certificate beside it."""
+        where = f"node.{self.node}.private_keys.{use}"
+        try:
+            uri = parse_uri(self.named[use])
+            pair, certificate = self.in_token(uri, use)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        if is_for_signatures(use) and (certificate is None or certificate.key != pair.public):
+            raise UsageError(
+                f"{where}: no certificate of {uri} lies beside it: put one there, with the same id, or take the key by "
+                f"mqproto keys import {self.node} URI --use {use}"
+            )
         return Kept(use, pair, certificate, uri)
 
     def in_token(self, uri: KeyUri, use: str) -> tuple[KeyPair, Certificate | None]:
@@ -134,6 +154,8 @@ class KeyFiles:
         Raises:
             UsageError: others could read it, or it is damaged.
         """
+        if is_uri(name := self.named.get(use, "")):
+            return parse_uri(name)
         data = self._read(self.path(use)) if self.has(use) else b""
         return uri_in_file(data) if is_in_file(data) else None
 
@@ -147,8 +169,9 @@ class KeyFiles:
 
     def users(self) -> list[str]:
         """The uses of users' keys."""
-        found = sorted(path.stem for path in self.folder.glob(f"{OF_USER}*.pem"))
-        return [use for use in found if ASIDE not in use]
+        found = {path.stem for path in self.folder.glob(f"{OF_USER}*.pem")}
+        found |= {use for use in self.named if use.startswith(OF_USER)}
+        return [use for use in sorted(found) if ASIDE not in use]
 
     def aside(self, use: str) -> list[KeyPair]:
         """The key pairs that were in use before, the last one first.
@@ -250,6 +273,12 @@ class PublicFiles:
             raise UsageError(
                 f"{self.folder}: {error.strerror}: make it a folder that you can write to"
             ) from None
+
+    def publish(self, kept: Kept, date: str) -> None:
+        """Have the public half of a key pair there, if that is another, or not there yet."""
+        own = kept.certificate.pem() if kept.certificate is not None else public_blob(kept)
+        if self.read().get(kept.use) != own:
+            self.write(kept, date)
 
     def read(self) -> dict[str, bytes]:
         """What each file has, by what it is for; nothing where there is no such folder.

@@ -64,6 +64,10 @@ transactional = true
 [node.b]
 keys = "b.public"                               # the folder of its public keys, as `mqproto keys make` writes it
 
+[node.b.private_keys]                           # those that are not in b.keys: aes, enhanced, base, signing, user-NAME
+signing = "signing.pem"                         # with its certificate; or a key in a PKCS #11 token, by its URI:
+aes = "pkcs11:token=b;object=aes?module-path=/usr/lib/softhsm/libsofthsm2.so&pin-source=file:/etc/mqproto/pin"
+
 [user.alice]                                    # whose certificates are believed to be whose
 sid = "S-1-5-21-1-2-3-1000"
 certificates = ["alice.cer"]
@@ -135,6 +139,9 @@ RENAMED: Final = {"ping": "write answer_pings or require_pings"}
 """Settings of earlier versions, and what to write instead."""
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
+KEY_USES: Final = r"aes|enhanced|base|signing|user-[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+"""What private keys are for."""
+
 Table = dict[str, Any]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -167,6 +174,7 @@ class _Node(msgspec.Struct, rename={"origins": "from"}):
     settings: Table = {}
     tls: Table | None = None
     keys: str | None = None
+    private_keys: dict[str, str] = {}
     readers: str = ""
     readers_folder: str | None = None
     metrics: str | None = None
@@ -344,6 +352,7 @@ def _node(topology: str, number: int, name: str, entry: _Node, common: Table, fo
         settings=_settings({"settings": common, f"{where}.settings": entry.settings}),
         tls=_tls(entry.tls, f"{where}.tls", folder) if entry.tls is not None else None,
         keys=None if entry.keys is None else (folder / entry.keys).absolute(),
+        private_keys=_private_keys(entry.private_keys, f"{where}.private_keys", folder),
         readers=entry.readers,
         readers_folder=(folder / entry.readers_folder).absolute() if entry.readers_folder else None,
         metrics=read_address(entry.metrics, f"{where}.metrics", METRICS_PORT) if entry.metrics else None,
@@ -360,6 +369,19 @@ def _collector(url: str, where: str) -> str:
         return checked_collector(url, where)
     except UsageError as error:
         raise TopologyError(str(error)) from None
+
+
+def _private_keys(named: Mapping[str, str], where: str, folder: Path) -> dict[str, str]:
+    found = {}
+    for use, name in named.items():
+        if not re.fullmatch(KEY_USES, use):
+            raise TopologyError(f"{where}.{use}: name keys aes, enhanced, base, signing or user-NAME")
+        if "pin-value" in name.casefold():
+            raise TopologyError(
+                f"{where}.{use}: pin-value would show the PIN: write pin-source=file: and its file"
+            )
+        found[use] = name if name.startswith("pkcs11:") else str((folder / name).absolute())
+    return found
 
 
 def _tls(table: Table, where: str, folder: Path) -> Tls:

@@ -79,6 +79,8 @@ def _node(node: Node) -> Iterator[str]:
         out_routing_servers=node.out_routing_servers or None,
         in_routing_servers=node.in_routing_servers or None,
     )
+    if node.private_keys:
+        yield from _table(f"[node.{node.name}.private_keys]", **node.private_keys)
     if node.tls is not None:
         yield from _table(
             f"[node.{node.name}.tls]",

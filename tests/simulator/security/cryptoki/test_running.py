@@ -14,12 +14,15 @@ import pytest
 import trio
 
 from mqproto.base.errors import UsageError
+from simulator.client import connect
 from simulator.security.cryptoki import heldkeys
-from simulator.topology import Topology, parse
+from simulator.security.keyfiles import SIGNING, KeyFiles
+from simulator.topology import Topology, TopologyError, parse
 from simulator.topology.places import keys_path
 from simulator.topology.views import as_toml
 from tests.simulator.running import Log, running
 from tests.simulator.security.cryptoki.softhsm import PIN, Token, forget, needs_softhsm
+from tests.simulator.security.test_nodes import certified
 from tests.simulator.security.test_secrets import files_but_keys
 from tests.simulator.typed import Done, in_process
 
@@ -120,6 +123,48 @@ async def test_a_signed_and_encrypted_message_goes_from_token_to_token(
     assert [
         path for path in keys_path(tmp_path, "office").iterdir() if PIN.encode() in path.read_bytes()
     ] == []
+
+
+@needs_softhsm
+async def test_a_topology_names_keys_in_tokens_and_in_files(token: Token, tmp_path: Path) -> None:
+    """Their public halves are where others look for them once the node has started."""
+    kept = certified(SIGNING)
+    assert kept.certificate is not None
+    file = tmp_path / "elsewhere.pem"
+    file.write_bytes(kept.pair.pem() + kept.certificate.pem())
+    file.chmod(0o600)
+    named = '[node.office.private_keys]\nsigning = "elsewhere.pem"\n[node.shop.private_keys]\n'
+    named += f'aes = "{token.uri("aes")}"\n'
+    topology = parse(PAIR + named, "pair.toml", tmp_path).with_free_ports()
+    (tmp_path / "pair.toml").write_text(as_toml(topology))
+    assert parse(as_toml(topology), "pair.toml") == topology
+    async with running(topology, "shop", tmp_path), running(topology, "office", tmp_path):
+        async with connect(topology, "shop", tmp_path) as client:
+            await client.read_keys()
+        assert (await typed(tmp_path, *SEND, "named")).status == 0
+        done = await typed(tmp_path, "receive", r"shop\orders", "--json", "--timeout", "20")
+    assert '"body": "named"' in done.out
+    assert (
+        '"encrypted": "AES-256", "signature": "MSMQ 2.0 with SHA-512", "signed_by": "CN=signing"' in done.out
+    )
+    for arguments in (("make", "shop", "--replace"), ("import", "shop", token.uri("signing"))):
+        refused = await typed(tmp_path, "keys", *arguments)
+        assert refused.complaint == "the topology names the key of shop for aes: name another there"
+    for wrong, says in (
+        ('des = "x.pem"', "node.shop.private_keys.des: name keys aes, enhanced, base, signing or user-NAME"),
+        (f'base = "pkcs11:pin-value={PIN}"', "node.shop.private_keys.base: pin-value would show the PIN"),
+    ):
+        with pytest.raises(TopologyError, match=says) as refusal:
+            parse(f"{PAIR}{named}{wrong}\n", "pair.toml", tmp_path)
+        assert PIN not in str(refusal.value)
+    signing = token.uri("signing")
+    files = KeyFiles(
+        keys_path(tmp_path, "shop"), "shop", {"signing": signing, "user-bob": signing, "aes": signing[:7]}
+    )
+    assert files.users() == ["user-bob"]
+    for use, says in (("signing", "no certificate of key signing of token office lies"), ("aes", "which")):
+        with pytest.raises(UsageError, match=rf"node.shop.private_keys.{use}: .*{says}"):
+            files.load(use)
 
 
 @needs_softhsm
