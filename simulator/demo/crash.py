@@ -33,7 +33,7 @@ from simulator.base.screen import ProgressScreen
 from simulator.client import Client, connect
 from simulator.demo.consumer import PATIENCE_S, Consumer
 from simulator.demo.observer import LOOK_S, Observer
-from simulator.demo.producer import Producer
+from simulator.demo.producer import Producer, produce
 from simulator.demo.report import CrashReport, FlowReport
 from simulator.demo.rolling import Roller, give_keys, protected
 from simulator.demo.screen import node_table
@@ -51,9 +51,9 @@ NOTES_PER_S: Final = 40
 SLOWER_WITH_KEYS: Final = 2
 """By how much fewer come a second: what is signed, encrypted and opened, and sent again all the while, takes time."""
 CATCH_UP_S: Final = 60.0
-"""How long after the last message was due a sender that was down must have accepted it."""
+"""For how long, once all messages are due, a sender that was down may accept none; what is left then is not sent."""
 SETTLE_S: Final = 60.0
-"""How long after the last kill what is owed must have come, and everything that it left be removed."""
+"""For how long, after the last kill, nothing may arrive while something is owed or has not been removed."""
 
 
 async def run_crash(
@@ -215,25 +215,29 @@ class Crash:
             nursery.cancel_scope.cancel()
 
     async def _storm(self, supervisor: Supervisor) -> None:
-        with trio.move_on_after(self._span_s + CATCH_UP_S) as patience:
-            async with trio.open_nursery() as nursery:
-                if self.has_kills:
-                    nursery.start_soon(self._strike_all, supervisor)
-                if self.has_keys:
-                    nursery.start_soon(self._roll_keys, supervisor)
-                for flow in self.flows.values():
-                    nursery.start_soon(flow.producer.run, self._span_s)
-        if patience.cancelled_caught:
+        async with trio.open_nursery() as nursery:
+            if self.has_kills:
+                nursery.start_soon(self._strike_all, supervisor)
+            if self.has_keys:
+                nursery.start_soon(self._roll_keys, supervisor)
+            nursery.start_soon(self._produce)
+
+    async def _produce(self) -> None:
+        producers = [flow.producer for flow in self.flows.values()]
+        if not await produce(producers, self._span_s, CATCH_UP_S):
             self._fail(f"{SENDER} runs, but does not accept messages")
 
     async def _calm(self) -> None:
-        """Wait until nothing waits any more, then a little for what must not come."""
-        with trio.move_on_after(SETTLE_S):
-            while True:
-                if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
-                    await trio.sleep(2 * PATIENCE_S)
-                    return
-                await trio.sleep(LOOK_S)
+        """Wait until nothing waits any more, then a little for what must not come. A backlog may take its time, as long
+        as it gets less."""
+        before, still_since_s = self._delivered_count, trio.current_time()
+        while trio.current_time() - still_since_s < SETTLE_S:
+            if self._is_empty() and not any(flow.consumer.is_in_doubt for flow in self.flows.values()):
+                await trio.sleep(2 * PATIENCE_S)
+                return
+            await trio.sleep(LOOK_S)
+            if self._delivered_count != before:
+                before, still_since_s = self._delivered_count, trio.current_time()
 
     def _is_empty(self) -> bool:
         """Whether all nodes run, and none had anything on disk when it was last asked."""
@@ -325,14 +329,22 @@ class Crash:
             rolled=self.rolled,
         )
 
+    @property
+    def _sent_count(self) -> int:
+        return sum(len(flow.producer.sent) for flow in self.flows.values())
+
+    @property
+    def _delivered_count(self) -> int:
+        return sum(len(flow.consumer.received) for flow in self.flows.values())
+
     def _elapsed_s(self) -> float:
         return trio.current_time() - self._start_s
 
     def _seen(self, name: str) -> None:
         """The counts of a node are new."""
         nodes = self.observer.nodes
-        nodes[SENDER].sent = sum(len(flow.producer.sent) for flow in self.flows.values())
-        nodes[DESTINATION].delivered = sum(len(flow.consumer.received) for flow in self.flows.values())
+        nodes[SENDER].sent = self._sent_count
+        nodes[DESTINATION].delivered = self._delivered_count
         killed = sum(sum(stages.values()) for stages in self.kills.values())
         self.screen.show(
             node_table(nodes, f"{self._elapsed_s():.0f} of {self._span_s:.0f} s, {killed:,} kills")

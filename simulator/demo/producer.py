@@ -7,7 +7,7 @@ What was not handed over, as the node was not there, is handed over when it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from typing import Any, Final
@@ -57,6 +57,7 @@ class Producer:
         self._count = workload.count
         self._items = workload.items()
         self._due: list[Item] = []
+        self._is_stopped = False
 
     async def run(self, span_s: float) -> None:
         """Send it all, within `span_s` if the node is there, and connect again whenever it is gone."""
@@ -69,14 +70,22 @@ class Producer:
         Args:
             due: how many should have been sent by now.
         """
-        while len(self.sent) < self._count:
+        while not self._is_done:
             try:
                 async with self._connect() as client:
-                    while len(self.sent) < self._count:
+                    while not self._is_done:
                         await self._send_due(client, min(self._count, due()))
                         await trio.sleep(BEAT_S)
             except NodeUnreachable:
                 await trio.sleep(RECONNECT_S)
+
+    def stop(self) -> None:
+        """Wait for the answer to what was handed over, and hand over no more of the workload."""
+        self._is_stopped = True
+
+    @property
+    def _is_done(self) -> bool:
+        return self._is_stopped or len(self.sent) >= self._count
 
     @property
     def has_due(self) -> bool:
@@ -92,6 +101,8 @@ class Producer:
         self._due += islice(self._items, max(0, due - len(self.sent) - len(self._due)))
         drafts = [self._draft(place, item) for place, item in enumerate(self._due, len(self.sent))]
         for batch in as_batches(drafts):  # One request each, which is accepted wholly or not at all.
+            if self._is_stopped:
+                return
             await self._send(client, batch)
             del self._due[: len(batch)]
 
@@ -115,3 +126,32 @@ class Producer:
             final_ack=self.is_transactional and place % FINAL_ACK_EVERY == 0,
             **self._protection,
         )
+
+
+async def produce(producers: Sequence[Producer], span_s: float, patience_s: float) -> bool:
+    """Have producers send evenly over a time. Where the machine is slower than they are, what is left a while after
+    that is not sent.
+
+    Returns:
+        Whether something was accepted in that while, and in each one after it until they were done.
+    """
+    idle = False
+
+    async def see_to_the_end(scope: trio.CancelScope) -> None:
+        nonlocal idle
+        await trio.sleep(span_s)
+        while not idle:
+            before = [len(producer.sent) for producer in producers]
+            await trio.sleep(patience_s)
+            idle = before == [len(producer.sent) for producer in producers]
+            for producer in producers:
+                producer.stop()
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(see_to_the_end, nursery.cancel_scope)
+        async with trio.open_nursery() as producing:
+            for producer in producers:
+                producing.start_soon(producer.run, span_s)
+        nursery.cancel_scope.cancel()
+    return not idle

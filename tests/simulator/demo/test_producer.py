@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from mqproto.turn.guard import STRONG
 from mqproto.wire import Guid
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable
 from simulator.client.client import as_parts
-from simulator.demo.producer import FINAL_ACK_EVERY, Producer
+from simulator.demo.producer import FINAL_ACK_EVERY, Producer, produce
 from simulator.demo.workload import Workload, orders
 from simulator.faults.proof import digest_of
 from simulator.security.keyfiles import SIGNING
@@ -120,3 +121,34 @@ async def test_what_is_encrypted_and_signed_goes_in_requests_that_have_room_for_
     await produced(workload, node, 0.01, protected=True)
     assert len(node.accepted) == 500
     assert {(draft.privacy_level, draft.signer) for draft in node.accepted} == {(STRONG, SIGNING)}
+
+
+class SlowNode(Node):
+    """A node that takes its time for each request."""
+
+    def __init__(self, request_s: float) -> None:
+        super().__init__({})
+        self._request_s = request_s
+
+    async def send_many(self, queue: str, drafts: list[Draft]) -> list[MessageId]:
+        await trio.sleep(self._request_s)
+        return await super().send_many(queue, drafts)
+
+
+@pytest.mark.parametrize("request_s", [0, 4, 9])
+async def test_what_a_slow_node_has_not_accepted_a_while_after_its_time_is_not_sent(
+    request_s: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    work, node = orders(60_000), SlowNode(request_s)
+    producer = Producer(node.connect, r"there\orders", work)
+    assert await produce([producer], span_s=10, patience_s=10)
+    assert len(producer.sent) == len(node.accepted)
+    assert bool(request_s) == (len(producer.sent) < work.count)
+    assert trio.current_time() < 60
+
+
+async def test_a_node_that_accepts_nothing_for_a_while_is_told_from_a_slow_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    producer = Producer(SlowNode(math.inf).connect, r"there\orders", orders(100))
+    assert not await produce([producer], span_s=10, patience_s=10)
