@@ -8,7 +8,7 @@ from dataclasses import replace
 import trio
 
 from mqproto.base.errors import FormatNameError
-from mqproto.formatname import ConnectorName, PublicName, parse_queue_name
+from mqproto.formatname import PublicName, parse_queue_name
 from simulator.client.client import connect
 from simulator.client.exchange import NodeUnreachable
 from simulator.topology import QueueDeclaration, TopologyError, places
@@ -56,7 +56,7 @@ async def host_of(place: Place, node: str | None, queue: str) -> str:
 
 
 def _says_no_node(queue: str) -> bool:
-    return is_bare(queue) or isinstance(parse_queue_name(queue), PublicName | ConnectorName)
+    return is_bare(queue) or isinstance(parse_queue_name(queue), PublicName)
 
 
 def _those_meant(place: Place, names: tuple[str, ...]) -> set[str]:

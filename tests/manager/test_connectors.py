@@ -13,7 +13,7 @@ from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL, REPORT_NO_ARRIVAL, Draf
 from mqproto.wire import MessageClass
 from mqproto.wire.guid import guid_text
 from mqproto.wire.layouts.user import PUBLIC
-from tests.observing import DEADXACT, administration, ended, kept, messages, publish
+from tests.observing import DEADXACT, administration, arrive, ended, kept, messages, publish
 from tests.pair import Net, at, chain, guid_of, queue
 
 FOREIGN = guid_of("mainframe")
@@ -146,7 +146,13 @@ def test_a_dead_letter_of_a_connector_goes_back_to_the_queue_of_its_kind() -> No
 def test_of_a_deleted_connector_queue_a_copy_of_what_it_had_is_known_and_the_other_stays() -> None:
     net = a_net()
     c = net.nodes["c"].up
+    net.send("a", connector(net, transactional=True), "was", transactional=True)
+    net.pass_ms(1_000)
+    copies = kept(net, "c", "xact")
+    assert net.receive("c", "xact") == [b"was"]
     c.delete("xact")
+    arrive(net, "c", *copies)
+    assert c.inspect().arrivals.refused_count == 0
     net.send("a", connector(net, transactional=False), "x")
     net.pass_ms(1_000)
     assert net.receive("c", "plain") == [b"x"]

@@ -10,6 +10,7 @@ import trio
 
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
+from mqproto.wire.guid import guid_from_text
 from simulator.client import connect
 from simulator.topology import parse
 from tests.simulator.running import running
@@ -68,5 +69,7 @@ async def test_a_connector_application_receives_what_others_send_to_its_foreign_
                         await client.send_many(name, [Draft(body=b"x", transactional=transactional)])
             with pytest.raises(UsageError, match="no foreign system has the GUID"):
                 await shop.send(f"CONNECTOR={GUID.replace('5', '6')}", b"x")
+            with pytest.raises(UsageError, match=f"^plain has the GUID {GUID} already: choose another$"):
+                await shop.make("bills", public=guid_from_text(GUID))
             with pytest.raises(UsageError, match="is a queue of gateway: receive from it there"):
                 await shop.receive(PLAIN, timeout_s=0)
