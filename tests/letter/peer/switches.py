@@ -119,85 +119,85 @@ class Switches:
     sent_expires: bool = switch(
         46, "3.1.7.1.2", "a transactional message that was sent expires at its sender"
     )
-    life_counts_on_arrival: bool = switch(48, "3.1.7.1.2", "TimeToBeReceived does not count on the way")
+    life_counts_on_arrival: bool = switch(50, "3.1.7.1.2", "TimeToBeReceived does not count on the way")
     transactional_stays: bool = switch(
-        49, "[MS-MQDMPR] 3.1.7.2.7", "a transactional message never expires in its queue"
+        51, "[MS-MQDMPR] 3.1.7.2.7", "a transactional message never expires in its queue"
     )
     refused_holds: bool = switch(
-        52, "3.1.5.8.2", "a message that is refused does not advance the incoming sequence"
+        54, "3.1.5.8.2", "a message that is refused does not advance the incoming sequence"
     )
     final_ack_few_classes: bool = switch(
-        53, "2.2.5", "a FinalAck is of one of the classes of 2.2.5, else there is none"
+        55, "2.2.5", "a FinalAck is of one of the classes of 2.2.5, else there is none"
     )
     nr_tells_unreached: bool = switch(
-        62, "[MS-MQMQ] 2.2.19.3", "NR asks to be told of what never reached its queue"
+        66, "[MS-MQMQ] 2.2.19.3", "NR asks to be told of what never reached its queue"
     )
-    direct_arrival_untold: bool = switch(63, "3.1.5.8.10", "the arrival by a direct name is not acknowledged")
+    direct_arrival_untold: bool = switch(67, "3.1.5.8.10", "the arrival by a direct name is not acknowledged")
     admin_ack_bare: bool = switch(
-        64, "3.1.7.15", "an administration acknowledgment has no label, tag or priority"
+        68, "3.1.7.15", "an administration acknowledgment has no label, tag or priority"
     )
     full_refuses_acks: bool = switch(
-        65, "3.1.5.8.8", "a full queue manager closes the session at OrderAcks too"
+        69, "3.1.5.8.8", "a full queue manager closes the session at OrderAcks too"
     )
     priority_over_all: bool = switch(
-        66, "[MS-MQDMPR] 3.1.7.3.9", "the highest priority of all destinations goes first"
+        70, "[MS-MQDMPR] 3.1.7.3.9", "the highest priority of all destinations goes first"
     )
     deleted_is_purged: bool = switch(
-        67, "[MS-MQDMPR] 3.1.7.1.7", "what an operator deletes ends as NACK_Q_PURGED"
+        71, "[MS-MQDMPR] 3.1.7.1.7", "what an operator deletes ends as NACK_Q_PURGED"
     )
     sequence_outlives_process: bool = switch(
-        69, "3.1.5.6", "a new process goes on with the sequence of the last one"
+        73, "3.1.5.6", "a new process goes on with the sequence of the last one"
     )
     no_order_ack_of_none: bool = switch(
-        73, "2.2.4.1", "no OrderAck where nothing was accepted: its range begins at 1"
+        77, "2.2.4.1", "no OrderAck where nothing was accepted: its range begins at 1"
     )
     believe_any_guid: bool = switch(
-        74, "3.1.5.3.1", "a queue manager is who it says it is, wherever it calls from"
+        78, "3.1.5.3.1", "a queue manager is who it says it is, wherever it calls from"
     )
     take_from_anybody: bool = switch(
-        77, "3.1.5.8", "a neighbour may bring messages of any SourceQueueManager"
+        81, "3.1.5.8", "a neighbour may bring messages of any SourceQueueManager"
     )
     simple_blob_256: bool = of_keys(
-        80, "2.4.2", "encryptedKey has 256 bytes, of which those behind a shorter block are zeros"
+        84, "2.4.2", "encryptedKey has 256 bytes, of which those behind a shorter block are zeros"
     )
-    rc2_ecb: bool = of_keys(82, "3.1.5.8.3", "RC2 encrypts each block by itself: CBC is said of AES alone")
+    rc2_ecb: bool = of_keys(86, "3.1.5.8.3", "RC2 encrypts each block by itself: CBC is said of AES alone")
     rc2_40_of_128: bool = of_keys(
-        82, "3.1.7.1.5", "RC2 has 40 effective bits, also with a key of 128, as Windows 2000 had it"
+        86, "3.1.7.1.5", "RC2 has 40 effective bits, also with a key of 128, as Windows 2000 had it"
     )
     salted_40_bit_keys: bool = of_keys(
-        83, "3.1.7.1.5", "11 bytes of zeros follow a key of 40 bits, as the CryptoAPI's default is"
+        87, "3.1.7.1.5", "11 bytes of zeros follow a key of 40 bits, as the CryptoAPI's default is"
     )
-    rc4_goes_on: bool = of_keys(84, "3.1.7.1.5", "RC4 goes on over all bodies of a session key")
+    rc4_goes_on: bool = of_keys(88, "3.1.7.1.5", "RC4 goes on over all bodies of a session key")
     key_in_block_reversed: bool = of_keys(
-        85, "2.4.2", "the session key is little-endian as well before it is encrypted"
+        89, "2.4.2", "the session key is little-endian as well before it is encrypted"
     )
     bad_key_told: bool = of_keys(
-        86, "3.1.5.8.3", "an encryptedKey that is encrypted in a wrong way is refused as that"
+        91, "3.1.5.8.3", "an encryptedKey that is encrypted in a wrong way is refused as that"
     )
     signature_big_endian: bool = of_keys(
-        87, "3.1.7.1.4", "the first byte of a signature is the most significant one, as RFC 8017 has it"
+        92, "3.1.7.1.4", "the first byte of a signature is the most significant one, as RFC 8017 has it"
     )
     signature_without_oid: bool = of_keys(
-        87, "3.1.7.1.4", "the hash is encrypted without its name, as by CRYPT_NOHASHOID"
+        92, "3.1.7.1.4", "the hash is encrypted without its name, as by CRYPT_NOHASHOID"
     )
-    md2_and_md4_taken: bool = of_keys(88, "[MS-MQMQ] 2.2.19.3", "signatures with MD2 and MD4 are taken")
-    label_without_nul: bool = of_keys(89, "[MS-MQMQ] 2.5", "Label is hashed without the null at its end")
+    md2_and_md4_taken: bool = of_keys(93, "[MS-MQMQ] 2.2.19.3", "signatures with MD2 and MD4 are taken")
+    label_without_nul: bool = of_keys(94, "[MS-MQMQ] 2.5", "Label is hashed without the null at its end")
     names_with_padding: bool = of_keys(
-        89, "[MS-MQMQ] 2.5", "names of queues are hashed with the padding behind them"
+        94, "[MS-MQMQ] 2.5", "names of queues are hashed with the padding behind them"
     )
     list_without_padding: bool = of_keys(
-        89, "[MS-MQMQ] 2.5.3", "FormatNameList is hashed without the padding between its elements"
+        94, "[MS-MQMQ] 2.5.3", "FormatNameList is hashed without the padding between its elements"
     )
     signs_ciphertext: bool = of_keys(
-        90,
+        95,
         "3.1.5.8.3",
         "a body is hashed as it is sent, so encrypted, and authenticated before it is decrypted",
     )
     sig30_in_security_header: bool = of_keys(
-        91, "[MS-MQMQ] 2.2.20.6", "all signatures are those of MSMQ 3.0, as it and later versions have it"
+        96, "[MS-MQMQ] 2.2.20.6", "all signatures are those of MSMQ 3.0, as it and later versions have it"
     )
     sid_is_verified: bool = of_keys(
-        93, "3.1.5.8.3", "a SID is believed of nobody without a certificate, also if nothing is signed"
+        98, "3.1.5.8.3", "a SID is believed of nobody without a certificate, also if nothing is signed"
     )
 
     ordinals_interleave: bool = switch(
