@@ -96,6 +96,7 @@ def draw(seed: int) -> Scenario:
     has_keys = not unmet and chance(seed, "secrets").randrange(10) == 0
     if has_keys:
         bursts = tuple(_protected(chance(seed, "protected"), bursts))
+    bursts = tuple(_choosing(chance(seed, "letters"), bursts))
     consumers = list(_consumers(chance(seed, "consumers"), bursts))
     consumers = list(_crowd(chance(seed, "crowd"), consumers))
     consumers = list(_poisoned(chance(seed, "poison"), consumers))
@@ -270,6 +271,14 @@ def _protected(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
             sizes_bytes = tuple(min(size, LARGEST_PROTECTED_BYTES) for size in burst.sizes_bytes)
             burst = replace(burst, encrypted=encrypted, signed=signed, sizes_bytes=sizes_bytes)
         yield burst
+
+
+def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
+    """In one world of six sources choose a queue for the dead letters of three bursts of four that ask for some."""
+    chooses = dice.randrange(6) == 0
+    for burst in bursts:
+        asks = chooses and KINDS[burst.kind].dead_lettered and dice.randrange(4) > 0
+        yield replace(burst, chooses=True) if asks else burst
 
 
 def _key_settings(dice: random.Random) -> dict[str, int]:

@@ -41,6 +41,7 @@ EVENTS: Final[dict[str, str]] = {
     "left an outgoing queue that was purged": "left an outgoing queue that was ever purged",
     "core expired": "expired",
     "dead letter": "dead letters",
+    "dead letter in a chosen queue": "dead letters in queues that their sources had chosen",
     "dead letter in doubt": "dead letters of messages that may have arrived",
     "dead letter recalled": "dead letters that left when the destination's word came late",
     "journaled": "journaled",

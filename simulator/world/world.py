@@ -24,7 +24,7 @@ from simulator.world.oracle import invariants
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.oracle import Oracle
 from simulator.world.scenarios.scenario import Consumer, Link, Scenario, guid_of
-from simulator.world.scenarios.traffic import KINDS, QUEUES, REPLIES
+from simulator.world.scenarios.traffic import CHOSEN, KINDS, QUEUES, REPLIES
 from simulator.world.scenarios.ways import steps_between
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class World:
             queues += [replace(queue, quota_bytes=quota_bytes, strangers=strangers) for queue in QUEUES]
         if any(burst.source == name and KINDS[burst.kind].acknowledged for burst in bursts):
             queues.append(REPLIES)
+        if any(burst.source == name and burst.chooses for burst in bursts):
+            queues += CHOSEN.values()
         has_sequences = any(
             name in (burst.source, *burst.targets) and KINDS[burst.kind].transactional for burst in bursts
         )
@@ -120,7 +122,7 @@ class World:
         attended = {(consumer.node, consumer.queue) for consumer in consumers}
         for machine in self.machines.values():
             for queue in machine.queues:
-                if (machine.name, queue.name) not in attended:
+                if (machine.name, queue.name) not in attended and queue not in CHOSEN.values():
                     consumers.append(Consumer(node=machine.name, queue=queue.name))
         for number, consumer in enumerate(consumers, 1):
             machine = self.machines[consumer.node]

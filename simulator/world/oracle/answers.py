@@ -21,7 +21,7 @@ from simulator.world.oracle.doubts import is_list_of_doubts
 from simulator.world.oracle.invariants import is_systems
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import WatchedNode
-from simulator.world.scenarios.traffic import ORDERS, Message
+from simulator.world.scenarios.traffic import CHOSEN, ORDERS, Message
 
 SENT: Final = frozenset({Spot.IN_FLIGHT, Spot.AWAITING_ORDER_ACK})
 """Where a message is that has left its queue manager."""
@@ -197,7 +197,8 @@ def _misplaced(
     if found.queue != queue.name:
         return f"in {found.queue}: it is in {queue.name}"
     is_sources = message is not None and message.burst.source == node.name
-    if queue.name == SystemQueue.DEADXACT and message is not None and message.in_doubt and is_sources:
+    is_letter = queue.name in (SystemQueue.DEADXACT, CHOSEN[True].name)
+    if is_letter and message is not None and message.in_doubt and is_sources:
         return None if found.in_doubt or message.refusals or message.is_unsure else "it is in doubt"
     is_watched = message is not None and message.kind.transactional and not is_systems(queue.name)
     if message is None or not is_watched or message.was_forgotten:

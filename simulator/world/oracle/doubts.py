@@ -35,7 +35,7 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
 
 def is_list_of_doubts(queue: QueueRow) -> bool:
     """Whether a queue of the store has one row for each letter in doubt, and no messages."""
-    return queue.kind is QueueKind.ORDER and queue.name == IN_DOUBT_NAME
+    return queue.kind is QueueKind.ORDER and queue.name.startswith(IN_DOUBT_NAME)
 
 
 def is_let_go(ledger: Ledger, node: WatchedNode, message: Message) -> bool:

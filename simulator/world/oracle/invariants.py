@@ -12,6 +12,7 @@ from typing import Final
 
 from mqproto.base.configuration import FIGURES
 from mqproto.manager.queuemanager import QueueManager
+from mqproto.messages.kept import path_name_in
 from mqproto.neighbours.trial import ROUNDS
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.session.data import ahead
@@ -44,10 +45,10 @@ from simulator.world.oracle.doubts import is_in_doubt
 from simulator.world.oracle.ledger import SET_ASIDE, Ledger
 from simulator.world.oracle.watched import WatchedNode
 from simulator.world.scenarios.scenario import Consumer, guid_of
-from simulator.world.scenarios.traffic import LATE, REPLIES, SECRET, Message, Promise, destination
+from simulator.world.scenarios.traffic import CHOSEN, LATE, REPLIES, SECRET, Message, Promise, destination
 
 ALL: Final = 2**40
-SYSTEM_QUEUES: Final = frozenset(SystemQueue)
+SYSTEM_QUEUES: Final = frozenset(SystemQueue) | {queue.name for queue in CHOSEN.values()}
 SEQUENCE_KINDS: Final = frozenset({QueueKind.SEQUENCE, QueueKind.FINAL, QueueKind.HELD, QueueKind.ORDER})
 HELD_BACK: Final = ROUNDS + 1
 """How many messages wait outside their queues at most while a neighbour refuses one of them."""
@@ -185,6 +186,31 @@ def endings_have_reasons(
         if node.name != message.burst.source:
             return f"{message} is a dead letter at {node.name}, and not where it was sent"
     return _over_too_soon(ledger, node, message, message_class)
+
+
+def letters_lie_where_they_were_chosen(node: WatchedNode, message: Message, queue: str) -> str | None:
+    """A dead letter lies in the queue that its source has chosen for it, if it is there, and in the system's otherwise.
+
+    Without a transaction a message may have left, gone in circles, and end here as one that the node has passed on:
+    its choice has not crossed the session.
+    """
+    kind, burst = message.kind, message.burst
+    systems = SystemQueue.DEADXACT if kind.transactional else SystemQueue.DEADLETTER
+    expected = {str(systems)}
+    if burst.chooses and node.name == burst.source:
+        came_back = not kind.transactional and message.identity in node.left
+        expected = (
+            {CHOSEN[kind.transactional].name, *expected} if came_back else {CHOSEN[kind.transactional].name}
+        )
+    if queue in expected:
+        return None
+    return f"{message} is a dead letter in {queue} of {node.name}, and is to be in {' or '.join(sorted(expected))}"
+
+
+def what_is_sent_names_no_queue(node: WatchedNode, message: Message, packet: bytes) -> str | None:
+    """The name of the queue for its dead letter stays with the message where it was sent."""
+    name = path_name_in(decode_message(packet).trailing)
+    return f"{node.name} sends {message} with {name} behind it" if name else None
 
 
 def _over_too_soon(ledger: Ledger, node: WatchedNode, message: Message, message_class: int) -> str | None:
@@ -696,5 +722,5 @@ def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
 
 
 def is_systems(name: str) -> bool:
-    """Whether a local queue is a dead-letter queue or a journal."""
+    """Whether a local queue is a dead-letter queue, the system's or an application's, or a journal."""
     return name in SYSTEM_QUEUES or name.endswith(JOURNAL_SUFFIX)

@@ -36,10 +36,12 @@ from simulator.world.oracle import doubts, intime, invariants
 from simulator.world.oracle.ledger import Ledger
 from simulator.world.oracle.watched import Suspicion, WatchedNode
 from simulator.world.scenarios.scenario import guid_of
-from simulator.world.scenarios.traffic import REPLIES, Message
+from simulator.world.scenarios.traffic import CHOSEN, REPLIES, Message
 
 HOP_COUNT: Final = UserHeader.hop_count.mask
-LETTERS: Final = frozenset({SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value})
+IN_SEQUENCE: Final = frozenset({SystemQueue.DEADXACT.value, CHOSEN[True].name})
+"""The queues of the dead letters of transactional messages."""
+LETTERS: Final = IN_SEQUENCE | {SystemQueue.DEADLETTER.value, CHOSEN[False].name}
 WAYPOINTS: Final = frozenset(Waypoint)
 TOLD: Final = frozenset({"message-refused-by-destination", "message-ended-on-its-way"})
 """The notes by which a source says that it was told how a message ended, and that it was not received."""
@@ -151,6 +153,9 @@ class Oracle:
                         self._reply_is_set_aside(packet)
                     continue
                 if queue.name in LETTERS:
+                    reason = invariants.letters_lie_where_they_were_chosen(node, message, queue.name)
+                    self.check("letters_lie_where_they_were_chosen", reason)
+                    self.ledger.tally["dead letter in a chosen queue"] += message.burst.chooses
                     self._is_dead_letter(node, message, packet)
                 elif queue.name == SystemQueue.JOURNAL:
                     message.journaled += 1
@@ -167,7 +172,7 @@ class Oracle:
     def _recalled(self, node: WatchedNode, queues: Mapping[int, QueueRow], writes: Writes) -> None:
         """Dead letters leave their queue, as no application receives there; the last word counts."""
         for first, last in writes.removals:
-            if queues[first >> POSITION_BITS].name != SystemQueue.DEADXACT:
+            if queues[first >> POSITION_BITS].name not in IN_SEQUENCE:
                 continue
             for row in node.disk.between(first, last):
                 message = self.ledger.message_in(row.packet)
@@ -373,6 +378,9 @@ class Oracle:
         """A message of an application leaves its source, for the first time or again."""
         place = place_in_sequence(glimpse.packet)
         message = self.ledger.messages.get(glimpse.identity)
+        if message is not None and message.burst.chooses:
+            reason = invariants.what_is_sent_names_no_queue(node, message, glimpse.packet)
+            self.check("what_is_sent_names_no_queue", reason)
         if message is not None and message.burst.encrypted:
             reason = invariants.encrypted_with_the_latest_key(self.ledger, node, message, glimpse.packet)
             self.check("encrypted_with_the_latest_key", reason)

@@ -13,7 +13,7 @@ from mqproto.manager.expiration import Expiration
 from mqproto.manager.identifiers import MessageIdHistory, SenderHistory
 from mqproto.manager.outbound import Outbound
 from mqproto.manager.outcomes import Outcomes
-from mqproto.neighbours import connections
+from mqproto.neighbours import connections, sealing
 from mqproto.neighbours.neighbours import Neighbours
 from mqproto.queues.lanes import QueueWindow
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
@@ -355,6 +355,18 @@ def lose_dead_letters(sound: Any) -> Any:
             sound(self, queue, *others)
 
     return keep
+
+
+@plant(Outcomes, "_chosen", "letters_lie_where_they_were_chosen")
+def leave_letters_to_the_system(sound: Any) -> Any:
+    """A dead letter goes to the system's queue, whatever its application has chosen."""
+    return lambda self, message, size_bytes: None
+
+
+@plant(sealing, "as_sent", "what_is_sent_names_no_queue")
+def send_the_name_as_well(sound: Any) -> Any:
+    """The name of the queue for its dead letter leaves with the message."""
+    return lambda packet: packet
 
 
 @plant(Outcomes, "_keep", "journals_are_complete")

@@ -54,6 +54,7 @@ class Burst:
     together: whether they are one transaction, if they are transactional.
     also: other nodes whose queue of that kind gets a copy of each message.
     encrypted, signed: whether they are; what goes by a direct format name cannot be.
+    chooses: whether their source has a queue of its own for those of them that fail.
     """
 
     at_ms: int
@@ -69,6 +70,7 @@ class Burst:
     sizes_bytes: tuple[int, ...] = ()
     encrypted: bool = False
     signed: bool = False
+    chooses: bool = False
 
     @property
     def targets(self) -> tuple[str, ...]:

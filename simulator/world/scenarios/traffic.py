@@ -27,6 +27,11 @@ ORDERS: Final = QueueDeclaration("orders", 16, transactional=True)
 NOTES: Final = QueueDeclaration("notes", 17, transactional=False)
 REPLIES: Final = QueueDeclaration("replies", 18, transactional=False)
 """Where a source hears of what became of its messages: its administration queue."""
+CHOSEN: Final[Mapping[bool, QueueDeclaration]] = {
+    True: QueueDeclaration("failed-orders", 19, transactional=True),
+    False: QueueDeclaration("failed-notes", 20),
+}
+"""The queues that a source chooses for dead letters, by whether they are of transactional messages."""
 QUEUES: Final = (ORDERS, NOTES)
 """The queues of each target of a burst."""
 VISITING: Final = b"from a stranger"
@@ -303,10 +308,12 @@ def body_of(burst: Burst, number: int, index: int) -> bytes:
 
 
 def wishes_of(burst: Burst) -> dict[str, Any]:
-    """The fields of a draft that say how its messages are encrypted and signed."""
+    """The fields of a draft that say how its messages are encrypted and signed, and where they lie if they fail."""
     wishes: dict[str, Any] = {}
     if burst.encrypted:
         wishes["privacy_level"] = STRONG
     if burst.signed:
         wishes |= {"signer": SIGNER, "hash_algorithm": SHA_256}
+    if burst.chooses:
+        wishes["dead_letter_queue"] = CHOSEN[KINDS[burst.kind].transactional].name
     return wishes

@@ -54,6 +54,8 @@ QUICK: Final = {
     "final-ack-on-arrival": 0,
     "refuse-without-a-word": 3,
     "lose-dead-letters": 5,
+    "leave-letters-to-the-system": 21,
+    "send-the-name-as-well": 27,
     "forget-the-journal": 14,
     "forget-administration-acknowledgments": 17,
     "hand-out-what-is-over": 18,
