@@ -66,8 +66,11 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
     deeds = Deeds(place.directory)
 
     async def again(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
-        if some[0].is_letter:
-            return await client.send_back(some[0].where, lies_as(some))
+        letters = [failure for failure in some if failure.is_letter]
+        some = [failure for failure in some if not failure.is_letter]
+        sent = await client.send_back(letters[0].where, lies_as(letters)) if letters else 0
+        if not some:
+            return sent
         deeds.note(Deed.RETRIED, some)
         if documents is not None:
             for failure in some:
@@ -78,7 +81,7 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
             deeds.note(Deed.NOT_RETRIED, some)
             raise
         deeds.note(Deed.SENT_AGAIN, some, again=names)
-        return len(some)
+        return sent + len(some)
 
     return await _for_each_part(place, history, failures, again)
 

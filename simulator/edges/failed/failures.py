@@ -57,7 +57,7 @@ class Failure:
     @property
     def is_letter(self) -> bool:
         """Whether it is a dead letter, and not the copy that a trigger has made."""
-        return self.where in LETTERS
+        return self.where in LETTERS or self.id == str(self.lies_as)
 
     @property
     def place(self) -> str:

@@ -21,7 +21,7 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identifier, user_message
 from simulator.base.log import node_log
-from simulator.client import Client, MessageId, ReceivedMessage, Reject, connect
+from simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, Reject, connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.edges.audit.ends import End, Evidence, Removal, end_of
 from simulator.edges.failed.deeds import Deed
@@ -205,11 +205,16 @@ async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_ord
     assert (record.entry, record.outcome) == (Entry.COMPLETED, b"resolved by an operator: called the shop")
 
 
-async def test_dead_letters_are_on_the_same_desk(desk: Client, topology: Topology, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["", "errors"])
+async def test_dead_letters_are_on_the_same_desk(
+    desk: Client, topology: Topology, tmp_path: Path, where: str
+) -> None:
+    """In the system's queue, and in one that their application has chosen, beside the copies of a trigger."""
     typed = Typed(tmp_path)
     sent = []
+    wishes: DraftOptions = {"transactional": True, "journal_negative": True, "dead_letter_queue": where}
     for number in range(3):
-        sent.append(str(await desk.send("orders", b"%d" % number, transactional=True, journal_negative=True)))
+        sent.append(str(await desk.send("orders", b"%d" % number, **wishes)))
         async with desk.transaction("orders"):
             raise Reject
     listed = await typed.listed()
