@@ -10,11 +10,13 @@ import pytest
 
 from mqproto.base.configuration import FIGURES
 from mqproto.base.errors import UsageError
+from mqproto.manager.arrivals import HOP_LIMIT
 from mqproto.messages.drafts import LETTER_BYTES
 from mqproto.messages.kept import headers_behind, path_name_in
 from mqproto.queues.localqueue import QueueDeclaration
+from mqproto.session import Remote
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import MessageClass, decode_message, encode_packet
+from mqproto.wire import MessageClass, OrderAckBody, decode_message, encode_packet, order_ack
 from tests.observing import DEADLETTER, DEADXACT, administration, arrive, bodies, ended, kept, packets
 from tests.pair import Net, at, chain, guid_of, queue
 from tests.ways import ADMIN, CASES, NOTES, ORDERS, TALKATIVE, Way, a_system, walk
@@ -142,6 +144,22 @@ def test_what_goes_in_circles_is_a_letter_there_when_it_comes_back(net: Net) -> 
     assert bodies(net, "a", DEADXACT) == []
     assert len(notes(net, "message-came-back")) == 1
     assert net.nodes["a"].store.waiting(QueueKind.SEQUENCE) == 0
+
+
+def test_what_has_arrived_by_another_way_does_not_end_when_a_copy_comes_back(net: Net) -> None:
+    """Its OrderAck comes with the copy, before the store has been asked."""
+    copy = decode_message(_sent(net, 16))
+    copy.user.hop_count = HOP_LIMIT
+    assert copy.transaction is not None
+    body = OrderAckBody(copy.transaction.tx_sequence_id, copy.transaction.tx_sequence_number, 0)
+    ends: dict[str, Any] = {"source": guid_of("c"), "destination_manager": guid_of("a"), "destination": 4}
+    arrivals = net.nodes["a"].up.inspect().arrivals
+    for message in (copy, copy, order_ack(**ends, message_id=900, sent_time_s=0, body=body)):
+        arrivals.arrived(message, encode_packet(message), Remote("b", guid_of("b"), is_proven=True), net.now)
+    net.pass_ms(2_000)
+    assert notes(net, "message-came-back") == []
+    assert bodies(net, "a", DEADXACT) == []
+    assert net.nodes["a"].store.waiting(QueueKind.FINAL) == 1
 
 
 # What crosses a session
