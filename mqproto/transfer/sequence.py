@@ -325,6 +325,10 @@ class OutgoingSequence(OutgoingQueue):
         if entry.position > self._sent_before or entry.position in self._taken_anew:
             self._never_left.add(entry.position)
 
+    def _let_go(self, message: Waiting, writes: PendingWrites) -> Ending:
+        packet = self.with_its_place(message.position, message.packet)
+        return super()._let_go(message._replace(packet=packet), writes)
+
     def _may_expire_on_disk(self, position: int) -> bool:
         # What was sent is in no window, and the session that sent it needs it no more.
         if self.expires_sent:

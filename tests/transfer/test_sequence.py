@@ -551,6 +551,24 @@ def test_where_it_is_set_what_was_sent_expires_wherever_it_is(restarted: bool) -
     assert sender.expire() == []
 
 
+@pytest.mark.spec("[MS-MQQB] 3.1.1.1.1.7")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_expires_is_known_by_the_place_that_it_was_sent_with(restarted: bool) -> None:
+    """Its destination may say later what has become of it, and knows that place alone."""
+    sender = Sender(NINE)
+    for _ in range(2):
+        sender.put(time_to_reach_queue_s=5)
+    sender.take(2)
+    anew = TxSequenceId(time_stamp=9, ordinal=7)
+    sender.sequence.renumber(anew, sender.now, sender.writes)
+    sender.commit()
+    sender.take(2)
+    if restarted:
+        sender.restart()
+    sender.pass_s(6)
+    assert sorted(sender.expire()) == [(anew, 1), (anew, 2)]
+
+
 @pytest.mark.spec("[MS-MQQB] 3.1.7.1.2")
 @pytest.mark.spec("[MS-MQQB] 3.1.1.6.2")
 def test_a_resend_passes_over_what_is_over_and_a_later_number_proves_it_no_more() -> None:
