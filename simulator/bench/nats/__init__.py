@@ -1,0 +1,1 @@
+"""What the chain of nodes is measured beside: three servers of NATS JetStream in a row."""
