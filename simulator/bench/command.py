@@ -16,6 +16,7 @@ from simulator.command.options import DONE, FINDING, JsonOption, complain, first
 
 if TYPE_CHECKING:
     from simulator.bench.figures import Result
+    from simulator.bench.measures.beside import Peer
 
 app = typer.Typer(help="How fast it is here.", no_args_is_help=True)
 
@@ -24,6 +25,12 @@ OutOption = Annotated[
     typer.Option("--out", metavar="FOLDER", help="Write bench.md, bench.json and pictures here."),
 ]
 RunsOption = Annotated[int, typer.Option(min=1, help="How often it is measured; the median counts.")]
+BesideOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside", metavar="PEER", help="Others' servers in the same rounds: nats, which is NATS JetStream."
+    ),
+]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look: the figures say less.")]
 
 Told = Callable[[str], None]
@@ -82,6 +89,7 @@ def bench_chain(
         bool, typer.Option("--encrypt", help="Beside it messages that are encrypted.")
     ] = False,
     sign: Annotated[bool, typer.Option("--sign", help="Beside it messages that are signed.")] = False,
+    beside: BesideOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> int:
@@ -89,7 +97,7 @@ def bench_chain(
     if (encrypt or sign) and find_spec("cryptography") is None:
         raise UsageError("there is no cryptography here: pip install 'mqproto[security]'")
     protection = [word for word, is_asked in (("encrypted", encrypt), ("signed", sign)) if is_asked]
-    chain = partial(_chain, messages, window or (), body_bytes, runs, profile, protection)
+    chain = partial(_chain, messages, window or (), body_bytes, runs, profile, protection, _peers(beside))
     return _bench(as_json, out, chain=chain)
 
 
@@ -101,11 +109,12 @@ def bench_latency(
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long each run lasts.")] = FULL.seconds,
     runs: RunsOption = 5,
+    beside: BesideOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> int:
     """How long a message takes from when it is due to be sent, until it is received three nodes further."""
-    return _bench(as_json, out, latency=partial(_latency, rate or (), seconds, runs))
+    return _bench(as_json, out, latency=partial(_latency, rate or (), seconds, runs, _peers(beside)))
 
 
 @app.command("backlog")
@@ -214,8 +223,8 @@ def bench_all(
     """All of them, in one table. Status 1 for what is broken, such as a message lost; never for what is slow."""
     sizes = QUICK if quick else FULL
     benches: dict[str, Bench] = {
-        "chain": partial(_chain, sizes.messages, (), 1_024, 5, None, ()),
-        "latency": partial(_latency, (), sizes.seconds, 5),
+        "chain": partial(_chain, sizes.messages, (), 1_024, 5, None, (), ()),
+        "latency": partial(_latency, (), sizes.seconds, 5, ()),
         "backlog": partial(_backlog, backlog or sizes.backlog, 5),
         "outage": partial(_outage, sizes.kills),
         "growth": partial(_growth, quick),
@@ -236,6 +245,20 @@ def bench_all(
     return _bench(as_json, out, **benches)
 
 
+def _peers(names: Sequence[str] | None) -> list[Peer]:
+    """Whose servers are measured as well.
+
+    Raises:
+        UsageError: nobody's whom we know.
+    """
+    from simulator.bench.measures.beside import Peer
+
+    known = {peer.value for peer in Peer}
+    if unknown := [name for name in names or () if name not in known]:
+        raise UsageError(f"--beside {unknown[0]}: it is one of {', '.join(sorted(known))}")
+    return [Peer(name) for name in dict.fromkeys(names or ())]
+
+
 def _codec(rounds: int, told: Told) -> Result:
     from simulator.bench import results
     from simulator.bench.measures import codec
@@ -251,20 +274,21 @@ def _chain(
     runs: int,
     profiles: Path | None,
     protection: Sequence[str],
+    beside: Sequence[Peer],
     told: Told,
 ) -> Result:
     from simulator.bench.measures import chain
 
     windows = windows or chain.WINDOWS
     return run_task(
-        partial(chain.bench_chain, messages, windows, body_bytes, runs, profiles, told, protection)
+        partial(chain.bench_chain, messages, windows, body_bytes, runs, profiles, told, protection, beside)
     )
 
 
-def _latency(rates: Sequence[int], seconds: float, runs: int, told: Told) -> Result:
+def _latency(rates: Sequence[int], seconds: float, runs: int, beside: Sequence[Peer], told: Told) -> Result:
     from simulator.bench.measures import latency
 
-    return run_task(partial(latency.bench_latency, rates or latency.RATES, seconds, runs, told))
+    return run_task(partial(latency.bench_latency, rates or latency.RATES, seconds, runs, told, beside))
 
 
 def _backlog(messages: int, runs: int, told: Told) -> Result:

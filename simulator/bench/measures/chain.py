@@ -15,6 +15,7 @@ from simulator.base.program.profiling import profile_of, profiled
 from simulator.bench.figures import RUNS, Figure, Result, Wanted, known
 from simulator.bench.load.bodies import Alike
 from simulator.bench.load.row import CLIENT, THREE, Flow, in_a_row, row
+from simulator.bench.measures.beside import Peer, figures_beside, started
 from simulator.bench.measures.machine import flush_ms
 from simulator.security.keyfiles import SIGNING
 
@@ -36,6 +37,7 @@ async def bench_chain(
     profiles: Path | None = None,
     told: Callable[[str], None] = lambda text: None,
     protection: Sequence[str] = (),
+    beside: Sequence[Peer] = (),
 ) -> Result:
     """Measure.
 
@@ -44,10 +46,12 @@ async def bench_chain(
         protection: of "encrypted" and "signed" what the messages are of a run that follows each, by the same nodes.
         profiles: a folder for profiles of the nodes and of the client, which make all of them slower.
         told: is told how far it is.
+        beside: whose servers are measured in the same rounds.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered.
-        NodeError: a node does not start.
+        NodeError: a node does not start, or one of those servers.
+        UsageError: they are not here, or do not take messages of this size.
     """
     word = " and ".join(protection)
     body = bytes(body_bytes)
@@ -61,6 +65,10 @@ async def bench_chain(
     flows: dict[int, dict[str, list[Flow]]] = {window: {kind: [] for kind in kinds} for window in windows}
     flushes_ms = []
     async with AsyncExitStack() as stack:
+        others = await stack.enter_async_context(started(beside, body_bytes))
+        theirs: dict[int, dict[str, list[Flow]]] = {
+            window: {title: [] for title in others.chains} for window in windows
+        }
         rows = {}
         for window in flows:
             folder = profiles and profiles / f"window-{window}"
@@ -69,6 +77,8 @@ async def bench_chain(
             )
             for alike in kinds.values():
                 await rows[window].flood(min(messages, WARM_UP_MESSAGES), alike)
+        for other in others.chains.values():
+            await other.flood(min(messages, WARM_UP_MESSAGES), body_bytes, max(windows))
         with profiled(profiles and profile_of(profiles, CLIENT)):
             for number in range(runs):
                 flushes_ms.append(flush_ms())
@@ -76,6 +86,9 @@ async def bench_chain(
                     told(f"chain, window {window:,}: run {number + 1} of {runs}")
                     for kind, alike in kinds.items():
                         flows[window][kind].append(await rows[window].flood(messages, alike))
+                    for title, other in others.chains.items():
+                        told(f"chain, window {window:,}, {title}: run {number + 1} of {runs}")
+                        theirs[window][title].append(await other.flood(messages, body_bytes, window))
     notes = ["each run is checked: every message once, in order, unaltered; the client is no node"]
     if profiles is not None:
         notes.append(f"all of it is slower than it is without profiles, which are in {profiles}")
@@ -89,9 +102,14 @@ async def bench_chain(
                 for kind in by_kind
                 for figure in _figures(window, kind, by_kind[kind])
             ),
+            *(
+                figure
+                for window, by_title in theirs.items()
+                for figure in figures_beside(f"window {window:,}", flows[window][""], by_title)
+            ),
             Figure(FLUSH, "ms", tuple(flushes_ms)),
         ],
-        notes=notes,
+        notes=[*notes, *others.notes],
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from simulator.bench.figures import RUNS, Figure, Result, Wanted, known
-from simulator.bench.load.row import CLIENT, Flow, in_a_row, row
+from simulator.bench.load.row import CLIENT, THREE, Flow, in_a_row, row
+from simulator.bench.measures.beside import Peer, started
 from simulator.bench.measures.chain import BODY_BYTES, FLUSH, WARM_UP_MESSAGES
 from simulator.bench.measures.machine import flush_ms
 from simulator.faults.proof import percentile
@@ -28,49 +29,72 @@ async def bench_latency(
     seconds: float = SECONDS,
     runs: int = RUNS,
     told: Callable[[str], None] = lambda text: None,
+    beside: Sequence[Peer] = (),
 ) -> Result:
     """Measure, with each rate in turn.
 
     Args:
         seconds: how long each run lasts.
         told: is told how far it is.
+        beside: whose servers are measured in the same rounds.
 
     Raises:
         BenchError: a message was lost, came twice, out of order or altered.
-        NodeError: a node does not start.
+        NodeError: a node does not start, or one of those servers.
+        UsageError: they are not here.
     """
     body = bytes(BODY_BYTES)
     flows: dict[int, list[Flow]] = {rate: [] for rate in rates}
     flushes_ms = []
-    async with row(in_a_row(window=WINDOW)) as nodes:
+    async with started(beside, BODY_BYTES) as others, row(in_a_row(window=WINDOW)) as nodes:
+        theirs: dict[int, dict[str, list[Flow]]] = {
+            rate: {title: [] for title in others.chains} for rate in rates
+        }
         await nodes.flood(WARM_UP_MESSAGES, body)
+        for other in others.chains.values():
+            await other.flood(WARM_UP_MESSAGES, BODY_BYTES, WINDOW)
         for number in range(runs):
             flushes_ms.append(flush_ms())
             for rate in flows:
                 told(f"latency at {rate:,} messages/s: run {number + 1} of {runs}")
-                flows[rate].append(await nodes.pace(max(1, round(rate * seconds)), rate, body))
+                count = max(1, round(rate * seconds))
+                flows[rate].append(await nodes.pace(count, rate, body))
+                for title, other in others.chains.items():
+                    told(f"latency at {rate:,} messages/s, {title}: run {number + 1} of {runs}")
+                    theirs[rate][title].append(await other.pace(count, rate, BODY_BYTES))
     counts = " and ".join(f"{flows[rate][0].messages:,}" for rate in flows)
     return Result(
         name="latency",
         title=f"three nodes, window {WINDOW}, {counts} messages of {BODY_BYTES:,} bytes a run",
         figures=[
             *(figure for rate in flows for figure in _figures(rate, flows[rate])),
+            *(
+                figure
+                for rate, by_title in theirs.items()
+                for title, found in by_title.items()
+                for figure in _figures(rate, found, title)
+            ),
             Figure(FLUSH, "ms", tuple(flushes_ms)),
         ],
-        notes=["a message's time begins when it was due to be sent, and ends when its consumer has it"],
+        notes=[
+            "a message's time begins when it was due to be sent, and ends when its consumer has it",
+            *others.notes,
+        ],
     )
 
 
-def _figures(rate: int, flows: list[Flow]) -> list[Figure]:
+def _figures(rate: int, flows: list[Flow], other: str = "") -> list[Figure]:
+    """Of our nodes, or of others' servers."""
+    what = f"{rate:,} messages/s, {other}" if other else f"{rate:,} messages/s"
     latencies = []
     for percent in PERCENTILES:
-        limit_ms = WANTED_MS.get((rate, percent))
+        limit_ms = None if other else WANTED_MS.get((rate, percent))
         wanted = None if limit_ms is None else Wanted(at_most=limit_ms)
         values = tuple(percentile(flow.delays_ms, percent) for flow in flows)
-        latencies.append(Figure(f"{rate:,} messages/s: p{percent:g}", "ms", values, wanted))
-    nodes, client = ([flow.cpu_us(*names) for flow in flows] for names in ((), (CLIENT,)))
+        latencies.append(Figure(f"{what}: p{percent:g}", "ms", values, wanted))
+    three, client = ([flow.cpu_us(*names) for flow in flows] for names in (THREE, (CLIENT,)))
     return [
         *latencies,
-        Figure(f"{rate:,} messages/s: CPU of the three nodes", "µs/message", known(nodes)),
-        Figure(f"{rate:,} messages/s: CPU of {CLIENT}", "µs/message", known(client)),
+        Figure(f"{what}: CPU of the three {'servers' if other else 'nodes'}", "µs/message", known(three)),
+        Figure(f"{what}: CPU of {CLIENT}", "µs/message", known(client)),
     ]

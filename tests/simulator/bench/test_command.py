@@ -208,9 +208,19 @@ def test_without_spark_the_analysis_alone_is_misuse(
     [
         (["codec", "--rounds", "3"], "codec", (3,)),
         (["edges", "--quick"], "edges", (True, 5)),
-        (["chain", "-m", "7", "--window", "8", "--window", "9"], "chain", (7, [8, 9], 1_024, 5, None, [])),
-        (["chain", "--encrypt", "--sign"], "chain", (20_000, (), 1_024, 5, None, ["encrypted", "signed"])),
-        (["latency", "--rate", "50", "--seconds", "2", "--runs", "1"], "latency", ([50], 2.0, 1)),
+        (
+            ["chain", "-m", "7", "--window", "8", "--window", "9"],
+            "chain",
+            (7, [8, 9], 1_024, 5, None, [], []),
+        ),
+        (
+            ["chain", "--encrypt", "--sign"],
+            "chain",
+            (20_000, (), 1_024, 5, None, ["encrypted", "signed"], []),
+        ),
+        (["chain", "--beside", "nats"], "chain", (20_000, (), 1_024, 5, None, [], ["nats"])),
+        (["latency", "--beside", "nats", "--beside", "nats"], "latency", ((), 15, 5, ["nats"])),
+        (["latency", "--rate", "50", "--seconds", "2", "--runs", "1"], "latency", ([50], 2.0, 1, [])),
         (["outage", "--kills", "3"], "outage", (3,)),
         (["growth", "--quick"], "growth", (True,)),
         (["world", "--worlds", "9"], "world", (9,)),
@@ -222,3 +232,12 @@ def test_each_is_to_be_had_by_itself(
 ) -> None:
     assert run_command(["bench", *options]) == DONE
     assert asked == {name: args}
+
+
+@pytest.mark.parametrize("name", ["chain", "latency"])
+def test_servers_that_nobody_knows_are_misuse(
+    name: str, asked: dict[str, tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["bench", name, "--beside", "kafka"]) == MISUSE
+    assert capsys.readouterr().err == "mqproto: --beside kafka: it is one of nats\n"
+    assert asked == {}

@@ -7,11 +7,18 @@ import pytest
 
 from simulator.base.program.profiling import profile_of
 from simulator.bench.load.row import CLIENT, THREE
+from simulator.bench.measures import chain
+from simulator.bench.measures.beside import Peer
 from simulator.bench.measures.chain import bench_chain
+from tests.simulator.bench.measures.stand_in import Others, others_of
 
 
 @pytest.mark.usefixtures("forked_programs")
-async def test_the_chain_is_measured_with_every_message_checked(tmp_path: Path) -> None:
+async def test_the_chain_is_measured_with_every_message_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = Others()
+    monkeypatch.setattr(chain, "started", others_of(others))
     told: list[str] = []
     result = await bench_chain(
         100,
@@ -21,6 +28,7 @@ async def test_the_chain_is_measured_with_every_message_checked(tmp_path: Path) 
         profiles=tmp_path,
         told=told.append,
         protection=("encrypted", "signed"),
+        beside=[Peer.NATS],
     )
     figures = {figure.name: figure for figure in result.figures}
     assert figures["a flush of 64 KiB, before each run"].minimum > 0
@@ -39,4 +47,13 @@ async def test_the_chain_is_measured_with_every_message_checked(tmp_path: Path) 
         assert "pump" in {function for _, _, function in profile.stats}  # type: ignore[attr-defined]
     assert profile_of(tmp_path, CLIENT).stat().st_size > 0
     assert any("slower" in note for note in result.notes)
-    assert told == ["chain, window 32: run 1 of 2", "chain, window 32: run 2 of 2"]
+    assert told == [
+        f"chain, window 32{whose}: run {run} of 2" for run in (1, 2) for whose in ("", ", others")
+    ]
+    assert others.asked == [(100, 10, 32)] * 3, "once to warm up, and once in each round"
+    ratio = figures["window 32: nodes / others"]
+    throughputs = [
+        figures[name].values for name in ("window 32: throughput", "window 32, others: throughput")
+    ]
+    assert ratio.values == tuple(one / other for one, other in zip(*throughputs, strict=True))
+    assert "of the others" in result.notes
