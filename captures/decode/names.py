@@ -27,12 +27,15 @@ class Names:
     addresses: by where a queue manager listens.
     hosts: by an address alone, for those that only one queue manager has.
     queues: without the queue manager.
+    numbered: private queues by name and number, `destination\\16`, of queue managers that a capture knows by another
+        GUID, and by its addresses.
     """
 
     managers: Mapping[Guid, str] = field(default_factory=dict)
     addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[QueueKey, str] = field(default_factory=dict)
+    numbered: Mapping[str, str] = field(default_factory=dict)
     _destinations: dict[tuple[QueueName, Guid], str] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

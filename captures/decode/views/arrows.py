@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from captures.decode.facts import NodeKey
@@ -28,6 +29,7 @@ class Wording(NamedTuple):
 
     head, tail: each in a long form, and in shorter ones.
     owner: of a queue that has no name but a number: whose it is. It stands before the tail.
+    called: what such a queue is called whose owner is known by its address alone: by owner and number.
     riding: what else is said, if there is room; not of several at once.
     """
 
@@ -35,6 +37,7 @@ class Wording(NamedTuple):
     number: int | None = None
     tails: tuple[str, ...] = ("",)
     owner: NodeKey | None = None
+    called: Mapping[str, str] = MappingProxyType({})
     riding: str = ""
 
     def texts(self, label: Label, last: int | None = None, *, consecutive: bool = True) -> list[str]:
@@ -49,7 +52,8 @@ class Wording(NamedTuple):
             number += f"{'–' if consecutive else '…'}{last}"
         tails = self.tails
         if self.owner is not None:
-            tails = (f" {label(self.owner)}{tails[0].lstrip()}", *tails[1:])
+            queue = f"{label(self.owner)}{tails[0].lstrip()}"
+            tails = _tails(self.called[queue]) if queue in self.called else (f" {queue}", *tails[1:])
         riding = self.riding if last is None else ""
         widest = len(self.heads) + len(tails) - 1
         said = [
@@ -96,10 +100,10 @@ def _message(sight: Sight, names: Names) -> Wording:
     owner, tails = _queue(message.user, names)
     kind = sight.kind.lower()
     if message.transaction is None:
-        return Wording((f"{kind} #", "#"), message.user.message_id, tails, owner)
+        return Wording((f"{kind} #", "#"), message.user.message_id, tails, owner, names.numbered)
     ordinal = message.transaction.tx_sequence_id.ordinal
     sequenced = f"{kind} {ordinal}/", f"tx {ordinal}/", "tx "
-    return Wording(sequenced, message.transaction.tx_sequence_number, tails, owner)
+    return Wording(sequenced, message.transaction.tx_sequence_number, tails, owner, names.numbered)
 
 
 def _queue(user: UserHeader, names: Names) -> tuple[NodeKey | None, tuple[str, ...]]:
@@ -107,8 +111,11 @@ def _queue(user: UserHeader, names: Names) -> tuple[NodeKey | None, tuple[str, .
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:
         return Guid(manager), (f"\\{queue}", f" \\{queue}", "")
-    name = names.destination(user)
-    return None, tuple(dict.fromkeys((f" {name}", f" {name.rpartition(chr(92))[-1]}", "")))
+    return None, _tails(names.destination(user))
+
+
+def _tails(name: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((f" {name}", f" {name.rpartition(chr(92))[-1]}", "")))
 
 
 def _session(header: SessionHeader) -> Wording:
