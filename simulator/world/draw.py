@@ -15,6 +15,7 @@ from typing import Final
 from mqproto.base.configuration import WINDOWS_REMEMBERED
 from mqproto.messages.drafts import (
     HEADROOM_BYTES,
+    LETTER_BYTES,
     PACKET_LIMIT_BYTES,
     SEALING_BYTES,
     SECURITY_BYTES,
@@ -278,7 +279,12 @@ def _choosing(dice: random.Random, bursts: Iterable[Burst]) -> Iterable[Burst]:
     chooses = dice.randrange(6) == 0
     for burst in bursts:
         asks = chooses and KINDS[burst.kind].dead_lettered and dice.randrange(4) > 0
-        yield replace(burst, chooses=True) if asks else burst
+        if asks:
+            sizes_bytes = tuple(
+                min(size, LARGEST_PROTECTED_BYTES - LETTER_BYTES) for size in burst.sizes_bytes
+            )
+            burst = replace(burst, chooses=True, sizes_bytes=sizes_bytes)
+        yield burst
 
 
 def _key_settings(dice: random.Random) -> dict[str, int]:
