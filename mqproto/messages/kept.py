@@ -50,15 +50,22 @@ def headers_behind(path_name: str) -> bytes:
 
 def path_name_in(trailing: bytes) -> str:
     """The path name of the dead-letter queue that is named behind a message; empty if none is."""
+    header = _letter_header_in(trailing)
+    return header.path_name if header is not None else ""
+
+
+def _letter_header_in(trailing: bytes) -> DeadLetterHeader | None:
+    """What stands behind a message, or behind the padding of its signature, if that is the two headers."""
+    trailing = trailing[len(trailing) % 4 :]
     if len(trailing) <= _EXTENSION_BYTES:
-        return ""
+        return None
     try:
         header = extension_header.decode(trailing[:_EXTENSION_BYTES])
         if header.remaining_headers_size != len(trailing) - _EXTENSION_BYTES or not header.has_dead_letter:
-            return ""
-        return dead_letter_header.decode(trailing[_EXTENSION_BYTES:]).path_name
+            return None
+        return dead_letter_header.decode(trailing[_EXTENSION_BYTES:])
     except WireFormatError:
-        return ""
+        return None
 
 
 def as_sent(packet: bytes) -> bytes:
@@ -68,8 +75,9 @@ def as_sent(packet: bytes) -> bytes:
         packet: of a UserMessage without a SessionHeader.
     """
     size = trailing_offset(packet)
-    if size == len(packet):
+    if size == len(packet) or _letter_header_in(packet[size:]) is None:
         return packet
+    size += (len(packet) - size) % 4
     return b"".join((packet[:_SIZE_AT], _size.pack(size), packet[_SIZE_AT + _size.size : size]))
 
 

@@ -82,7 +82,7 @@ def signed(
     return replace(
         message,
         multi_queue_format=replace(listed, signature=beside),
-        trailing=bytes(-len(signature) % 4),
+        trailing=bytes(-len(signature) % 4) + message.trailing,
     )
 
 

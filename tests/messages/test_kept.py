@@ -21,13 +21,15 @@ def test_behind_a_message_stand_the_two_headers_as_the_specification_has_them() 
     assert headers_behind(".\\a") == bytes.fromhex("0c000000 0c000000 01 000000 0c000000 2e00 5c00 6100 0000")
 
 
-@given(user_messages(), texts(40))
+@given(user_messages(), texts(40), st.integers(0, 3))
 def test_what_is_kept_is_a_message_and_what_is_sent_is_it_without_the_name(
-    message: UserMessage, path_name: str
+    message: UserMessage, path_name: str, padding_bytes: int
 ) -> None:
-    message.session, message.base.session_header, message.trailing = None, False, b""
+    """Behind a signature beside a list there is padding, which is sent."""
+    padding = bytes(padding_bytes)
+    message.session, message.base.session_header, message.trailing = None, False, padding
     packet = encode_packet(message)
-    kept = encode_packet(replace(message, trailing=headers_behind(path_name)))
+    kept = encode_packet(replace(message, trailing=padding + headers_behind(path_name)))
     assert path_name_in(decode_message(kept).trailing) == path_name
     assert as_sent(kept) == packet
     assert as_sent(packet) is packet
@@ -39,7 +41,7 @@ def test_any_other_bytes_behind_a_message_name_no_queue_and_are_no_error(
 ) -> None:
     cut = data.draw(st.integers(0, len(trailing)))
     path_name = path_name_in(trailing[:cut])
-    assert not path_name or headers_behind(path_name) == trailing[:cut]
+    assert not path_name or headers_behind(path_name) == trailing[cut % 4 : cut]
 
 
 @pytest.mark.parametrize("flags", [0, 2, 16])

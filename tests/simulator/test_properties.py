@@ -214,7 +214,8 @@ def drafts(draw: st.DrawFn) -> Draft:
 
 WITH_KEYS: Final = {"privacy_level", "encryption_algorithm", "signer", "hash_algorithm"}
 """What only queue managers with keys can do: tests/simulator/security has those."""
-ALL: Final = frozenset(each.name for each in fields(Draft)) - {"destinations"} - WITH_KEYS
+NEVER_SENT: Final = {"dead_letter_queue"}
+ALL: Final = frozenset(each.name for each in fields(Draft)) - {"destinations"} - WITH_KEYS - NEVER_SENT
 
 
 @dataclass(frozen=True)

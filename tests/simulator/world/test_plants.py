@@ -140,7 +140,7 @@ QUICK: Final = {
     "forget-where-the-log-begins": 0,
     "split-a-batch-in-two": 0,
     "leave-a-removal-out-of-the-log": 0,
-    "take-a-write-that-failed-for-done": 108,
+    "take-a-write-that-failed-for-done": 131,
     "take-a-torn-record-for-whole": 324,
     "take-a-torn-record-for-damage": 63,
     "lose-the-last-record": 0,

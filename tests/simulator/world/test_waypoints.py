@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -14,11 +15,12 @@ from mqproto.turn.waypoints import Waypoint, message_name, missing_before
 from mqproto.wire import Guid
 from simulator.world import Scenario, draw
 from simulator.world.run import run
-from simulator.world.scenarios.traffic import KINDS, Message, Promise
+from simulator.world.scenarios.traffic import CHOSEN, KINDS, Message, Promise
 from simulator.world.world import World
 from tests.simulator.world.worlds import a_burst, a_chain
 
-LETTERS = {SystemQueue.DEADXACT.value, SystemQueue.DEADLETTER.value}
+KEPT_IN: Final = {*SystemQueue, *(queue.name for queue in CHOSEN.values())}
+"""The queues with copies: journals, and those for dead letters."""
 ENDS = {Waypoint.EXPIRED, Waypoint.PURGED, Waypoint.REJECTED}
 
 
@@ -39,7 +41,7 @@ def paths(world: World) -> dict[tuple[str, str, str], list[Waypoint]]:
     for node, note in world.ledger.waypoints:
         if "message" in note.facts:
             queue = str(note.facts.get("queue", ""))
-            kept_in = queue if queue in set(SystemQueue) else ""
+            kept_in = queue if queue in KEPT_IN else ""
             found[str(note.facts["message"]), node, kept_in].append(Waypoint(note.name))
     return found
 
@@ -79,7 +81,7 @@ def count(world: World) -> Counter[tuple[str, Waypoint, str]]:
     for node, note in world.ledger.waypoints:
         waypoint, queue = Waypoint(note.name), note.facts.get("queue")
         kept = (Waypoint.JOURNALED, Waypoint.DEAD_LETTERED, Waypoint.RECALLED)
-        if queue not in set(SystemQueue) or waypoint in kept:
+        if queue not in KEPT_IN or waypoint in kept:
             name = str(note.facts.get("message", ""))
             counted[name, waypoint, node] += 1
             counted[name, waypoint, f"{node} queue"] += queue is not None
@@ -101,7 +103,7 @@ def test_without_faults_each_message_is_seen_once_at_each_step(kind: str) -> Non
 def steps(world: World) -> Iterator[tuple[str, Note]]:
     """All but what is on disk: a message may be there in several queues, and acknowledged in several ways."""
     for node, note in world.ledger.waypoints:
-        if note.name != Waypoint.STORED and note.facts.get("queue") not in set(SystemQueue):
+        if note.name != Waypoint.STORED and note.facts.get("queue") not in KEPT_IN:
             yield node, note
 
 
