@@ -55,7 +55,6 @@ from mqproto.wire.glance import (
     Head,
     goes_to_private,
     has_debug_header,
-    has_security_header,
     head_of,
     priority_of,
     reach_deadline_s,
@@ -67,8 +66,9 @@ STRANGER_IDLE_S: Final = 3_600
 """After this time without a message a stranger's sequence may be forgotten."""
 HOP_COUNT: Final = UserHeader.hop_count.mask
 HOP_LIMIT: Final = 0x1D
-JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
 """RC, the count of queue managers that have forwarded a message, goes no higher.  [MS-MQMQ] 2.2.19.2"""
+JOURNAL_NEGATIVE: Final = UserHeader.journal_negative.mask
+SECURED: Final = UserHeader.has_security.mask
 
 
 LAST_ACCESS: Final = attrgetter("last_access_s")
@@ -180,7 +180,7 @@ class Arrivals:
         least_bytes = quota_bytes if limit_bytes is None else min(quota_bytes, limit_bytes)
         if self.stored_bytes + len(packet) > least_bytes:
             self._see_that_it_has_room(message, packet, head, remote, is_ours=is_ours)
-        if is_ours and has_security_header(packet):
+        if flags & SECURED and is_ours:
             message = message or decode_message(packet)
             self._guard.reach(message)
         if not flags & TRANSACTIONAL and self._histories.of(remote).is_duplicate(
@@ -202,9 +202,10 @@ class Arrivals:
         arrival = Arrival(message, packet, remote)
         if message.properties.message_class and self._confirmations.take(message, packet, remote, now):
             return
-        queue = self._addressed(message)
+        transactional = message.transaction is not None
+        queue = self._queues.addressed(message.user.destination_queue, transactional=transactional)
         kind = MISSING if queue is None else queue.declaration.transactional
-        admission = ADMISSIONS[kind, message.transaction is not None]
+        admission = ADMISSIONS[kind, transactional]
         if isinstance(admission, MessageClass):
             if not self._came_before(arrival, now):
                 self._refuse(arrival, admission)
@@ -314,8 +315,10 @@ class Arrivals:
             else:
                 self._refuse(Arrival(message, packet, remote), MessageClass.NACK_HOP_COUNT_EXCEEDED)
             return
-        passes = transactional and not (self._ends_late and head.source_queue_manager != self._identity)
-        expires_s = None if passes else reach_deadline_s(packet)
+        if transactional and (not self._ends_late or head.source_queue_manager == self._identity):
+            expires_s = None
+        else:
+            expires_s = reach_deadline_s(packet)
         if expires_s is not None and now.utc_s > expires_s:
             arrival = Arrival(decode_message(packet), packet, remote)
             self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)

@@ -6,6 +6,9 @@ dead-letter queue, which stands behind a message that is kept, is cut off as wel
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Final
+
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.kept import as_sent
@@ -18,6 +21,8 @@ from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import is_unsealed
 from mqproto.wire import MessageClass, UserMessage, decode_message, encode_packet
 from mqproto.wire.glance import has_security_header, identifier_of, may_leave_changed
+
+PACKET: Final = attrgetter("packet")
 
 
 class Sealing:
@@ -32,7 +37,7 @@ class Sealing:
 
     def sealed(self, entries: list[InFlight], neighbour: Neighbour, now: Moment) -> list[InFlight]:
         """Those of the entries that may be sent, each as it is to leave. The others have ended."""
-        if not any(may_leave_changed(entry.packet) for entry in entries):
+        if not any(map(may_leave_changed, map(PACKET, entries))):
             return entries
         sent: list[InFlight] = []
         gone: set[object] = set()

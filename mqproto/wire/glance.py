@@ -145,7 +145,7 @@ def may_leave_changed(packet: bytes) -> bool:
 
     The first may be encrypted, and the second may have a name behind it that stays here (`kept.py`).
     """
-    return bool(packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE)
+    return (packet[_SECURITY_AT] & _SECURITY or packet[_JOURNAL_NEGATIVE_AT] & _JOURNAL_NEGATIVE) != 0
 
 
 def user_flags(packet: bytes) -> int:
