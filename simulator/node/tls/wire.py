@@ -151,7 +151,7 @@ class TlsSocket:
             buffer: has room for a piece and a record.
 
         Raises:
-            BlockingIOError: none.
+            BlockingIOError: none, or there is no room for what comes next.
             OSError: the connection broke, or somebody has altered what crosses it.
         """
         size, is_over = self._decrypt(buffer, 0)
@@ -169,6 +169,8 @@ class TlsSocket:
         finally:
             # An end is told once what came before it was.
             self.has_more = is_over
+        if not size and not is_over:
+            raise BlockingIOError(errno.EAGAIN, "there is no room for a record")  # 0 would be an end.
         with suppress(OSError):  # The next one who sends hears of it.
             self._flush()  # TLS itself may have to answer.
         return size
