@@ -195,7 +195,7 @@ def test_what_a_unit_would_not_find_is_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
     assert there.hidden() == []
     link = tmp_path / "link"
-    link.symlink_to("/root/mqproto/bin/mqproto")
+    link.symlink_to("/home/mqproto/bin/mqproto")
     monkeypatch.setattr(sys, "executable", "/home/ann/.pyenv/python3")
     hidden = there._replace(program=str(link), config=Chosen.of("/tmp/a.toml#x")).hidden()
     assert hidden == sorted(["/home/ann/.pyenv/python3", "/tmp/a.toml", str(link)])
