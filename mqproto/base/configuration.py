@@ -164,6 +164,11 @@ class Settings:
             )
 
     @property
+    def follows_figures(self) -> bool:
+        """Whether what was sent ends when its time is over."""
+        return self.expire_sent == FIGURES
+
+    @property
     def page_limits(self) -> tuple[int, int]:
         """How many messages are looked through at a time, and the bytes that they may take unless it is a single one.
 

@@ -6,7 +6,6 @@ from collections import Counter, OrderedDict
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from mqproto.base.configuration import FIGURES
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.confirmations import Confirmations
@@ -130,7 +129,7 @@ class Arrivals:
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
         """By source and what it called them at their host, the numbers of queues that were deleted since."""
         self._waypoints = desk.waypoints
-        self._ends_late = desk.settings.expire_sent == FIGURES
+        self._ends_late = desk.settings.follows_figures
         """Whether transactional messages of others end here when their time is over.  3.1.1.1.1.8"""
         self.forwarded_count = 0
         self.refused_count = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mqproto.base.configuration import FIGURES
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.manager.localqueues import LocalQueues
@@ -49,7 +48,7 @@ class Expiration:
         self._outbound = outbound
         self._queues = queues
         self._neighbours = neighbours
-        self._gives_up = desk.settings.expire_sent == FIGURES
+        self._gives_up = desk.settings.follows_figures
         self._page = ReadExpired(*desk.settings.page_limits)
         self._deadline_s: int | None = None
         self._read = True

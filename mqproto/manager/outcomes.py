@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from mqproto.base.configuration import FIGURES
 from mqproto.base.errors import FormatNameError
 from mqproto.base.moment import Moment
 from mqproto.formatname.wire import admin_from_wire
@@ -138,7 +137,7 @@ class Outcomes:
         """Whether the figures have a copy in the journal of a message of ours that has expired: of one that asks for
         one, and for no dead letter.  3.1.1.1.1.3, .5, .7"""
         return (
-            self._settings.expire_sent == FIGURES
+            self._settings.follows_figures
             and ending.place is Place.ON_THE_WAY
             and ending.message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT
             and message.user.source_queue_manager == self._identity

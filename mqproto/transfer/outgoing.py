@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mqproto.base.configuration import FIGURES, Settings
+from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.queues.joining import Joining
 from mqproto.queues.lanes import Lane
@@ -48,7 +48,7 @@ class OutgoingQueue(Lane):
         self.count = stored.message_count if stored else 0
         self.on_hold = stored is not None and stored.on_hold
         """State OnHold: nothing is sent until it is resumed.  3.1.7.13"""
-        self.expires_sent = settings.expire_sent == FIGURES
+        self.expires_sent = settings.follows_figures
         """Whether what was sent ends as well when its time is over."""
         self.withheld: set[int] = set()
         """The positions of messages that the neighbour may refuse, and that wait to be sent alone."""

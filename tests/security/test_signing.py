@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.errors import UsageError
+from mqproto.messages.kept import as_sent, headers_behind, path_name_in
 from mqproto.security import (
     HASHES,
     PROVIDERS,
@@ -80,6 +81,19 @@ def as_it_lies_in_the_packet(message: UserMessage, kind: SignatureKind) -> bytes
     if kind is MSMQ_20:
         parts.append(raw("user.destination_queue"))
     return b"".join(parts)
+
+
+@pytest.mark.parametrize("bits", [1_024, 1_032])
+def test_what_stands_behind_a_message_that_is_kept_is_there_when_it_is_signed(bits: int) -> None:
+    kept = replace(
+        a_full_message(), security=None, session=None, trailing=headers_behind(".\\private$\\failed")
+    )
+    kept.base.session_header = False
+    certificate = self_signed(own_key(bits), "shop", 1_700_000_000, 3_650)
+    packet = encode_packet(signed(kept, own_key(bits), certificate))
+    assert path_name_in(decode_message(packet).trailing) == ".\\private$\\failed"
+    assert verified(decode_message(as_sent(packet))) == (MSMQ_30, certificate)
+    assert as_sent(packet) == encode_packet(signed(replace(kept, trailing=b""), own_key(bits), certificate))
 
 
 @given(user_messages(), st.sampled_from(SignatureKind))

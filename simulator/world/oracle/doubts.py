@@ -8,7 +8,6 @@ For a time one may be a dead letter and have arrived, or been received, as well.
 
 from __future__ import annotations
 
-from mqproto.base.configuration import FIGURES
 from mqproto.transfer.doubts import IN_DOUBT_NAME
 from mqproto.turn.effects import QueueKind, QueueRow
 from mqproto.wire import MessageClass
@@ -27,7 +26,7 @@ def is_in_doubt(node: WatchedNode, message: Message, message_class: int | None) 
     ):
         return False
     if message_class == MessageClass.NACK_REACH_QUEUE_TIMEOUT:
-        return node.settings.expire_sent == FIGURES or message_class in message.lost_copies
+        return node.settings.follows_figures or message_class in message.lost_copies
     if message_class == MessageClass.NACK_DELETED:
         return not node.has_purged  # By an operator, who wants it to be gone.
     return message_class in (MessageClass.NACK_HOP_COUNT_EXCEEDED, MessageClass.NACK_BAD_ENCRYPTION)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 
-from mqproto.base.configuration import FIGURES
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.messages.kept import path_name_in
 from mqproto.neighbours.trial import ROUNDS
@@ -243,7 +242,7 @@ def final_acks_tell_the_truth(
     if message_class == MessageClass.ACK_RECEIVE:
         return None if message.receipts else f"{node.name} says that {message} was received, and it was not"
     ended = {MessageClass.NACK_HOP_COUNT_EXCEEDED}
-    if node.settings.expire_sent == FIGURES:
+    if node.settings.follows_figures:
         ended.add(MessageClass.NACK_REACH_QUEUE_TIMEOUT)
     is_a_copys = node.name != message.burst.target and message_class in ended
     if message.receipts and not is_a_copys:

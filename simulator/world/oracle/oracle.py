@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mqproto.base.configuration import FIGURES
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.turn.effects import POSITION_BITS, Delivery, MessageRow, Note, QueueKind, QueueRow, Writes
 from mqproto.turn.waypoints import Waypoint
@@ -129,7 +128,7 @@ class Oracle:
                 continue
             if queue.kind is QueueKind.SEQUENCE:
                 node.shortened_ms[queue.queue] = node.now_ms
-                if node.settings.expire_sent == FIGURES:
+                if node.settings.follows_figures:
                     self._let_go(node, first, last, writes)
             if node.has_purged:
                 self._deleted(node, first, last, writes)

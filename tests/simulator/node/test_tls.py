@@ -586,6 +586,19 @@ async def test_all_arrives_in_order_both_ways_however_slowly_it_is_read(pair: To
     assert (heard.outward, heard.inward) == (outward, inward)
 
 
+async def test_where_there_is_no_room_for_a_record_nothing_is_read_and_nothing_has_ended(
+    pair: Topology,
+) -> None:
+    """A node reads no more in one turn than it may, and that may be little."""
+    heard = Heard()
+    async with both_ends(pair, *socket.socketpair(), heard) as (ours, theirs):
+        theirs.send(b"something")
+        await ours.readable()
+        assert ours.read(1_000) is None
+        assert await read_from(ours, 9) == b"something"
+    assert heard.inward == b"something"
+
+
 async def test_nobody_is_told_that_there_is_something_to_read_where_nothing_is(pair: Topology) -> None:
     """A node that is, is busy with each silent neighbour."""
     async with both_ends(pair, *socket.socketpair()) as (ours, theirs):
