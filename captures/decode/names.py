@@ -27,15 +27,12 @@ class Names:
     addresses: by where a queue manager listens.
     hosts: by an address alone, for those that only one queue manager has.
     queues: without the queue manager.
-    numbered: private queues by name and number, `destination\\16`, of queue managers that a capture knows by another
-        GUID, and by its addresses.
     """
 
     managers: Mapping[Guid, str] = field(default_factory=dict)
     addresses: Mapping[tuple[str, int], str] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[QueueKey, str] = field(default_factory=dict)
-    numbered: Mapping[str, str] = field(default_factory=dict)
     _destinations: dict[tuple[QueueName, Guid], str] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -51,6 +48,11 @@ class Names:
     def manager(self, guid: Guid) -> str:
         """A queue manager's name, or the beginning of its GUID."""
         return self.managers.get(guid) or guid_text(guid)[:SHORT_GUID]
+
+    def private_queue(self, owner: str, number: int) -> str | None:
+        """The private queue of a queue manager that is known by name, as its GUID in a capture is another."""
+        named = (guid for guid, name in self.managers.items() if name == owner)
+        return next((self.queues[guid, number] for guid in named if (guid, number) in self.queues), None)
 
     def destination(self, user: UserHeader) -> str:
         """The destination queue of a message, as short as it can be said."""

@@ -198,12 +198,10 @@ def names_of(topology: Topology) -> Names:
     nodes = topology.nodes.values()
     shared = Counter(node.host for node in nodes)
     queues: dict[QueueKey, str] = {}
-    numbered: dict[str, str] = {}
     for node in nodes:
         for queue in node.queues.values():
             called = f"{node.name}\\{queue.name}"
             queues[node.guid, queue.identifier] = called
-            numbered[f"{node.name}\\{queue.identifier}"] = called
             if queue.public is not None:
                 queues[queue.public] = called
             if queue.connector is not None:
@@ -214,7 +212,6 @@ def names_of(topology: Topology) -> Names:
         addresses={address: node.name for node in nodes for address in node.addresses},
         hosts={node.host: node.name for node in nodes if shared[node.host] == 1},
         queues=queues,
-        numbered=numbered,
     )
 
 

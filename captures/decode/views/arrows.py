@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from captures.decode.facts import NodeKey
@@ -24,12 +24,16 @@ from mqproto.wire import (
 Label = Callable[[NodeKey], str]
 
 
+def _unnamed(owner: str) -> None:
+    """Nobody knows what the queue is called."""
+
+
 class Wording(NamedTuple):
     """What is said, with a number in it by which equal ones differ: `head`, the number, and `tail`.
 
     head, tail: each in a long form, and in shorter ones.
     owner: of a queue that has no name but a number: whose it is. It stands before the tail.
-    called: what such a queue is called whose owner is known by its address alone: by owner and number.
+    called: the name of such a queue by its owner's name, if that is known after all.
     riding: what else is said, if there is room; not of several at once.
     """
 
@@ -37,7 +41,7 @@ class Wording(NamedTuple):
     number: int | None = None
     tails: tuple[str, ...] = ("",)
     owner: NodeKey | None = None
-    called: Mapping[str, str] = MappingProxyType({})
+    called: Callable[[str], str | None] = _unnamed
     riding: str = ""
 
     def texts(self, label: Label, last: int | None = None, *, consecutive: bool = True) -> list[str]:
@@ -52,8 +56,9 @@ class Wording(NamedTuple):
             number += f"{'–' if consecutive else '…'}{last}"
         tails = self.tails
         if self.owner is not None:
-            queue = f"{label(self.owner)}{tails[0].lstrip()}"
-            tails = _tails(self.called[queue]) if queue in self.called else (f" {queue}", *tails[1:])
+            owner = label(self.owner)
+            name = self.called(owner)
+            tails = _tails(name) if name else (f" {owner}{tails[0].lstrip()}", *tails[1:])
         riding = self.riding if last is None else ""
         widest = len(self.heads) + len(tails) - 1
         said = [
@@ -97,21 +102,24 @@ def _message(sight: Sight, names: Names) -> Wording:
         return Wording(heads, body.tx_sequence_number, (f" {verdict}", ""))
     if sight.kind is Kind.ADMIN_ACK:
         return Wording((verdict,))
-    owner, tails = _queue(message.user, names)
+    owner, tails, called = _queue(message.user, names)
     kind = sight.kind.lower()
     if message.transaction is None:
-        return Wording((f"{kind} #", "#"), message.user.message_id, tails, owner, names.numbered)
+        return Wording((f"{kind} #", "#"), message.user.message_id, tails, owner, called)
     ordinal = message.transaction.tx_sequence_id.ordinal
     sequenced = f"{kind} {ordinal}/", f"tx {ordinal}/", "tx "
-    return Wording(sequenced, message.transaction.tx_sequence_number, tails, owner, names.numbered)
+    return Wording(sequenced, message.transaction.tx_sequence_number, tails, owner, called)
 
 
-def _queue(user: UserHeader, names: Names) -> tuple[NodeKey | None, tuple[str, ...]]:
-    """Whose a queue is that has no name, and what is said of it: its name, its last part, nothing."""
+def _queue(
+    user: UserHeader, names: Names
+) -> tuple[NodeKey | None, tuple[str, ...], Callable[[str], str | None]]:
+    """Whose a queue is that has no name; what is said of it: its name, its last part, nothing; and its name by its
+    owner's."""
     queue, manager = user.destination_queue, user.queue_manager_address
     if isinstance(queue, int) and (manager, queue) not in names.queues:
-        return Guid(manager), (f"\\{queue}", f" \\{queue}", "")
-    return None, _tails(names.destination(user))
+        return Guid(manager), (f"\\{queue}", f" \\{queue}", ""), partial(names.private_queue, number=queue)
+    return None, _tails(names.destination(user)), _unnamed
 
 
 def _tails(name: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ import select
 import signal
 import struct
 import subprocess
-import threading
 from dataclasses import replace
 from fcntl import ioctl
 from pathlib import Path
@@ -139,8 +138,7 @@ def test_in_a_pipe_ctrl_c_ends_it_before_it_looks_again(
     async def looked(place: Place, node: str | None) -> Look:
         nonlocal looks
         looks += 1
-        if looks == 1:
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        signal.raise_signal(signal.SIGINT)
         return look(STATUS)
 
     monkeypatch.setattr(command, "_look", looked)

@@ -34,7 +34,8 @@ def test_a_queue_that_has_a_number_is_one_of_its_queue_manager_as_the_column_has
 
 
 def test_a_queue_has_its_name_also_where_its_queue_manager_is_known_by_its_address_alone() -> None:
-    known = Names(numbered={r"c:1801\16": r"c\orders"})
+    here = guid("its own")
+    known = Names(managers={here: "c:1801"}, queues={(here, 16): r"c\orders"})
     assert said(transactional(7), known).texts(labelled)[0] == r"transactional 1/7 c\orders"
     assert said(express(), known).texts(labelled) == [
         r"express #1 c\orders",
