@@ -92,6 +92,15 @@ def send(
     extension_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The extension is this file.", show_default=False)
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'NAME: VALUE'",
+            help="What a trigger is to say to its service: traceparent, ce-*, content-type, or what it forwards. It is "
+            "the extension.",
+            show_default=False,
+        ),
+    ] = None,
     sender_id: Annotated[
         str,
         typer.Option(
@@ -219,7 +228,7 @@ def send(
         trace_queue=trace_queue,
         application_tag=application_tag,
         correlation_id=talk.correlation_id(correlation_id),
-        extension=talk.extension(extension, extension_file),
+        extension=talk.extension(extension, extension_file, header or ()),
         sender_id=talk.sender_id(sender_id),
         signer=talk.signer(certificate, signs=sign),
         privacy_level=privacy_level,

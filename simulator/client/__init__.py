@@ -9,6 +9,7 @@ language that both ends speak.
 
 from mqproto.base.errors import UsageError
 from simulator.client.client import Client, DraftOptions, Reject, Taken, connect, connect_to
+from simulator.client.envelope import Envelope
 from simulator.client.exchange import NodeUnreachable
 from simulator.node.control import InDoubt, RolledBack
 from simulator.node.received import MessageId, ReceivedMessage
@@ -16,6 +17,7 @@ from simulator.node.received import MessageId, ReceivedMessage
 __all__ = [
     "Client",
     "DraftOptions",
+    "Envelope",
     "InDoubt",
     "MessageId",
     "NodeUnreachable",

@@ -3,19 +3,21 @@
     extension    JSON, an object: {"envelope": 1, "content_type": "application/json", "producer_key": "order-17",
                                    "headers": {"traceparent": "00-...", "ce-type": "order"}}
 
-The gateway puts it there, the trigger reads it, and queue managers pass it on. What is empty is left out, and fields
-that a reader does not know are no matter to it. Other applications put other things into extensions, so whatever does
-not look like this is none.
+The gateway and `send --header` put it there, the trigger reads it, and queue managers pass it on. What is empty is left
+out, and fields that a reader does not know are no matter to it. Other applications put other things into extensions, so
+whatever does not look like this is none.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from mqproto.base.errors import UsageError
+from mqproto.base.foreign import quoted
 
 ENVELOPE_LIMIT_BYTES: Final = 10_240
 """No reader looks at a longer one; the largest that can be written, and a note beside it, have room."""
@@ -82,6 +84,25 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         except (msgspec.MsgspecError, UnicodeDecodeError, UsageError, RecursionError):
             return cls()
         return cls() if found.envelope != VERSION else msgspec.structs.replace(found, envelope=None)
+
+
+def envelope_typed(headers: Sequence[str]) -> Envelope:
+    """An envelope with these headers, as they are typed: `NAME: VALUE`, the content type among them.
+
+    Raises:
+        UsageError: one of them cannot travel.
+    """
+    fields: dict[str, str] = {}
+    for header in headers:
+        name, colon, value = header.partition(":")
+        name = name.strip().lower()
+        if not colon or not HEADER_NAME.fullmatch(name):
+            raise UsageError(f"--header {quoted(header)}: write NAME: VALUE, such as 'ce-type: order'")
+        if name in fields:
+            raise UsageError(f"--header {name} is there twice: a name has one value")
+        fields[name] = value.strip()
+    content_type = fields.pop("content-type", "")
+    return Envelope(content_type=content_type, headers=fields)
 
 
 class _Written(msgspec.Struct, omit_defaults=True):

@@ -28,7 +28,7 @@ from mqproto.queues.protection import fingerprint
 from mqproto.turn.guard import CIPHERS, STRONG, cipher_named
 from mqproto.wire import INFINITE, sid_from_text
 from simulator.client import MessageId, ReceivedMessage, Reject, connect
-from simulator.client.envelope import FailureNote
+from simulator.client.envelope import Envelope, FailureNote, envelope_typed
 from simulator.client.imported import Import, read_import
 from simulator.client.live import as_it_is, host_of
 from simulator.client.submission import receive_all, send_all, send_runs
@@ -186,14 +186,20 @@ def sender_id(typed: str) -> str:
     return typed
 
 
-def extension(text: str | None, file: Path | None) -> bytes:
-    """The extension that was given, in one of the two ways; nothing if it was not.
+def extension(text: str | None, file: Path | None, headers: Sequence[str] = ()) -> bytes:
+    """The extension that was given, in one of the three ways; nothing if it was not.
+
+    headers: as they are typed, for the consumer behind a trigger.
 
     Raises:
-        UsageError: both were given, or the file cannot be read, or is too long.
+        UsageError: several were given, a header cannot travel, or the file cannot be read, or is too long.
     """
-    if text is not None and file is not None:
-        raise UsageError("give one extension: --extension TEXT or --extension-file FILE")
+    if (text is not None) + (file is not None) + bool(headers) > 1:
+        raise UsageError(
+            "give one extension: --extension TEXT, --extension-file FILE, or --header, which makes one"
+        )
+    if headers:
+        return envelope_typed(headers).as_extension()
     data = text.encode("utf-8", "surrogateescape") if text is not None else b""
     if file is not None:
         data = _contents(file, BODY_LIMIT_BYTES + 1)
@@ -557,10 +563,23 @@ def message_as_json(message: ReceivedMessage) -> dict[str, Any]:
         **({"response_queue": message.response_queue} if message.response_queue else {}),
         **({"failure": note.failure, "reason": note.reason, "attempts": note.attempts} if note else {}),
         **(_as_text("extension", message.extension) if message.extension else {}),
+        **_travelling(Envelope.of(message.extension)),
         **_as_text("body", message.body),
         **({"body_type": body_type} if body_type else {}),
         **contents.describe(contents.read_body(message.body, body_type, message.extension)),
     }
+
+
+def _travelling(envelope: Envelope) -> dict[str, Any]:
+    """What its extension says to a consumer over HTTP, in the form in which bodies tell of others' headers."""
+    told: dict[str, Any] = {}
+    if envelope.content_type:
+        told["content_type"] = envelope.content_type
+    if envelope.producer_key:
+        told["producer_key"] = envelope.producer_key
+    if envelope.headers:
+        told["headers"] = {"sender": "mqproto", "fields": envelope.headers}
+    return told
 
 
 def _protection(message: ReceivedMessage) -> dict[str, Any]:

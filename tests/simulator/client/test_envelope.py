@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from simulator.client.envelope import (
     HEADERS_LIMIT_CHARS,
     KEY_LIMIT,
     Envelope,
+    envelope_typed,
 )
 
 printable = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
@@ -101,6 +103,36 @@ def test_only_what_a_header_can_carry_is_taken(text: str) -> None:
         Envelope(content_type=text)
     with pytest.raises(UsageError, match="printable ASCII"):
         Envelope(producer_key=text)
+
+
+@given(
+    st.text(printable, max_size=CONTENT_TYPE_LIMIT).map(str.strip),
+    st.dictionaries(
+        st.from_regex(HEADER_NAME, fullmatch=True).filter(lambda name: name != "content-type"),
+        st.text(printable, max_size=40).map(str.strip),
+        max_size=9,
+    ),
+)
+def test_headers_that_are_typed_are_those_that_travel(content_type: str, headers: dict[str, str]) -> None:
+    typed = [f"{name.upper()} : {value}" for name, value in headers.items()]
+    made = envelope_typed([*typed, f"Content-Type:{content_type}"])
+    assert made == Envelope(content_type=content_type, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("typed", "complaint"),
+    [
+        (["ce-type"], "--header 'ce-type': write NAME: VALUE"),
+        ([": order"], "--header ': order': write NAME: VALUE"),
+        (["ce type: order"], "--header 'ce type: order': write NAME: VALUE"),
+        (["ce-type: a", "CE-Type: b"], "--header ce-type is there twice"),
+        (["ce-type: \u00fc"], "printable ASCII"),
+        (["content-type: " + "a" * 256], "has 256 characters"),
+    ],
+)
+def test_a_header_that_cannot_travel_is_refused(typed: list[str], complaint: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        envelope_typed(typed)
 
 
 def test_what_is_too_long_is_said() -> None:

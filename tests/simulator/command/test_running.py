@@ -17,6 +17,7 @@ import pytest
 
 from captures.packets import read_packets
 from simulator.cli.cli import DONE, FINDING, MISUSE
+from simulator.client import Envelope
 from simulator.topology import load, places
 from simulator.topology.views import as_toml
 from tests.simulator.typed import COMMAND, TIMEOUT_S, Done, eventually, in_process, mqproto, topology_file
@@ -135,6 +136,17 @@ def test_one_message_goes_to_several_queues_and_each_copy_lists_them(running: Ru
     for queue, identifier in zip(("orders", "replies"), sent.out.splitlines(), strict=True):
         message = json.loads(running("receive", queue, "--json", "--timeout", "60").out)
         assert (message["body"], message["id"], len(message["destinations"])) == ("to both", identifier, 2)
+
+
+def test_headers_for_a_service_travel_in_the_extension(running: Running) -> None:
+    typed = ("--header", "Content-Type: application/json", "--header", "ce-type: order")
+    assert running("send", "notes", "-b", "{}", *typed).status == DONE
+    message = json.loads(running("receive", "notes", "--timeout", "60", "--json").out)
+    assert (message["content_type"], message["headers"]) == (
+        "application/json",
+        {"sender": "mqproto", "fields": {"ce-type": "order"}},
+    )
+    assert Envelope.of(message["extension"].encode()).content_type == "application/json"
 
 
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
