@@ -71,7 +71,8 @@ def report(
 
     What is in the captures, what became of messages, routes, latency, sequences and their gaps, findings with the
     frames to look at. Up to 5,000 messages can be looked up in the page by label or identifier; --find looks among
-    any number, without reading them all. Status 1 if somebody broke the protocol, or if there is no such message.
+    any number, without reading them all. Status 1 if somebody broke the protocol, if a signature does
+    not hold, or if there is no such message.
 
     \b
     mqproto report tables
@@ -112,7 +113,7 @@ def report(
         for line in lines(facts):
             print(line)
         print(f"\n{target}: open it in a browser")
-    return FINDING if facts.judgments.faults else DONE
+    return FINDING if facts.judgments.faults or facts.security.failing or facts.security.altered else DONE
 
 
 def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:

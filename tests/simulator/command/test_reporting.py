@@ -14,7 +14,8 @@ from captures.pipeline.tables.tables import Tables
 from simulator.cli.cli import run_command
 from simulator.command.options import DONE, FINDING, MISUSE
 from tests.captures.pipeline.contents import rows_of
-from tests.captures.pipeline.report.tables import sample
+from tests.captures.pipeline.report.counts.test_security import secured_rows
+from tests.captures.pipeline.report.tables import made_up, sample
 from tests.captures.pipeline.rotation import rotation
 
 
@@ -37,6 +38,13 @@ def test_a_page_is_written_beside_the_tables_and_the_gist_is_printed(
     assert "74736564\\16: 9 messages, to it 50% 20 ms, 95% 5.6 s, most 5.81 s" in said
     assert f"{tables / 'report.html'}: open it in a browser" in said
     assert not list(tables.glob(".*"))
+
+
+@pytest.mark.parametrize(("holds", "status"), [(True, DONE), (False, FINDING)])
+def test_a_signature_that_does_not_hold_is_a_finding(tmp_path: Path, holds: bool, status: int) -> None:
+    signed = {"security_header": True, "signed": "SHA-512", "verified": holds}
+    folder = str(made_up(tmp_path / "tables", secured_rows([signed])).folder)
+    assert run_command(["report", folder]) == status
 
 
 def test_programs_get_json_and_the_page_goes_where_it_is_told(
