@@ -85,13 +85,17 @@ class Line:
 
     async def listen(self) -> None:
         """Hear what comes, until the peer or we close, or `deafen`."""
-        with self._listening, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            while data := await self._stream.receive_some(READ_BYTES):
-                answers = self.conduct.answer_count
-                self.conduct.heard(data)
-                self._place.counts["answers"] += self.conduct.answer_count - answers
-                self._stir()
-            self.conduct.ended()
+        try:
+            with self._listening, suppress(trio.BrokenResourceError):
+                while data := await self._stream.receive_some(READ_BYTES):
+                    answers = self.conduct.answer_count
+                    self.conduct.heard(data)
+                    self._place.counts["answers"] += self.conduct.answer_count - answers
+                    self._stir()
+                self.conduct.ended()
+        except trio.ClosedResourceError:
+            # We closed it: that nothing had come by then says nothing of the peer.
+            return
         if self._listening.cancel_called:
             return
         self.closed = True

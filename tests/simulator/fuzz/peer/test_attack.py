@@ -81,6 +81,22 @@ async def test_what_we_close_ourselves_owes_nothing(act: Act, idle_clock: MockCl
         assert await carried_out(talk, address, watched=STARVED) == STARVED
 
 
+@pytest.mark.parametrize("act", [Act.CLOSE, Act.RESET])
+async def test_whoever_closes_before_anything_is_answered_was_not_turned_away(
+    act: Act, idle_clock: MockClock
+) -> None:
+    talk = Talk(TARGET, 1, 1)
+    talk.greet(glued=True)
+    talk.act(act)
+    talk.act(Act.WATCH)
+    async with serving(Peer()) as address:
+        place = a_place(address)
+        attack = Attack(place, everybody_is_served)
+        assert await attack.carry_out(talk.case("kind", "name")) is None
+        assert not attack.was_turned_away
+        assert {name for name, count in place.counts.items() if count} == {"connections"}
+
+
 async def test_datagrams_to_nobody_are_no_fault(idle_clock: MockClock) -> None:
     talk = Talk(TARGET, 1, 1)
     for _ in range(3):
