@@ -75,12 +75,17 @@ def aimed(talk: Talk, seed: int) -> Case:
 @lru_cache(maxsize=8)
 def lies_in(queue: str, seed: int) -> list[tuple[str, Edit]]:
     """Each lie about each field, with the kind of message that has it, in an order that the seed makes."""
+    found = list(all_lies(queue))
+    chance(seed, "lies").shuffle(found)
+    return found
+
+
+@lru_cache(maxsize=8)
+def all_lies(queue: str) -> tuple[tuple[str, Edit], ...]:
+    """The same, kind by kind."""
     lies: dict[str, tuple[str, Edit]] = {}
-    dice = chance(seed, "lies")
     for kind in MESSAGES:
         for edit in plan_of(message_of(queue, kind)).edits:
             if edit.kind in LIES:
                 lies.setdefault(edit.name, (kind, edit))
-    found = list(lies.values())
-    dice.shuffle(found)
-    return found
+    return tuple(lies.values())
