@@ -203,9 +203,14 @@ class Hosted(Alone):
         self.commit_all()
         return given_out
 
-    def settle(self, consumer: int, message_class: MessageClass = MessageClass.ACK_RECEIVE) -> None:
-        """A consumer commits, or rejects for good."""
-        self.queue.settle(consumer, message_class, self.writes, self.endings)
+    def settle(self, consumer: int) -> None:
+        """A consumer commits."""
+        self.queue.settle(consumer, self.now, self.writes, self.endings)
+        self.commit_all()
+
+    def reject(self, consumer: int) -> None:
+        """A consumer rejects for good."""
+        self.queue.reject(consumer, self.writes, self.endings)
         self.commit_all()
 
     def let_go(self) -> None:

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final
 
+from mqproto.base.durations import Durations
 from mqproto.base.errors import UsageError
+from mqproto.base.moment import Moment
 from mqproto.queues.declarations import Declarations
+from mqproto.queues.delays import AGE_BOUNDS_S, count_ages
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, LocalQueue, QueueDeclaration, SystemQueue
 from mqproto.turn.desk import Desk
@@ -30,6 +33,8 @@ class LocalQueues:
     ) -> None:
         self.publics: dict[Guid, Guid] = {}
         """This queue manager, by the GUIDs of its public queues, and of foreign systems whose connector it is."""
+        self.ages = Durations(AGE_BOUNDS_S)
+        """How old messages were that came into queues, by their senders' clocks."""
         self._identity = desk.identity
         self._settings = desk.settings
         self._writes = desk.writes
@@ -286,9 +291,12 @@ class LocalQueues:
         """Something happened to a queue: it is looked at in this turn."""
         self._stirred[queue] = None
 
-    def take_stirred(self) -> list[LocalQueue]:
-        """The queues to look at."""
+    def take_stirred(self, now: Moment) -> list[LocalQueue]:
+        """The queues to look at. What has come into them came now."""
         stirred, self._stirred = self._stirred, {}
+        for queue in stirred:
+            if fresh := queue.take_fresh(now):
+                count_ages(fresh, now, self.ages)
         return list(stirred)
 
 

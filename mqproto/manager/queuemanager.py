@@ -87,7 +87,6 @@ from mqproto.turn.effects import (
 from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard, KeyAwayError
 from mqproto.turn.pending import purges_of
 from mqproto.turn.waypoints import Follow, nobody
-from mqproto.wire import MessageClass
 from mqproto.wire.guid import Guid
 
 QUEUES_NAMED: Final = 16
@@ -420,7 +419,7 @@ class QueueManager:
         """
         local = self._queues.named(queue)
         if commit:
-            local.settle(consumer, MessageClass.ACK_RECEIVE, self._writes, self._endings)
+            local.settle(consumer, now, self._writes, self._endings)
         else:
             local.roll_back(consumer)
             self._expiration.look_again(now)
@@ -433,7 +432,7 @@ class QueueManager:
             UsageError: it was given nothing.
         """
         local = self._queues.named(queue)
-        local.settle(consumer, MessageClass.NACK_RECEIVE_REJECTED, self._writes, self._endings)
+        local.reject(consumer, self._writes, self._endings)
         self._queues.stir(local)
 
     def abandon(self, consumer: int, queue: str, now: Moment) -> None:
@@ -661,7 +660,7 @@ class QueueManager:
         closes: list[CloseTransport] = []
         self._outbound.learn()
         while True:
-            for queue in self._queues.take_stirred():
+            for queue in self._queues.take_stirred(now):
                 if queue.purging:
                     queue.let_go(now, self._writes, self._endings)
                 deliveries += [

@@ -48,6 +48,9 @@ class LocalStatus:
         is still to be read from the store.
     passed_over: messages that the store has and the queue does not know of. There are none, unless mqproto is wrong:
         the caller compares the two and fills this in.
+    received, waited_s: how many messages applications have received since the process began, and how long these were
+        in the queue together; waited_within: how many of them no longer than each of some times, in seconds. Nothing
+        for a journal or a dead-letter queue.
     """
 
     name: str
@@ -63,6 +66,9 @@ class LocalStatus:
     entered: int = 0
     left: int = 0
     oldest_s: int | None = None
+    received: int = 0
+    waited_s: float = 0.0
+    waited_within: list[tuple[float, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,8 @@ class NodeStatus:
     flushes: how often the store had the disk flush for a commit; the caller fills this in.
     commits_s: how long all commits took together; commits_within: how many of them took no longer than each of some
         times, in seconds; as well.
+    arrived, ages_s: how many messages came into their queues, and how old these were together, by their senders'
+        clocks; ages_within: how many of them were no older than each of some times, in seconds.
     free_bytes: what the file system had left when it was last asked, if it told; as well.
     in_doubt: the names of lists of what may have been delivered before; the caller fills this in.
     disk_is_full: whether nothing is taken in that has to be on disk, as there is no room for it; as well.
@@ -227,6 +235,9 @@ class NodeStatus:
     commits_s: float = 0.0
     commits_within: list[tuple[float, int]] = field(default_factory=list)
     free_bytes: int | None = None
+    arrived: int = 0
+    ages_s: float = 0.0
+    ages_within: list[tuple[float, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +308,9 @@ def describe(parts: Parts, names: Collection[str] | None = None) -> NodeStatus:
         floods=[],
         disk_is_full=False,
         commits_within=[],
+        arrived=queues.ages.count,
+        ages_s=queues.ages.total_s,
+        ages_within=queues.ages.within,
         **counts(parts),
     )
 
@@ -372,6 +386,7 @@ def _duplicates(parts: Parts) -> list[DuplicatesStatus]:
 
 
 def _local(queue: LocalQueue, held: int) -> LocalStatus:
+    waits = queue.delays.waits
     return LocalStatus(
         queue.name,
         queue.declaration.transactional,
@@ -385,6 +400,9 @@ def _local(queue: LocalQueue, held: int) -> LocalStatus:
         entered=queue.entered_count,
         left=queue.left_count,
         oldest_s=queue.oldest_s,
+        received=waits.count,
+        waited_s=waits.total_s,
+        waited_within=[] if queue.is_system else waits.within,
     )
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from operator import attrgetter
-from typing import Final
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple
 
 from mqproto.base.configuration import Settings
 from mqproto.queues.joining import Joining
@@ -28,6 +28,8 @@ from mqproto.turn.effects import (
 from mqproto.turn.pending import PendingWrites
 
 POSITION: Final = attrgetter("position")
+LANE: Final = itemgetter(0)
+"""Of a `Handed`."""
 
 
 class QueueWindow:
@@ -279,3 +281,15 @@ class Lane:
         self.window.append(
             Waiting(self._last, message.packet, message.final_ack, stored=True, expires_s=message.expires_s)
         )
+
+
+class Handed(NamedTuple):
+    """A message with the lane that it came from."""
+
+    lane: Lane
+    message: Waiting
+
+    @property
+    def key(self) -> int:
+        """The store's key of the message."""
+        return self.lane.key(self.message.position)

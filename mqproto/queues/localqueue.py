@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.base.moment import Moment
 from mqproto.messages.kept import is_letter
+from mqproto.queues.delays import Delays
 from mqproto.queues.joining import Joining
-from mqproto.queues.lanes import Lane
+from mqproto.queues.lanes import LANE, Handed, Lane
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.turn.effects import (
     UNKNOWN_COUNT,
@@ -51,9 +51,6 @@ HEARD_OF: Final = (
     UserHeader.journal_negative.mask | UserHeader.journal_positive.mask | UserHeader.admin_type.mask
 )
 """Of UserHeader.Flags: without these and a FinalAck, nothing follows from a message being received."""
-
-LANE: Final = itemgetter(0)
-"""Of a `Handed`."""
 
 
 def is_system(name: str) -> bool:
@@ -107,18 +104,6 @@ class Consumer:
     transactional: bool
 
 
-class Handed(NamedTuple):
-    """A message with the lane that it came from."""
-
-    lane: Lane
-    message: Waiting
-
-    @property
-    def key(self) -> int:
-        """The store's key of the message."""
-        return self.lane.key(self.message.position)
-
-
 class LocalQueue:
     """A queue of ours: messages by priority and in order, some of them handed out and not yet settled.
 
@@ -138,9 +123,12 @@ class LocalQueue:
         """Whether it is a dead-letter queue or a journal: what is kept there has ended already."""
         self.count = 0
         self.size_bytes = 0
-        self.entered_count = 0
-        """Messages that came since the process began."""
+        self.delays = Delays()
+        """How long messages were here until they were received."""
         self.unsettled: dict[int, list[Handed]] = {}
+        self._fresh: list[bytes] = []
+        """What came since `take_fresh` was called, but for letters: they have been on their way, and ended."""
+        self._fresh_letters = self._entered_before = 0
         self._settings = settings
         self._next_queue = next_queue
         self._waypoints = waypoints
@@ -171,7 +159,9 @@ class LocalQueue:
         assert not self.count, f"{self.name} still has {self.count} messages"
         assert not self.is_in_use, f"an application receives from {self.name}"
         self.declaration, self.is_system = declaration, is_system(declaration.name)
-        self.entered_count = self._restored_count = 0
+        self._fresh.clear()
+        self._fresh_letters = self._entered_before = self._restored_count = 0
+        self.delays = Delays()
         self._purging.clear()
         self._purge_class = MessageClass.NACK_Q_PURGED
         for lane in self.lanes:
@@ -182,6 +172,22 @@ class LocalQueue:
         for lane in self.lanes:
             lane.registered = False
             lane.register(writes)
+
+    @property
+    def entered_count(self) -> int:
+        """Messages that came since the process began."""
+        return self._entered_before + self._fresh_letters + len(self._fresh)
+
+    def take_fresh(self, now: Moment) -> list[bytes]:
+        """The packets of messages that came since the last call; it is kept when they did."""
+        fresh = self._fresh
+        if not fresh and not self._fresh_letters:
+            return fresh
+        self._entered_before = self.entered_count
+        self._fresh, self._fresh_letters = [], 0
+        for lane in self._lanes.values():
+            self.delays.came(lane, now)
+        return fresh
 
     @property
     def left_count(self) -> int:
@@ -228,18 +234,24 @@ class LocalQueue:
         self, message: Joining, writes: PendingWrites, *, priority: int, is_kept: bool = False
     ) -> None:
         """A message has reached its destination, or is kept here because its way has ended.  3.1.5.8.8"""
+        packet = message.packet
         self.count += 1
-        self.entered_count += 1
-        self.size_bytes += len(message.packet)
-        if not is_kept:
-            self._waypoints.queued(message.packet, self.name)
-        self.lane(priority).join(message, writes)
+        self.size_bytes += len(packet)
+        if is_kept:
+            self._fresh_letters += 1
+        else:
+            self._fresh.append(packet)
+            self._waypoints.queued(packet, self.name)
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self.lane(priority)
+        lane.join(message, writes)
 
     def insert_held(self, key: int, message: Joining, writes: PendingWrites) -> None:
         """A transactional message that the store has already, behind a gap that is closed now."""
         self.count += 1
-        self.entered_count += 1
         self.size_bytes += len(message.packet)
+        self._fresh.append(message.packet)
         self._waypoints.queued(message.packet, self.name)
         self.lane(0).join_from(key, message, writes)
 
@@ -325,7 +337,7 @@ class LocalQueue:
             if consumer.transactional:
                 self.unsettled[consumer.consumer] = handed
             else:
-                self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
+                self._receive(handed, now, writes, endings)
             yield consumer, received
 
     def hand_out_these(self, consumer: int, keys: Iterable[int], now: Moment) -> list[Received]:
@@ -373,15 +385,28 @@ class LocalQueue:
                 return None
         return None
 
-    def settle(
-        self, consumer: int, message_class: MessageClass, writes: PendingWrites, endings: list[Ending]
-    ) -> None:
-        """The messages that an application was given leave the queue: received, or rejected for good.
+    def settle(self, consumer: int, now: Moment, writes: PendingWrites, endings: list[Ending]) -> None:
+        """The messages that an application was given leave the queue: it has received them.
 
         Raises:
             UsageError: nothing was handed out to this consumer.
         """
-        self._end(self._settled(consumer), message_class, writes, endings)
+        self._receive(self._settled(consumer), now, writes, endings)
+
+    def _receive(
+        self, handed: Sequence[Handed], now: Moment, writes: PendingWrites, endings: list[Ending]
+    ) -> None:
+        if not self.is_system:
+            self.delays.received(handed, now)
+        self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
+
+    def reject(self, consumer: int, writes: PendingWrites, endings: list[Ending]) -> None:
+        """The same, and the application wants them for nothing: they are rejected for good.
+
+        Raises:
+            UsageError: nothing was handed out to this consumer.
+        """
+        self._end(self._settled(consumer), MessageClass.NACK_RECEIVE_REJECTED, writes, endings)
 
     def roll_back(self, consumer: int) -> None:
         """The messages go back to where they were.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from mqproto.wire.acknowledgment import LABEL
@@ -48,6 +50,7 @@ _word = struct.Struct("<I")
 _REACH_AT: Final = base_header.offset_of("time_to_reach_queue_s")
 _RECEIVE_AT: Final = _USER_AT + user_header.offset_of("time_to_be_received_s")
 _times = struct.Struct("<II")
+_sent = struct.Struct(f"<{_RECEIVE_AT + _word.size}xI")
 _deadlines = struct.Struct(f"<{_REACH_AT}xI{_RECEIVE_AT - _REACH_AT - _word.size}xII")
 _LABEL_AT: Final = message_properties_header.offset_of("label")
 _lengths = struct.Struct(
@@ -158,6 +161,12 @@ def sent_time_s(packet: bytes) -> int:
     """SentTime of a UserMessage: when it was sent, UTC, as its sender says.  [MS-MQMQ] 2.2.19.2"""
     sent: int = _times.unpack_from(packet, _RECEIVE_AT)[1]
     return sent
+
+
+def sent_times_s(packets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
+    """SentTime of UserMessages: each that there is, and of how many. What is done for each message is no Python."""
+    for (sent,), count in Counter(map(_sent.unpack_from, packets)).items():
+        yield sent, count
 
 
 def receive_deadline_s(packet: bytes) -> int | None:

@@ -19,6 +19,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+from mqproto.base.durations import Durations
 from mqproto.base.errors import UsageError
 from mqproto.turn.effects import (
     COUNTERS_OF_LIFE,
@@ -32,7 +33,6 @@ from mqproto.turn.effects import (
     Writes,
 )
 from mqproto.wire.guid import Guid
-from simulator.base.durations import Durations
 from simulator.base.storeerrors import (
     POSTPONED_AFTER,
     DiskFullError,

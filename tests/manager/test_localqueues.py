@@ -81,11 +81,11 @@ def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_
     queues, writes = all_queues()
     orders, notes, journal = (queues.named(name) for name in ("orders", "notes", "orders;journal"))
     orders.insert(Joining(a_packet("x"), 5, True), writes, priority=0)
-    queues.take_stirred()
+    queues.take_stirred(NOW)
     queues.delete(orders)
     assert queues.addressed(17) is queues.addressed(r"OS:host\notes") is notes, "only one is deleted"
     queues.delete(notes)
-    assert queues.take_stirred() == [orders, journal, notes]
+    assert queues.take_stirred(NOW) == [orders, journal, notes]
     for name in (16, PUBLIC, r"OS:host\ORDERS", 17):
         assert queues.addressed(name) is None
     with pytest.raises(UsageError, match=r"no queue orders here; there are: system"):
@@ -112,11 +112,11 @@ def test_a_queue_of_the_system_and_one_in_use_cannot_be_deleted() -> None:
 
 def test_all_queues_are_looked_at_once_at_the_start_and_then_those_that_are_stirred() -> None:
     queues, _ = all_queues()
-    assert queues.take_stirred() == list(queues)
-    assert queues.take_stirred() == []
+    assert queues.take_stirred(NOW) == list(queues)
+    assert queues.take_stirred(NOW) == []
     for name in ("notes", "orders", "notes"):
         queues.stir(queues.named(name))
-    assert queues.take_stirred() == [queues.named("notes"), queues.named("orders")]
+    assert queues.take_stirred(NOW) == [queues.named("notes"), queues.named("orders")]
 
 
 def test_after_a_restart_each_queue_has_its_own_lanes_and_those_of_a_queue_that_is_gone_are_left_alone() -> (

@@ -298,3 +298,27 @@ def test_a_sequence_goes_by_the_name_that_its_sender_has_for_the_queue(
     net.send("a", destination, "", transactional=True)  # type: ignore[arg-type]
     net.run()
     assert [one.name for one in net.nodes["c"].up.status().incoming] == [name]
+
+
+def test_it_is_told_how_long_messages_were_on_their_way_and_in_their_queue(net: Net) -> None:
+    part(net, "a", "b")
+    send_orders(net, 2)
+    net.pass_ms(40_000)
+    net.blocked.clear()
+    net.pass_ms(2_000)
+    status = net.nodes["c"].up.status()
+    assert status.arrived == 2
+    assert 2 * 40 <= status.ages_s <= 2 * 43
+    assert dict(status.ages_within)[30.0] == 0
+    assert dict(status.ages_within)[60.0] == 2
+    came_ms = net.now.uptime_ms
+    net.pass_ms(7_000)
+    net.nodes["c"].up.consume(1, "orders", 2, transactional=True)
+    net.run()
+    net.nodes["c"].up.settle(1, "orders", net.now, commit=True)
+    net.run()
+    orders = local(net, "orders")
+    assert orders.received == 2
+    assert 2 * 7 <= orders.waited_s <= 2 * (net.now.uptime_ms - came_ms + 2_000) / 1_000
+    assert dict(orders.waited_within)[5.0] == 0
+    assert local(net, "system$;journal").waited_within == []

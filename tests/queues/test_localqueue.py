@@ -280,7 +280,7 @@ def test_what_is_rejected_leaves_with_its_class_whoever_wants_to_hear() -> None:
     hosted = a_queue(3)
     hosted.ask(1, 2, transactional=True)
     hosted.hand_out()
-    hosted.settle(1, MessageClass.NACK_RECEIVE_REJECTED)
+    hosted.reject(1)
     assert hosted.ended() == [
         ("1", MessageClass.NACK_RECEIVE_REJECTED),
         ("2", MessageClass.NACK_RECEIVE_REJECTED),
@@ -299,7 +299,7 @@ def test_what_a_journal_or_a_dead_letter_queue_keeps_has_ended_and_ends_no_more(
     hosted.let_go_on_disk()
     hosted.ask(1, transactional=True)
     assert hosted.hand_out() == {1: ["over", "rejected"]}
-    hosted.settle(1, MessageClass.NACK_RECEIVE_REJECTED)
+    hosted.reject(1)
     hosted.insert("purged", journal_negative=True)
     hosted.queue.purge()
     hosted.turn()
@@ -674,7 +674,10 @@ class AQueueAgainstAList(RuleBasedStateMachine):
     )
     def settle(self, data: st.DataObject, message_class: MessageClass) -> None:
         consumer = self.one_of(data)
-        self.hosted.settle(consumer, message_class)
+        if message_class == MessageClass.ACK_RECEIVE:
+            self.hosted.settle(consumer)
+        else:
+            self.hosted.reject(consumer)
         rejected = self.unsettled.pop(consumer)
         told = [(body, message_class) for body in rejected if message_class != MessageClass.ACK_RECEIVE]
         assert self.hosted.ended() == told

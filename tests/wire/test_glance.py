@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from mqproto.wire.glance import (
     place_in_sequence,
     reach_deadline_s,
     receive_deadline_s,
+    sent_times_s,
     user_flags,
 )
 from tests.examples import a_user_message
@@ -87,3 +90,10 @@ def test_no_acknowledgment_is_missed(message: UserMessage) -> None:
 def test_a_message_without_times_is_never_over() -> None:
     packet = encode_packet(a_user_message())
     assert (receive_deadline_s(packet), reach_deadline_s(packet)) == (None, None)
+
+
+@pytest.mark.spec("[MS-MQMQ] 2.2.19.2")
+@given(st.lists(user_messages(), max_size=4))
+def test_of_many_messages_it_is_known_how_many_were_sent_in_each_second(messages: list[UserMessage]) -> None:
+    sent = Counter(message.user.sent_time_s for message in messages)
+    assert dict(sent_times_s(map(encode_packet, messages))) == sent

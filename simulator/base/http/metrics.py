@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -37,11 +37,25 @@ def counter(name: str, text: str, samples: Samples, labels: Sequence[str] = ()) 
     return family
 
 
-def histogram(
-    name: str, text: str, within: Iterable[tuple[float, int]], count: int, total_s: float
-) -> Metric:
+class Spread(NamedTuple):
     """How many took no longer than each bound in seconds, how many there were, and how long all took together."""
-    family = HistogramMetricFamily(f"mqproto_{name}", text)
-    buckets = [(str(bound_s), float(some)) for bound_s, some in within]
-    family.add_metric((), [*buckets, ("+Inf", count)], total_s)
+
+    within: Iterable[tuple[float, int]]
+    total: int
+    total_s: float
+
+
+def histogram(name: str, text: str, spread: Spread) -> Metric:
+    """How long something takes."""
+    return histograms(name, text, [((), spread)])
+
+
+def histograms(
+    name: str, text: str, spreads: Iterable[tuple[Sequence[str], Spread]], labels: Sequence[str] = ()
+) -> Metric:
+    """The same of several."""
+    family = HistogramMetricFamily(f"mqproto_{name}", text, labels=labels)
+    for values, (within, count, total_s) in spreads:
+        buckets = [(str(bound_s), float(some)) for bound_s, some in within]
+        family.add_metric(values, [*buckets, ("+Inf", count)], total_s)
     return family

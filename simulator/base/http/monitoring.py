@@ -29,7 +29,8 @@ TEXT: Final = "text/plain; charset=utf-8"
 class Monitored(NamedTuple):
     """Who is asked.
 
-    collect: its metrics as they are at the call; each is made as it is taken.
+    collect: its metrics as they are at the call; each is made as it is taken. A large one may come in pieces, which
+        follow one another.
     trouble: why it can not do its work now; empty if it can.
     """
 
@@ -67,8 +68,12 @@ class Monitoring:
             if trio.current_time() >= self._until_s:
                 self._until_s = trio.current_time() + KEPT_S
                 parts, began_s = [], perf_counter()
+                before = ""
                 for family in self._monitored.collect():
-                    parts.append(generate_latest(_Only(family)))
+                    text = generate_latest(_Only(family))
+                    # Its help and its type are told once, however many pieces it comes in.
+                    parts.append(text.split(b"\n", 2)[2] if family.name == before else text)
+                    before = family.name
                     if perf_counter() - began_s >= self._slice_s:
                         await trio.lowlevel.checkpoint()
                         began_s = perf_counter()

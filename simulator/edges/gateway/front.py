@@ -25,10 +25,10 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from mqproto.base.durations import Durations
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.bodies import body_of_text
 from mqproto.messages.drafts import NAME_ROOM, Draft
-from simulator.base.durations import Durations
 from simulator.base.http.server import Answer, Fault, Request
 from simulator.base.traces.edges import NO_TRACES, EdgeTraces, Step
 from simulator.client.envelope import ENVELOPE_ROOM_BYTES, Envelope, FailureNote

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, TypeVar
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from mqproto.base.durations import Durations
 from mqproto.edge.exactlyonce import Attempt, Verdict, retrieval_fails
 from mqproto.queues.protection import fingerprint
-from simulator.base.durations import Durations
 from simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope

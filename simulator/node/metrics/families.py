@@ -16,13 +16,15 @@ from prometheus_client import Metric, ProcessCollector
 
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.wire import MessageClass
-from simulator.base.http.metrics import counter, gauge, histogram, label_of
+from simulator.base.http.metrics import Spread, counter, gauge, histogram, histograms, label_of
 
 LOCAL_LISTED: Final = 500
 """Of how many queues of its own a node tells one by one: those in which the most is. Of outgoing ones and of sessions
 `mqproto.manager.status` has the limits."""
 CAUSES: Final = [one.name for one in MessageClass if one.name.startswith("NACK_")]
 CONNECTED: Final = "connected"
+PIECE: Final = 20
+"""Of so many queues histograms are written at a time, as others wait meanwhile: some 300 series."""
 
 
 class Facts(NamedTuple):
@@ -123,6 +125,7 @@ def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
     listed = [queue for queue in status.local if queue.name in names]
     local = [(label_of(queue.name),) for queue in listed]
     yield from _each(of_local(status.utc_s), listed, local, ("queue",))
+    yield from _waits(listed, local)
     outgoing = [(label_of(queue.name), label_of(facts.called(queue.name))) for queue in status.outgoing]
     yield from _each(of_outgoing(status.utc_s), status.outgoing, outgoing, ("queue", "to"))
     yield gauge(
@@ -180,6 +183,34 @@ def _counted(status: NodeStatus) -> Iterator[Metric]:
     ):
         yield counter(f"{name}_messages", text, [((), count)])
 
+    yield histogram(
+        "arrival_age_seconds",
+        "How old messages were when they came into their queues, by their senders' clocks, in whole seconds.",
+        Spread(status.ages_within, status.arrived, status.ages_s),
+    )
+
+
+def _waits(listed: Sequence[LocalStatus], labels: Sequence[tuple[str, ...]]) -> Iterator[Metric]:
+    """How long messages were in each queue, in pieces."""
+    spreads: dict[tuple[str, ...], Spread] = {}
+    for label, queue in zip(labels, listed, strict=True):
+        if queue.waited_within:
+            spread = Spread(queue.waited_within, queue.received, queue.waited_s)
+            spreads[label] = _joined(spreads[label], spread) if label in spreads else spread
+    told = [*spreads.items()]
+    for start in range(0, max(1, len(told)), PIECE):
+        yield histograms(
+            "queue_wait_seconds",
+            "How long messages that applications received were in the queue.",
+            told[start : start + PIECE],
+            ("queue",),
+        )
+
+
+def _joined(one: Spread, other: Spread) -> Spread:
+    within = [(bound, some + more) for (bound, some), (_, more) in zip(one.within, other.within, strict=True)]
+    return Spread(within, one.total + other.total, one.total_s + other.total_s)
+
 
 def _store(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("store_bytes", "What the messages in the store take.", [((), status.stored_bytes)])
@@ -189,9 +220,7 @@ def _store(status: NodeStatus) -> Iterator[Metric]:
     yield histogram(
         "store_commit_duration_seconds",
         "A commit, with its one flush of the disk.",
-        status.commits_within,
-        status.flushes,
-        status.commits_s,
+        Spread(status.commits_within, status.flushes, status.commits_s),
     )
 
 

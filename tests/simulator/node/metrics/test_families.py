@@ -8,15 +8,19 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import hypothesis.strategies as st
 from hypothesis import given
 from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
+from trio import to_thread
 
 from mqproto.manager.status import QUEUES_LISTED, SESSIONS_LISTED, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.neighbours.peerstatus import SessionStatus
-from simulator.node.metrics.families import LOCAL_LISTED, Facts, families, room_bytes
+from simulator.base.http.monitoring import Monitored, Monitoring
+from simulator.base.http.server import Request
+from simulator.node.metrics.families import LOCAL_LISTED, PIECE, Facts, families, room_bytes
 from tests.conformance import ROOT
 from tests.programs import needs
 
@@ -27,7 +31,24 @@ EDGES: Final = ROOT / "simulator/edges/metrics/README.md"
 """Held to what gateways and triggers tell by tests of theirs."""
 NAME: Final = re.compile(r"\bmqproto_[a-z_]+")
 WHOLE: Final = NodeStatus(
-    local=[LocalStatus("orders", True, 2, 1, 3, 100, 1_000, 4, entered=5, left=3, oldest_s=90)],
+    local=[
+        LocalStatus(
+            "orders",
+            True,
+            2,
+            1,
+            3,
+            100,
+            1_000,
+            4,
+            entered=5,
+            left=3,
+            oldest_s=90,
+            received=3,
+            waited_s=7.5,
+            waited_within=[(0.5, 1), (5.0, 2)],
+        )
+    ],
     outgoing=[OutgoingStatus("x", True, 3, "h", "connected", "", 0, 7, None, resend_attempt=2)],
     sessions=[SessionStatus("127.0.0.2", "GUID", 64, 3)],
     refusals={"NACK_ACCESS_DENIED": 6},
@@ -35,6 +56,9 @@ WHOLE: Final = NodeStatus(
     flushes=3,
     commits_s=0.5,
     commits_within=[(0.1, 2), (1.0, 3)],
+    arrived=5,
+    ages_s=70.0,
+    ages_within=[(1.0, 4), (60.0, 4)],
     stored_bytes=400,
     quota_bytes=1_000,
     free_bytes=500,
@@ -105,6 +129,46 @@ def test_there_are_no_more_series_however_many_queues_there_are() -> None:
     assert ("mqproto_queue_messages", (f"q{3 * LOCAL_LISTED - 1}",)) in many, "those with the most are told"
     assert max(LOCAL_LISTED, QUEUES_LISTED) == 500
     assert SESSIONS_LISTED == 100, "the README says so"
+
+
+def test_of_two_queues_with_one_name_for_prometheus_all_waits_are_counted() -> None:
+    def queue(name: str, within: int, count: int) -> LocalStatus:
+        return LocalStatus(
+            name, True, 0, 0, 0, received=count, waited_s=2.0 * count, waited_within=[(1.0, within)]
+        )
+
+    journal = LocalStatus("q;journal", True, 0, 0, 0)
+    values = told(NodeStatus(local=[queue("x" * 299 + "y", 1, 2), queue("x" * 300, 3, 4), journal]))
+    found = {name: value for name, value in values.items() if "queue_wait" in name[0]}
+    [label] = {labels[-1] for _, labels in found}
+    name = "mqproto_queue_wait_seconds"
+    assert found == {
+        (f"{name}_bucket", ("1.0", label)): 4,
+        (f"{name}_bucket", ("+Inf", label)): 6,
+        (f"{name}_count", (label,)): 6,
+        (f"{name}_sum", (label,)): 12,
+    }
+
+
+@needs("promtool")
+async def test_what_is_written_in_pieces_is_one_metric_for_prometheus() -> None:
+    queues = [
+        LocalStatus(f"q{n}", True, 0, 0, 0, received=n, waited_s=n, waited_within=[(60.0, n)])
+        for n in range(2 * PIECE + 1)
+    ]
+    status = NodeStatus(local=queues)
+    answer = await Monitoring(Monitored(lambda: families(status, FACTS), str)).answer(
+        Request(h11.Request(method="GET", target="/metrics", headers=[("Host", "h")]), lambda: b"")  # type: ignore[arg-type, return-value]
+    )
+    await to_thread.run_sync(lambda: promtool_takes(answer.body))
+    [metric] = [one for one in parsed(answer.body) if one.name == "mqproto_queue_wait_seconds"]
+    counts = {one.labels["queue"]: one.value for one in metric.samples if one.name.endswith("_count")}
+    assert counts == {queue.name: queue.received for queue in queues}
+
+
+def promtool_takes(text: bytes) -> None:
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
 def test_room_is_what_quota_and_disk_leave() -> None:
@@ -210,6 +274,15 @@ def test_rules_say_what_is_wrong_and_are_quiet_otherwise(tmp_path: Path) -> None
                         'mqproto_queue_oldest_message_age_seconds{instance="a", queue="q;journal"}', "1000x50"
                     ),
                     series('mqproto_queue_consumers{instance="a", queue="q;journal"}', "0x50"),
+                    series(
+                        'mqproto_queue_wait_seconds_bucket{instance="a", queue="q", le="300.0"}', "0+1x50"
+                    ),
+                    series(
+                        'mqproto_queue_wait_seconds_bucket{instance="a", queue="q", le="1800.0"}', "0+3x50"
+                    ),
+                    series('mqproto_queue_wait_seconds_bucket{instance="a", queue="q", le="+Inf"}', "0+3x50"),
+                    series('mqproto_arrival_age_seconds_bucket{instance="a", le="300.0"}', "0+3x50"),
+                    series('mqproto_arrival_age_seconds_bucket{instance="a", le="+Inf"}', "0+3x50"),
                 ],
                 "alert_rule_test": [
                     alert("MqprotoStoreFull", "5m"),
@@ -219,6 +292,9 @@ def test_rules_say_what_is_wrong_and_are_quiet_otherwise(tmp_path: Path) -> None
                     alert("MqprotoMessagesRefused", "40m"),
                     alert("MqprotoQueueNotRead", "9m"),
                     alert("MqprotoQueueNotRead", "20m", instance="a", queue="q"),
+                    alert("MqprotoMessagesWaitLong", "9m"),
+                    alert("MqprotoMessagesWaitLong", "20m", instance="a", queue="q"),
+                    alert("MqprotoMessagesArriveLate", "20m"),
                 ],
             }
         ],

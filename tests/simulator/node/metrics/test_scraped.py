@@ -62,6 +62,8 @@ ALONE: Final = {
     "store_quota_bytes": "quota_bytes",
     "store_full": "disk_is_full",
     "store_commit_duration_seconds_count": "flushes",
+    "arrival_age_seconds_count": "arrived",
+    "arrival_age_seconds_sum": "ages_s",
 }
 
 
@@ -125,6 +127,11 @@ async def test_what_prometheus_reads_is_what_queues_says(tmp_path: Path) -> None
         assert read[name] == values, name
     assert set(read["queue_messages"]) > {"orders", "it's{q=1}", "system$;deadxact"}
     assert read["queue_messages_out_total"]["orders"] == 2, "what was rolled back is there again"
+    for name, key in (("queue_wait_seconds_count", "received"), ("queue_wait_seconds_sum", "waited_s")):
+        values = {queue["name"]: queue[key] for queue in said["local"] if ";" not in queue["name"]}
+        assert read[name] == values, name
+    assert read["queue_wait_seconds_count"]["orders"] == 2, "what was rolled back has not been received"
+    assert read["arrival_age_seconds_count"] == 6, "what was refused has not arrived"
     for name, key in OUTGOING.items():
         assert read[name] == {queue["name"]: queue[key] for queue in said["outgoing"]}, name
     for name, key in ALONE.items():

@@ -1,4 +1,4 @@
-"""How long something takes that is done often: a histogram, which costs less than a microsecond each time."""
+"""How long something takes that happens often: a histogram, which costs less than a microsecond each time."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Durations:
         self._bounds_s = bounds_s
         self._counts = [0] * (len(bounds_s) + 1)
 
-    def add(self, duration_s: float) -> None:
-        """It was done once more."""
-        self.total_s += duration_s
-        self._counts[bisect_left(self._bounds_s, duration_s)] += 1
+    def add(self, duration_s: float, count: int = 1) -> None:
+        """It was done once more, or several times, and took that long each time."""
+        self.total_s += duration_s * count
+        self._counts[bisect_left(self._bounds_s, duration_s)] += count
 
     @property
     def count(self) -> int:

@@ -1,0 +1,124 @@
+"""How long messages wait in a queue until applications have received them: a histogram.
+
+A message has no time of its own, as its store has no column for one and each would cost all messages something.
+Positions in a lane rise, and so do times: it is enough to mark, once a turn, up to which position messages have come.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from mqproto.base.durations import Durations
+from mqproto.base.moment import Moment
+from mqproto.queues.lanes import LANE, Handed, Lane
+from mqproto.wire.glance import sent_times_s
+
+WAIT_BOUNDS_S: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
+"""From a consumer that waits for messages to one that comes once a day."""
+AGE_BOUNDS_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0)
+"""Of times that are whole seconds."""
+GRAIN: Final = 16
+"""Marks become one where that makes a wait longer by a part of this at most."""
+SPARE: Final = 256
+"""How many marks are added before it is looked which may become one."""
+POSITION: Final = attrgetter("message.position")
+
+
+class Marks:
+    """When the messages of a lane came. A mark is for all up to its position that are behind the mark before it.
+
+    The older they are, the more marks become one: for a backlog of a month there are some 700, and a wait is told too
+    long by a sixteenth at most.
+    """
+
+    def __init__(self) -> None:
+        self._through = array("q")
+        self._first_ms = array("q")
+        self._last_ms = array("q")
+        self._limit = SPARE
+
+    def __len__(self) -> int:
+        return len(self._through)
+
+    def came(self, position: int, now_ms: int) -> None:
+        """Messages came, up to this position."""
+        if self._through and self._through[-1] >= position:
+            return
+        if len(self) >= self._limit:
+            self._join(now_ms)
+        self._through.append(position)
+        self._first_ms.append(now_ms)
+        self._last_ms.append(now_ms)
+
+    def _join(self, now_ms: int) -> None:
+        """Have as few marks as are needed."""
+        joined = Marks()
+        for through, first_ms, last_ms in zip(self._through, self._first_ms, self._last_ms, strict=True):
+            if joined and (last_ms - joined._first_ms[-1]) * GRAIN <= now_ms - last_ms:
+                joined._through[-1], joined._last_ms[-1] = through, last_ms
+            else:
+                joined._through.append(through)
+                joined._first_ms.append(first_ms)
+                joined._last_ms.append(last_ms)
+        self._through, self._first_ms, self._last_ms = joined._through, joined._first_ms, joined._last_ms
+        self._limit = len(self) + SPARE
+
+    def count(self, handed: Sequence[Handed], now_ms: int, waits: Durations) -> None:
+        """Messages that came since the process began, in order of position, have waited until now."""
+        start = 0
+        while start < len(handed):
+            mark = bisect_left(self._through, handed[start].message.position)
+            if mark == len(self):  # They came in this turn.
+                waits.add(0, len(handed) - start)
+                return
+            end = bisect_right(handed, self._through[mark], start, key=POSITION)
+            waits.add(max(0, now_ms - self._first_ms[mark]) / 1_000, end - start)
+            start = end
+
+
+class Delays:
+    """How long the messages of one queue have waited. Of those that the store had when it was opened nobody knows when
+    they came: they count from when they were sent, as their senders say."""
+
+    def __init__(self) -> None:
+        self.waits = Durations(WAIT_BOUNDS_S)
+        self._marks: dict[Lane, Marks] = {}
+
+    def came(self, lane: Lane, now: Moment) -> None:
+        """All that is in a lane has come by now."""
+        marks = self._marks.get(lane)
+        if marks is None:
+            if lane.last_position == lane.loaded_through:
+                return
+            self._marks[lane] = marks = Marks()
+        marks.came(lane.last_position, now.uptime_ms)
+
+    def received(self, handed: Sequence[Handed], now: Moment) -> None:
+        """Applications have received messages, which stand by lanes and in order of position."""
+        if handed and handed[0].lane is handed[-1].lane:
+            self._received(handed[0].lane, handed, now)
+            return
+        for lane, run in groupby(handed, LANE):
+            self._received(lane, [*run], now)
+
+    def _received(self, lane: Lane, handed: Sequence[Handed], now: Moment) -> None:
+        if handed[0].message.position <= lane.loaded_through:
+            restored = bisect_right(handed, lane.loaded_through, key=POSITION)
+            count_ages([one.message.packet for one in handed[:restored]], now, self.waits)
+            handed = handed[restored:]
+        self._marks.get(lane, NO_MARKS).count(handed, now.uptime_ms, self.waits)
+
+
+NO_MARKS: Final = Marks()
+"""Of a lane to which nothing came in an earlier turn."""
+
+
+def count_ages(packets: Sequence[bytes], now: Moment, ages: Durations) -> None:
+    """Count how old messages are by their SentTime: in whole seconds, and 0 where their sender's clock is ahead."""
+    for sent_s, count in sent_times_s(packets):
+        ages.add(max(0, now.utc_s - sent_s), count)
