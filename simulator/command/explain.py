@@ -17,7 +17,7 @@ from mqproto.neighbours.peerstatus import FloodStatus
 from mqproto.queues.localqueue import JOURNAL_SUFFIX, SystemQueue
 from mqproto.wire import MessageClass, guid_from_text
 from mqproto.wire.classes import REFUSALS
-from simulator.node.control import Explanation
+from simulator.node.control import Explanation, Receiver
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
 
@@ -25,6 +25,8 @@ NEARLY_FULL: Final = 0.75
 """From this part of a quota on, it is worth a word."""
 SOON_S: Final = 86_400
 """If the room of a store is used up within this time, it is worth a word as well."""
+RECEIVERS_SHOWN: Final = 5
+"""How many are named who receive from a queue."""
 
 
 class Explainer:
@@ -63,6 +65,7 @@ class Explainer:
             messages = [one for one in explanation.messages if one.queue == local.name]
             yield f"{name}\\{local.name}: {_local_summary(local)}"
             yield from (f"  {line}" for line in self._queue(name, local, messages, status))
+            yield from (f"  {line}" for line in _receivers(local, explanation))
             yield from self._messages(messages, local.waiting + local.held, status)
         for one in status.duplicates_of:
             if one.lately:
@@ -296,6 +299,25 @@ class Explainer:
         if message.dead_letter_queue:
             text += f"; if it fails, a dead letter in {letter_queue(message)}"
         return text
+
+
+def _receivers(queue: LocalStatus, explanation: Explanation) -> Iterator[str]:
+    """Who receives from a queue; those who have something are named first."""
+    found = [one for one in explanation.receivers if one.queue == queue.name]
+    for one in found[:RECEIVERS_SHOWN]:
+        yield _receiver(one, explanation.status.utc_s)
+    if len(found) > RECEIVERS_SHOWN:
+        yield f"and {len(found) - RECEIVERS_SHOWN:,} more who receive from it"
+
+
+def _receiver(one: Receiver, now_s: int) -> str:
+    user = one.user or ("an application" if one.uid is None else f"user {one.uid}")
+    who = user + (f" (process {one.pid})" if one.pid is not None else "")
+    since = f"has received from it for {duration(max(0, now_s - one.since_s))}"
+    if one.given_s is None:
+        return f"{who} waits for messages, and {since}"
+    held = duration(max(0, now_s - one.given_s))
+    return f"{who} {since}, and has not settled {_messages(one.messages)} for {held}"
 
 
 def identifier(message: MessageStatus) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final, Literal, TypeVar
 
 import trio
+from msgspec import structs
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -143,6 +144,8 @@ def explanations_as_json(topology: Topology, found: Mapping[str, Explanation | N
             "running": True,
             "status": _status_as_json(topology, one.status),
             "messages": [asdict(message) for message in one.messages],
+            "receivers": [structs.asdict(receiver) for receiver in one.receivers],
+            "unlisted_receivers": one.unlisted_receivers,
         }
         for name, one in found.items()
     ]

@@ -308,11 +308,33 @@ class Explain(msgspec.Struct, array_like=True):
     limit: int
 
 
+class Receiver(msgspec.Struct, array_like=True):
+    """An application that receives from a queue: it waits for messages, or has some that it did not settle.
+
+    pid, uid, user: what the kernel says of the one that connected; None and empty where it does not.
+    since_s: when it received from the queue first over this connection, UTC.
+    messages, given_s: those that it did not settle, and when it was given the first of them, UTC.
+    """
+
+    queue: str
+    pid: int | None
+    uid: int | None
+    user: str
+    since_s: int
+    messages: int = 0
+    given_s: int | None = None
+
+
 class Explanation(msgspec.Struct, array_like=True):
-    """What of a node has to do with a subject: queues and sequences, and messages, the oldest of a queue first."""
+    """What of a node has to do with a subject: queues and sequences, and messages, the oldest of a queue first.
+
+    receivers: who receives from these queues; unlisted_receivers: how many there are beside them.
+    """
 
     status: NodeStatus
     messages: list[MessageStatus]
+    receivers: list[Receiver] = []
+    unlisted_receivers: int = 0
 
 
 class QueueWish(msgspec.Struct, array_like=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -33,6 +33,7 @@ from simulator.node.clients.operators import Operators
 from simulator.node.clients.orders import carry_out
 from simulator.node.clients.performers import IDENTITY_BYTES, Performers
 from simulator.node.clients.readers import LOOKS, called, refusal
+from simulator.node.clients.receivers import Receive, receivers
 from simulator.node.clock import Clock
 from simulator.node.connection import Connection
 from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
@@ -66,7 +67,7 @@ class Consumer:
 
     number: the transaction's name as well, so it is another one in each life of the node.
     fence: the epoch of its receiver; 0 for none.
-    count: how many messages it was given.
+    count, given_s: how many messages it was given, and when, UTC.
     """
 
     number: int
@@ -76,6 +77,7 @@ class Consumer:
     given: bool = False
     fence: int = 0
     count: int = 0
+    given_s: int = 0
 
 
 class Service:
@@ -245,9 +247,10 @@ class Service:
         emptying, self._emptying = self._emptying, []
         for client, frame, queue in emptying:
             self.answer_when_empty(client, frame, queue)
+        now_s = self.clock.now().utc_s
         for delivery in deliveries:
             consumer = self.consumers[delivery.consumer]
-            consumer.given = True
+            consumer.given, consumer.given_s = True, now_s
             consumer.count = len(delivery.messages)
             consumer.client.connection.send(_messages(consumer.request, consumer.number, delivery.messages))
 
@@ -276,6 +279,8 @@ class Service:
         try:
             async with self._reading if client.only_looks else nullcontext():
                 explanation = await self.operators.explain(subject, limit)
+            queues = {queue.name for queue in explanation.status.local}
+            explanation.receivers, explanation.unlisted_receivers = receivers(self._receives(queues))
         except (UsageError, FormatNameError) as error:
             self.answer(client, control.failed(request, error))
         except MqprotoError as error:  # The store cannot be read, say: a question does not end a node.
@@ -284,6 +289,14 @@ class Service:
             self.answer(client, control.frame(Operation.DONE, request, explanation))
         finally:
             client.questions -= 1
+
+    def _receives(self, queues: Collection[str]) -> Iterator[Receive]:
+        """Those from some queues that are not over."""
+        for one in self.consumers.values():
+            if one.queue in queues:
+                client = one.client
+                since_s = client.receives_since_s[one.queue]
+                yield Receive(id(client), client.deeds.who, one.queue, since_s, one.count, one.given_s)
 
     def scrub(self, client: Client, request: int) -> None:
         """An operator wants nothing on disk of what has left; it takes a while."""
@@ -326,8 +339,12 @@ class Service:
             keys = self.operators.keys_of(queue, wish.chosen)
             chosen = self.core.consume_these(number, queue, keys, self.clock.now())
             self.answer(client, _messages(request, number, chosen))
+        now_s = self.clock.now().utc_s
+        client.receives_since_s.setdefault(queue, now_s)
         is_given = wish.chosen is not None
-        consumer = Consumer(number, client, request, queue, is_given, wish.fence, len(wish.chosen or ()))
+        consumer = Consumer(
+            number, client, request, queue, is_given, wish.fence, len(wish.chosen or ()), now_s
+        )
         self.consumers[number] = consumer
         client.consumers[request] = consumer
         if consumer.given:
@@ -421,6 +438,8 @@ class Client:
         """How many of its questions have no answer yet."""
         self.consumers: dict[int, Consumer] = {}
         """By the number of the request that made them."""
+        self.receives_since_s: dict[str, int] = {}
+        """By queue, when it first received from there, UTC."""
         self.listening = trio.CancelScope()
         self.introduction = control.Introduction()
         self._is_over = False

@@ -50,6 +50,7 @@ class Deeds:
     def __init__(
         self, log: FilteringBoundLogger, who: Credentials | None, is_counting: Callable[[Deeds], None]
     ) -> None:
+        self.who = who
         self._log = log
         self._who = {"uid": "not known"} if who is None else who.facts()
         self._is_counting = is_counting

@@ -21,7 +21,7 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire import INFINITE, MessageClass, guid_text
 from mqproto.wire.classes import REFUSALS
 from simulator.command.explain import Explainer, duration
-from simulator.node.control import Explanation
+from simulator.node.control import Explanation, Receiver
 from tests.simulator.statuses import (
     DESTINATION,
     EXPRESS,
@@ -459,3 +459,35 @@ def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
         assert "\n" not in line
         for command in re.findall(r"`([^`]*)`", line):
             assert shlex.split(command)[1] in ("node", "resume", "purge", "return")
+
+
+@pytest.mark.parametrize(
+    ("receiver", "line"),
+    [
+        (
+            Receiver("orders", 42, 1000, "ann", NOW_S - 7_440),
+            "ann (process 42) waits for messages, and has received from it for 2 h 4 min",
+        ),
+        (
+            Receiver("orders", None, 1000, "", NOW_S - 300, 1, NOW_S - 40),
+            "user 1000 has received from it for 5 min, and has not settled 1 message for 40 s",
+        ),
+        (
+            Receiver("orders", None, None, "", NOW_S + 1, 3, NOW_S + 1),
+            "an application has received from it for 0 s, and has not settled 3 messages for 0 s",
+        ),
+    ],
+)
+def test_who_receives_from_a_queue_is_named(receiver: Receiver, line: str) -> None:
+    other = Receiver("notes", 7, 0, "root", NOW_S)
+    status = NodeStatus(local=[replace(QUEUE, waiting=0, consumers=1)], utc_s=NOW_S)
+    said = [*Explainer(THREE, "").lines({"destination": Explanation(status, [], [other, receiver])})]
+    assert said[1:] == [f"  {line}"]
+
+
+def test_of_many_receivers_the_first_are_named_and_the_others_counted() -> None:
+    many = [Receiver("orders", pid, 0, "root", NOW_S) for pid in range(1_000, 1_012)]
+    status = NodeStatus(local=[replace(QUEUE, consumers=12)], utc_s=NOW_S)
+    [*_, last, rest] = Explainer(THREE, "").lines({"destination": Explanation(status, [], many)})
+    assert "(process 1004)" in last
+    assert rest == "  and 7 more who receive from it"

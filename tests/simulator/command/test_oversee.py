@@ -16,7 +16,7 @@ from mqproto.wire import guid_text
 from simulator.client import Client
 from simulator.command import oversee
 from simulator.command.explain import Explainer
-from simulator.node.control import Explanation
+from simulator.node.control import Explanation, Receiver
 from simulator.topology import Topology, load
 from simulator.topology.places import Place
 from tests.simulator.running import running, running_with_client
@@ -113,9 +113,21 @@ def test_values_of_queues_and_explanations_are_json() -> None:
     )
     assert one["outgoing"][0]["to"] == r"destination\orders"
     assert none == {"node": "b", "running": False}
-    explanation = Explanation(whole, [MESSAGE])
+    explanation = Explanation(whole, [MESSAGE], [Receiver("orders", 42, 1000, "ann", 5, 2, 9)], 3)
     [one, none] = json.loads(json.dumps(oversee.explanations_as_json(THREE, {"a": explanation, "b": None})))
     assert (one["messages"][0]["spot"], one["status"]["utc_s"]) == ("awaiting OrderAck", NOW_S)
+    assert one["unlisted_receivers"] == 3
+    assert one["receivers"] == [
+        {
+            "queue": "orders",
+            "pid": 42,
+            "uid": 1000,
+            "user": "ann",
+            "since_s": 5,
+            "messages": 2,
+            "given_s": 9,
+        }
+    ]
     assert none == {"node": "b", "running": False}
 
 

@@ -1,0 +1,47 @@
+"""Who receives from the queues of a node, as the kernel names them, for those who look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nlargest
+from typing import Final, NamedTuple
+
+from simulator.node.clients.credentials import Credentials
+from simulator.node.control import Receiver
+
+LISTED: Final = 100
+"""How many are told of at once: those with the most messages that they did not settle, and then the first."""
+
+
+class Receive(NamedTuple):
+    """One receive that is not over.
+
+    client: tells connections apart.
+    since_s: when this connection first received from the queue, UTC.
+    messages, given_s: how many it was given, and when; 0 if it waits.
+    """
+
+    client: int
+    who: Credentials | None
+    queue: str
+    since_s: int
+    messages: int
+    given_s: int
+
+
+def receivers(receives: Iterable[Receive]) -> tuple[list[Receiver], int]:
+    """All receives of one connection from one queue together; and how many there are beside the listed."""
+    found: dict[tuple[int, str], Receiver] = {}
+    for client, who, queue, since_s, messages, given_s in receives:
+        one = found.get((client, queue))
+        if one is None:
+            if who is None:
+                one = Receiver(queue, None, None, "", since_s)
+            else:
+                one = Receiver(queue, who.pid or None, who.uid, who.user, since_s)
+            found[client, queue] = one
+        one.messages += messages
+        if messages:
+            one.given_s = given_s if one.given_s is None else min(one.given_s, given_s)
+    listed = nlargest(LISTED, found.values(), key=lambda one: (one.messages, -one.since_s))
+    return listed, len(found) - len(listed)
