@@ -22,6 +22,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.base.moment import Moment
 from mqproto.manager.carry import carry_out
 from mqproto.manager.queuemanager import QueueManager
 from mqproto.manager.status import NodeStatus
@@ -250,9 +251,10 @@ class Node:
 
     async def pump(self) -> None:
         """Feed, commit, send, until the node stops."""
+        now = self._clock.now()
         while not self._stopping:
             self._turns.begin()
-            batch = await self._turn()
+            batch = await self._turn(now)
             self._turns.end()
             if batch.reads:
                 await trio.lowlevel.checkpoint()  # Others feed; what was read is the next batch's.
@@ -260,21 +262,21 @@ class Node:
                 self._service.nothing_more()
                 with trio.move_on_at(self._clock.at(batch.deadline_ms)):
                     await self._turns.work()
-            self.core.tick(self._clock.now())
+            now = self._clock.now()
+            self.core.tick(now)
         self.core.stop()
-        await self._turn()
+        await self._turn(now)
         for name, facts in self._repeats.rest():
             self._log.info(name, **facts)
         if self._stays is not None:
             self._stays.close()
 
-    async def _turn(self) -> Batch:
+    async def _turn(self, now: Moment) -> Batch:
         """Take one batch and carry it out. If the disk has no room for it, not even a reserve, wait until it has.
 
         Raises:
             StoreError: the disk failed, or is still full when the node stops; nothing of the batch was said to anybody.
         """
-        now = self._clock.now()
         batch = self.core.take(now)
         waits = False
         while True:

@@ -39,7 +39,7 @@ from simulator.node.connection import Connection
 from simulator.node.control import ControlError, Frame, FrameBuffer, Operation, Settlement
 from simulator.node.room import Room, found_for
 from simulator.node.transport import accept
-from simulator.node.turns import Turns
+from simulator.node.turns import NO_TURN, Turns
 from simulator.security.guarding import NodeGuard
 from simulator.storage import Store
 from simulator.topology.directory import Directory
@@ -447,11 +447,14 @@ class Client:
 
     async def listen(self) -> None:
         """Take requests until the client goes away or sends what is none."""
-        turns = self._service.turns
+        turns, turn = self._service.turns, NO_TURN
         buffer = FrameBuffer()
         try:
             while True:
                 await self.connection.readable()
+                await turn.carried_out()
+                if self.connection.unsent_bytes > UNREAD_LIMIT_BYTES:
+                    await self.connection.flushed()
                 await turns.room()
                 data = self.connection.read()
                 if data is None:
@@ -468,9 +471,7 @@ class Client:
                         # A reader has one answer at a time in this process, however fast it asks.
                         await turns.fed()
                         await self.connection.flushed()
-                await turns.fed(size_bytes=size_bytes)
-                if self.connection.unsent_bytes > UNREAD_LIMIT_BYTES:
-                    await self.connection.flushed()
+                turn = turns.count(size_bytes=size_bytes)
         except OSError:
             return
         except ControlError as error:

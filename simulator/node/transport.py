@@ -22,7 +22,7 @@ from simulator.node.clock import Clock
 from simulator.node.connection import READ_BYTES, Connection, end_of
 from simulator.node.shares import DEBT_LIMIT_S, PIECE_BYTES, Shares
 from simulator.node.tls import Handshakes, TlsConnection, TlsError, TlsSocket
-from simulator.node.turns import Turns
+from simulator.node.turns import NO_TURN, Turns
 
 CONNECT_TIMEOUT_S: Final = 10.0
 CROWD: Final = 24
@@ -34,12 +34,14 @@ UNREAD_BYTES: Final = 64 * 1024
 UNREAD_BY_NEIGHBOUR_BYTES: Final = 2**20
 """What may wait to be sent to one who does not read before the connection is cut, beside the messages for it: it
 acknowledges what he sends."""
+LITTLE_BYTES: Final = 4 * 1024
 
 # Errors of accept() that pass: the peer has gone again, or there is no descriptor or memory to spare.
 PASSING: Final = {errno.EAGAIN, errno.ECONNABORTED, errno.EPROTO, errno.EINTR}
 EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 EXHAUSTED_PAUSE_S: Final = 0.1
 TOO_DEAR: Final = "what came from there has taken more than its share of the time"
+DOES_NOT_READ: Final = "it does not read what is sent to it"
 
 
 class Transports:
@@ -258,8 +260,12 @@ class Transports:
 
     async def _read(self, session: int, connection: Connection) -> str:
         """Feed the core what arrives; why that ended."""
+        turn = NO_TURN
         while True:
             await connection.readable()
+            await turn.carried_out()
+            if connection.unsent_bytes > self._unread_limit_bytes:
+                return DOES_NOT_READ
             stranger = self._strangers.get(session)
             if stranger is not None and self._core.is_known(session):
                 stranger = None
@@ -272,7 +278,8 @@ class Transports:
             await self._turns.room()
             began_s = perf_counter()
             size_bytes = whole_bytes = 0
-            # While the core works on one piece the next arrives, and the two then share a commit.
+            # While the core works on a large piece the next arrives, and the two then share a commit. A little one
+            # is all that there is, mostly, and to look for more takes as long as to feed it.
             while size_bytes < limit_bytes:
                 try:
                     data = connection.read(limit_bytes - size_bytes)
@@ -284,17 +291,19 @@ class Transports:
                     return end_of(None)
                 whole_bytes += self._core.receive(session, data, self._clock.now())
                 size_bytes += len(data)
-            if size_bytes:
-                # The batch stores a packet whole, also if most of it came with earlier ones.
-                taken_bytes = max(size_bytes, whole_bytes)
-                cost_s = perf_counter() - began_s + await self._turns.fed(size_bytes=taken_bytes)
-                if stranger is not None:
-                    self._shares.took(stranger, cost_s)
-            limit_bytes = self._unread_limit_bytes
-            if stranger is not None:
-                limit_bytes = UNREAD_BYTES + self._core.in_flight_bytes(session)
-            if connection.unsent_bytes > limit_bytes:
-                return "it does not read what is sent to it"
+                if len(data) < LITTLE_BYTES:
+                    break
+            if not size_bytes:
+                continue
+            # The batch stores a packet whole, also if most of it came with earlier ones.
+            taken_bytes = max(size_bytes, whole_bytes)
+            if stranger is None:
+                turn = self._turns.count(size_bytes=taken_bytes)
+                continue
+            cost_s = perf_counter() - began_s + await self._turns.fed(size_bytes=taken_bytes)
+            self._shares.took(stranger, cost_s)
+            if connection.unsent_bytes > UNREAD_BYTES + self._core.in_flight_bytes(session):
+                return DOES_NOT_READ
 
     def _lost(self, session: int, reason: str) -> None:
         self._core.lost(session, reason, self._clock.now())

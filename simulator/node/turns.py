@@ -19,7 +19,7 @@ BATCH_BYTES: Final = TURN_BYTES + READ_BYTES + MAXIMUM_PACKET_SIZE + SESSION_HEA
 the largest packet. A store sets room aside for so much."""
 
 
-class _Turn:
+class Turn:
     """One batch, from when the one before it is taken."""
 
     def __init__(self) -> None:
@@ -28,16 +28,28 @@ class _Turn:
         """What each of its bytes has cost to carry out, in seconds."""
         self.over = trio.Event()
 
+    async def carried_out(self) -> None:
+        """Return when it has been carried out. If it has been, there is no checkpoint."""
+        if not self.over.is_set():
+            await self.over.wait()
+
+
+NO_TURN: Final = Turn()
+"""One that is over, for those who have fed nothing yet."""
+NO_TURN.over.set()
+
 
 class Turns:
     """Joins those who feed the core with the loop that carries out what it decides.
 
     A feeder waits for `room`, feeds, and calls `fed`, which returns when the batch with what it fed has been carried
-    out. So each feeds at most once a turn, and a busy one does not keep the others waiting.
+    out. So each feeds at most once a turn, and a busy one does not keep the others waiting. One that reads a socket
+    calls `count`, waits for the next bytes, and only then for its turn, which mostly is over by then: so it wakes once
+    for each read.
     """
 
     def __init__(self) -> None:
-        self._next = _Turn()
+        self._next = Turn()
         self._now = self._next
         """The one that is carried out."""
         self._began_s = 0.0
@@ -54,16 +66,17 @@ class Turns:
         Returns:
             How many seconds that took, in proportion to the bytes that the batch took in.
         """
-        turn = self._next
-        self.count(messages=messages, size_bytes=size_bytes)
+        turn = self.count(messages=messages, size_bytes=size_bytes)
         await turn.over.wait()
         return size_bytes * turn.byte_s  # Others may have been carried out before we run again.
 
-    def count(self, *, messages: int = 0, size_bytes: int = 0) -> None:
-        """Something was fed by one who has more to do before it waits."""
-        self._next.messages += messages
-        self._next.size_bytes += size_bytes
+    def count(self, *, messages: int = 0, size_bytes: int = 0) -> Turn:
+        """Something was fed by one who has more to do before it waits; the turn that carries it out."""
+        turn = self._next
+        turn.messages += messages
+        turn.size_bytes += size_bytes
         self._work.set()
+        return turn
 
     def wake(self) -> None:
         """There is something to carry out."""
@@ -77,7 +90,7 @@ class Turns:
 
     def begin(self) -> None:
         """The loop takes a batch; what is fed from now on is for the next."""
-        self._now, self._next = self._next, _Turn()
+        self._now, self._next = self._next, Turn()
         self._began_s = perf_counter()
         self._work = trio.Event()
 

@@ -129,3 +129,83 @@ async def test_a_connection_that_comes_when_the_core_has_given_up_is_closed(
             await wait_all_tasks_blocked()
             assert [each.fileno() for each in connected] == [-1]
             transports.stop()
+
+
+class Listening:
+    """In place of the core: it has what neighbours bring."""
+
+    def __init__(self) -> None:
+        self.came: list[bytes] = []
+        self.has_come = trio.Event()
+
+    def accepted(self, *_: object) -> int:
+        return 1
+
+    def is_blocked(self, host: str) -> bool:
+        return False
+
+    def is_declared(self, host: str) -> bool:
+        return True
+
+    def is_known(self, session: int) -> bool:
+        return True
+
+    def receive(self, session: int, data: memoryview, now: object) -> int:
+        self.came.append(bytes(data))
+        self.has_come.set()
+        return len(data)
+
+    def lost(self, *_: object) -> None:
+        pass
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often the tasks run that serve a connection."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task.name.endswith("_serve_accepted")
+
+
+async def test_a_neighbour_wakes_its_reader_once_for_each_read_and_feeds_once_a_turn() -> None:
+    core: Any = Listening()
+    turns, steps = Turns(), Steps()
+    transports = Transports(core, turns, Clock(), "127.0.0.1", Settings(), read_buffer())
+
+    async def comes() -> None:
+        await core.has_come.wait()
+        core.has_come = trio.Event()
+        await wait_all_tasks_blocked()
+
+    with Troubled() as listener, trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(transports.run, listener)
+            with socket.create_connection(listener.getsockname()) as neighbour:
+                await turns.work()
+                turns.begin()
+                turns.end()
+                await wait_all_tasks_blocked()
+                trio.lowlevel.add_instrument(steps)
+                neighbour.sendall(b"one")
+                await comes()
+                neighbour.sendall(b"two")
+                await wait_all_tasks_blocked(cushion=0.02)
+                assert core.came == [b"one"]
+                turns.begin()
+                turns.end()
+                await comes()
+                turns.begin()
+                turns.end()
+                await wait_all_tasks_blocked()
+                assert steps.count == 3, "for one, for two, and as two had to wait for the turn of one"
+                neighbour.sendall(b"three")
+                await comes()
+                turns.begin()
+                turns.end()
+                await wait_all_tasks_blocked()
+                assert steps.count == 4
+                trio.lowlevel.remove_instrument(steps)
+            transports.stop()
+    assert core.came == [b"one", b"two", b"three"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import assert_no_checkpoints, wait_all_tasks_blocked
 
 from simulator.node import turns as turns_module
-from simulator.node.turns import TURN_BYTES, TURN_MESSAGES, Turns
+from simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Turns
 
 
 async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
@@ -28,6 +28,27 @@ async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
         assert events == ["fed"]
         turns.end()
     assert events == ["fed", "carried out"]
+
+
+async def test_one_who_does_not_wait_at_once_finds_out_later_whether_its_turn_is_over() -> None:
+    turns = Turns()
+    turn = turns.count(size_bytes=1)
+    events: list[str] = []
+
+    async def wait() -> None:
+        await turn.carried_out()
+        events.append("carried out")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        turns.begin()
+        await wait_all_tasks_blocked()
+        assert events == []
+        turns.end()
+    assert events == ["carried out"]
+    with assert_no_checkpoints():
+        await turn.carried_out()
+        await NO_TURN.carried_out()
 
 
 async def test_a_turn_takes_in_only_so_much_and_the_others_have_the_next() -> None:
