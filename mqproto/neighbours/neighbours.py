@@ -371,7 +371,7 @@ class Neighbours:
                     reads += self._dispatch(neighbour, now)
             touched, self._touched = self._touched, {}
             for session in touched:
-                session.acknowledge()
+                session.acknowledge(now)
                 chunks = session.take_outbox()
                 if chunks:
                     sends.append(SendBytes(session.key, chunks))
@@ -625,5 +625,6 @@ class Neighbours:
         """The queue manager stops.  3.1.4.2"""
         self._stopped = True
         for session in list(self.sessions.values()):
+            session.acknowledge()
             session.close("3.1.4.2", reason)
             self._touched[session] = None

@@ -13,6 +13,11 @@ from mqproto.wire import SessionAck, SessionHeader, session_ack, with_session_he
 
 FLAG_COUNT: Final = 32
 """How many recoverable messages the RecoverableMsgAckFlags of one SessionHeader cover.  [MS-MQMQ] 2.2.20.4"""
+ACK_DELAY_MS: Final = 100
+"""How long an acknowledgment waits for more to acknowledge."""
+ACK_WINDOW_PART: Final = 4
+ACK_BYTES: Final = 64 * 1024
+"""It leaves at once for one part in so many of the window, or for so many bytes."""
 HALF_CIRCLE: Final = 0x8000
 """A 16-bit count that is ahead of another by as much or more is behind it."""
 
@@ -43,6 +48,32 @@ def count_received(data: SessionData, *, recoverable: bool) -> None:
     data.session_active = True
 
 
+def is_due(data: SessionData, now: Moment) -> bool:
+    """Whether what was received is to be acknowledged in this turn. If not, the Session Ack Send Timer runs.  3.1.2.5
+
+    A message that comes alone would have an acknowledgment to itself, which costs both ends as much as a message. It
+    waits for more, unless its sender might wait for it, who has a part of his window outstanding, or of the bytes that
+    he may send. By the letter it would leave at the 33rd message, or after half a second.  3.1.5.8.7
+
+    For an express message it leaves at once: after a crash nobody here remembers that it came.
+    """
+    count = data.unacked_received_msg_count
+    if count == 0:
+        return False
+    recoverable = ahead(data.recoverable_message_received_count, data.last_acked_recoverable_msg_seq_number)
+    if (
+        data.last_message_index >= 0
+        or recoverable < count
+        or count * ACK_WINDOW_PART >= min(data.settings.window_size, data.received_window_size)
+        or data.unacked_received_bytes >= ACK_BYTES
+    ):
+        return True
+    if data.ack_due_ms is None:
+        data.ack_due_ms = now.uptime_ms + ACK_DELAY_MS
+        data.timers.start(Timer.SESSION_ACK_SEND, data.key, data.ack_due_ms)
+    return now.uptime_ms >= data.ack_due_ms
+
+
 def acknowledge(data: SessionData) -> None:
     """All that was received is on disk when this leaves: acknowledge it, 32 recoverable messages to a header.
 
@@ -50,7 +81,7 @@ def acknowledge(data: SessionData) -> None:
     """
     if data.unacked_received_msg_count == 0:
         return
-    data.unacked_received_msg_count = 0
+    data.received_is_answered()
     first = data.last_acked_recoverable_msg_seq_number
     pending = ahead(data.recoverable_message_received_count, first)
     data.last_acked_recoverable_msg_seq_number = data.recoverable_message_received_count

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.foreign import TEXT_LIMIT, shown
@@ -15,6 +15,14 @@ from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import CloseTransport
 from mqproto.wire import Packet, encode_packet
 from mqproto.wire.guid import Guid
+
+TIMERS: Final = (
+    Timer.SESSION_INITIALIZATION,
+    Timer.SESSION_CLEANUP,
+    Timer.SESSION_ACK_WAIT,
+    Timer.SESSION_ACK_SEND,
+)
+"""Those of a session."""
 
 
 class SessionState(Enum):
@@ -121,6 +129,10 @@ class SessionData:
     recoverable_message_received_count: int = 0
     last_acked_recoverable_msg_seq_number: int = 0
     unacked_received_msg_count: int = 0
+    unacked_received_bytes: int = 0
+    """What has come since the last acknowledgment, the neighbour's own acknowledgments included."""
+    ack_due_ms: int | None = None
+    """When what was received is to be acknowledged; None if nothing waits for that."""
     received_window_size: int = 1
     session_active: bool = False
     received_ack: bool = False
@@ -144,6 +156,13 @@ class SessionData:
         """Put an internal packet behind all that waits to be sent."""
         self.outbox.append(encode_packet(packet))
 
+    def received_is_answered(self) -> None:
+        """All that was received is acknowledged with what is sent next."""
+        self.unacked_received_msg_count = self.unacked_received_bytes = 0
+        if self.ack_due_ms is not None:
+            self.ack_due_ms = None
+            self.timers.stop(Timer.SESSION_ACK_SEND, self.key)
+
     def close(self, section: str, reason: str) -> None:
         """Close the session; what waits in the outbox still goes out.  3.1.5.9"""
         if self.state is SessionState.CLOSED:
@@ -156,7 +175,7 @@ class SessionData:
             )
         self.state = SessionState.CLOSED
         self.closed = CloseTransport(self.key, section, shown(reason, TEXT_LIMIT))
-        for timer in (Timer.SESSION_INITIALIZATION, Timer.SESSION_CLEANUP, Timer.SESSION_ACK_WAIT):
+        for timer in TIMERS:
             self.timers.stop(timer, self.key)
 
     @property

@@ -13,6 +13,7 @@ from mqproto.session.acknowledgment import (
     acknowledge,
     count_received,
     count_sent,
+    is_due,
     say_paused,
     take_session_ack,
     take_session_header,
@@ -288,6 +289,7 @@ class Session:
     ) -> None:
         """Take UserMessages, and session acknowledgments between them, while the session is open."""
         data = self.data
+        data.unacked_received_bytes += len(chunk)
         for raw in self._buffer.feed(chunk, WELCOME_WHEN_OPEN):
             packet = self._read(raw)
             if packet is None or type(packet) is UserMessage:
@@ -323,9 +325,12 @@ class Session:
         """Say that a queue towards the neighbour is on hold.  3.1.7.13"""
         say_paused(self.data)
 
-    def acknowledge(self) -> None:
-        """Acknowledge all that was received; the outbox leaves only after the commit."""
-        if self.data.state is SessionState.OPEN:
+    def acknowledge(self, now: Moment | None = None) -> None:
+        """Acknowledge all that was received; the outbox leaves only after the commit.
+
+        now: with a time, it may wait a little for more to acknowledge.
+        """
+        if self.data.state is SessionState.OPEN and (now is None or is_due(self.data, now)):
             acknowledge(self.data)
 
     def take_outbox(self) -> list[bytes]:
@@ -367,8 +372,7 @@ class Session:
                 return
             data.session_active = False
             data.timers.start(timer, self.key, now.uptime_ms + data.settings.session_cleanup_timeout_ms)
-        else:  # 3.1.6.3
-            assert timer is Timer.SESSION_ACK_WAIT
+        elif timer is Timer.SESSION_ACK_WAIT:  # 3.1.6.3
             if not data.unacknowledged and not data.unsaved:
                 data.received_ack = False
             elif not data.received_ack:
@@ -380,3 +384,5 @@ class Session:
             else:
                 data.received_ack = False
                 data.timers.start(timer, self.key, now.uptime_ms + data.ack_wait_duration_ms)
+        else:  # 3.1.6.4: this turn acknowledges.
+            assert timer is Timer.SESSION_ACK_SEND

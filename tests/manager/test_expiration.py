@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqproto.base.configuration import FIGURES, KEEP, Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
+from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass
 from tests.observing import DEADLETTER, DEADXACT, JOURNAL, administration, bodies, ended, final_acks, messages
@@ -331,7 +332,7 @@ def test_a_message_whose_time_was_over_when_it_came_is_not_passed_on(net: Net) -
 def test_what_waited_too_long_behind_a_gap_is_refused_when_the_gap_closes(net: Net, which: str) -> None:
     timing: dict[str, Any] = {which: 60}
     net.send("a", at("c"), "first", transactional=True)
-    net.run()
+    net.pass_ms(ACK_DELAY_MS)
     net.kill("c")
     net.nodes["c"].store = type(
         net.nodes["c"].store

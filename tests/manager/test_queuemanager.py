@@ -10,6 +10,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.whereabouts import Spot
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.turn.effects import POSITION_BITS, QueueKind, Received, Writes
 from mqproto.wire import (
     MessageClass,
@@ -252,6 +253,7 @@ def test_what_can_wait_is_written_a_second_later_when_nothing_else_happens() -> 
     net = a_chain()
     net.send("a", at("b", 99), "x", recoverable=True)
     net.run()
+    net.pass_ms(ACK_DELAY_MS)
     assert net.nodes["a"].store.waiting(QueueKind.OUTGOING) == 1
     net.pass_ms(1_000)
     assert net.nodes["a"].store.waiting(QueueKind.OUTGOING) == 0

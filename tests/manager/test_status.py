@@ -10,6 +10,7 @@ from mqproto.base.configuration import Settings
 from mqproto.manager.status import IncomingStatus, LocalStatus, OutgoingStatus
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Peer
+from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, decode_packet, encode_packet, guid_text
 from mqproto.wire.messages import user_message
 from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
@@ -56,11 +57,12 @@ def part(net: Net, *names: str) -> None:
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.4")
 def test_a_sequence_tells_what_its_destination_has_acknowledged_and_when_it_sends_again(net: Net) -> None:
     send_orders(net, 2)
+    net.pass_ms(ACK_DELAY_MS)
     status = outgoing(net)
     assert (status.last_ack_s, status.last_ack_count) == (None, 0)
     assert (status.first_unacked, status.last_unacked, status.unacked, status.next_number) == (1, 2, 2, 3)
     assert (status.waiting, status.unsent, status.in_flight) == (2, 0, 0)
-    assert (status.resend_interval_ms, status.resend_at_ms) == (1_000, net.now.uptime_ms + 1_000)
+    assert (status.resend_interval_ms, status.resend_at_ms) == (1_000, START.uptime_ms + 1_000)
     part(net, "b", "c")
     send_orders(net, 3)
     net.pass_ms(2_500)
@@ -84,7 +86,7 @@ def test_what_was_withdrawn_does_not_count_among_what_was_sent(net: Net) -> None
         lifetime = {"time_to_reach_queue_s": 1} if number in (3, 4) else {}
         net.send("a", TO_ORDERS, str(number), transactional=True, **lifetime)
         if number == 2:
-            net.run()
+            net.pass_ms(ACK_DELAY_MS)
             part(net, "a", "b")  # 1 to 3 have been sent.
     net.pass_ms(3_000)
     status = outgoing(net)

@@ -7,6 +7,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.manager.whereabouts import Found, Spot, describe_message
 from mqproto.queues.localqueue import SystemQueue
+from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.turn.effects import POSITION_BITS
 from mqproto.wire import (
@@ -66,6 +67,8 @@ def test_a_transactional_message_is_found_at_each_step_of_its_way() -> None:
     net.turn("a")
     assert spots(net, "a") == [("m", Spot.UNSENT, name)]
     net.run()
+    assert spots(net, "a") == [("m", Spot.IN_FLIGHT, name)]
+    net.pass_ms(ACK_DELAY_MS)
     assert spots(net, "a") == [("m", Spot.AWAITING_ORDER_ACK, name)]
     assert spots(net, "b") == [("m", Spot.UNSENT, C)]
     net.blocked.clear()
@@ -161,7 +164,7 @@ def test_a_dead_letter_says_in_its_class_why_it_is_one() -> None:
 def test_what_left_a_moment_ago_is_nowhere_though_the_store_still_has_it(recoverable: bool) -> None:
     net = a_chain()
     net.send("a", TO_NOTES, "gone", recoverable=recoverable)
-    net.run()
+    net.pass_ms(ACK_DELAY_MS)
     assert len(net.nodes["a"].store.messages) == recoverable
     assert spots(net, "a") == []
     assert spots(net, "c") == [("gone", Spot.IN_QUEUE, "notes")]

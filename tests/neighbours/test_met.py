@@ -186,7 +186,7 @@ def test_one_who_waits_for_answers_calls_again_and_one_who_does_not_stays_away(
 def test_one_that_was_called_may_be_called_again_by_its_guid(monkeypatch: pytest.MonkeyPatch) -> None:
     net = two_strangers()
     net.send(SHOP, direct(OFFICE), "one", transactional=True)
-    net.pass_ms(1_000)
+    net.pass_ms(2_000)
     net.cut(SHOP, OFFICE)
     net.kill(SHOP)
     net.start(SHOP)

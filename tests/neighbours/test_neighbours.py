@@ -13,11 +13,13 @@ from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.queues.localqueue import SystemQueue
 from mqproto.routing import NextHop, Peer, Routes
+from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.turn.effects import CloseTransport, OpenTransport
 from mqproto.wire import (
     NULL_GUID,
     Guid,
     PacketBuffer,
+    SessionAck,
     UserMessage,
     decode_packet,
     encode_packet,
@@ -726,7 +728,7 @@ def test_a_neighbour_that_acknowledges_nothing_loses_the_session() -> None:
 def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_waited() -> None:
     net = a_pair()
     net.send("a", at("c", 17), "x", recoverable=True)
-    net.run()
+    net.pass_ms(ACK_DELAY_MS)
     core = net.nodes["a"].up
     core.stop()
     batch = core.take(net.now)
@@ -734,6 +736,42 @@ def test_a_manager_that_stops_closes_every_session_and_writes_what_could_have_wa
     assert batch.closes[0].section == "3.1.4.2"
     assert batch.writes is not None
     assert batch.writes.removals
+
+
+def acknowledgments(net: Net) -> int:
+    """How many session acknowledgments `c` has sent to `a`."""
+    packets = [
+        decode_packet(chunk) for sender, receiver, chunk in net.traffic if (sender, receiver) == ("c", "a")
+    ]
+    return sum(isinstance(packet, SessionAck) for packet in packets)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.6.4")
+def test_an_acknowledgment_leaves_by_itself_when_nothing_else_happens() -> None:
+    net = a_pair()
+    net.send("a", at("c", 17), "x", recoverable=True)
+    net.pass_ms(ACK_DELAY_MS - 1)
+    assert acknowledgments(net) == 0
+    assert net.nodes["a"].up.status().outgoing[0].in_flight == 1
+    net.pass_ms(1)
+    assert acknowledgments(net) == 1
+    assert net.nodes["a"].up.status().outgoing[0].in_flight == 0
+    net.pass_ms(60_000)
+    assert acknowledgments(net) == 1
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.4.2")
+def test_a_manager_that_stops_acknowledges_what_it_has_received() -> None:
+    """Else its neighbours would send that again."""
+    net = a_pair()
+    net.send("a", at("c", 17), "x", recoverable=True)
+    net.run()
+    core = net.nodes["c"].up
+    core.stop()
+    batch = core.take(net.now)
+    [chunk] = [chunk for send in batch.sends for chunk in send.chunks]
+    assert isinstance(decode_packet(chunk), SessionAck)
+    assert [close.section for close in batch.closes] == ["3.1.4.2"]
 
 
 def test_what_happens_to_an_unknown_session_is_no_error() -> None:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqproto.base.configuration import Settings
+from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
 from mqproto.session import Session
-from mqproto.session.acknowledgment import FLAG_COUNT, take_session_header
+from mqproto.session.acknowledgment import ACK_BYTES, ACK_DELAY_MS, FLAG_COUNT, take_session_header
 from mqproto.session.data import ahead
 from mqproto.session.session import UNSAVED_LIMIT
 from mqproto.wire import Packet, SessionAck, SessionHeader, UserMessage, decode_packet
@@ -19,6 +21,7 @@ from tests.sessions import (
     NOW,
     RECOVERABLE,
     SETTINGS,
+    a_packet,
     a_session,
     acks_of,
     an_ack,
@@ -266,6 +269,98 @@ def test_a_message_is_counted_whatever_becomes_of_it_so_that_both_counts_agree()
     )  # The same one again: a duplicate, as far as the queue manager is concerned.
     receive(session, an_ack(0, user=2, recoverable=2))
     assert session.is_open
+
+
+# When we acknowledge: 3.1.2.5, 3.1.6.4, 3.1.5.8.7
+
+
+def said(session: Session, now: Moment = NOW) -> list[int]:
+    """What the session says that it has received, when a turn is over."""
+    session.acknowledge(now)
+    return [header.ack_sequence_number for header in acks_of(sent(session))]
+
+
+def due_ms(session: Session) -> int | None:
+    return session.data.timers.deadline_ms(Timer.SESSION_ACK_SEND, session.key)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.2.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.6.4")
+def test_an_acknowledgment_waits_for_more_to_acknowledge_until_its_timer_is_due() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    assert said(session) == []
+    due = later(ACK_DELAY_MS)
+    receive(session, RECOVERABLE, later(60))
+    assert said(session, later(60)) == []
+    assert due_ms(session) == due.uptime_ms, "a second message puts nothing off"
+    session.expired(Timer.SESSION_ACK_SEND, due)
+    assert said(session, due) == [2]
+    assert due_ms(session) is None
+    assert said(session, later(5_000)) == [], "nothing came since"
+    receive(session, RECOVERABLE, later(5_000))
+    assert said(session, later(5_000)) == []
+    assert due_ms(session) == later(5_000 + ACK_DELAY_MS).uptime_ms
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.7")
+@pytest.mark.parametrize(
+    ("ours", "theirs", "part"),
+    [(64, 64, 16), (64, 8, 2), (8, 64, 2), (1_024, 1_024, 256), (1, 64, 1), (64, 1, 1)],
+)
+def test_a_part_of_the_window_is_acknowledged_at_once_so_that_its_sender_never_waits(
+    ours: int, theirs: int, part: int
+) -> None:
+    session = a_session(settings=Settings(window_size=ours), received_window_size=theirs)
+    for _ in range(part - 1):
+        receive(session, RECOVERABLE)
+        assert said(session) == []
+    receive(session, RECOVERABLE)
+    assert set(said(session)) == {part}
+    assert due_ms(session) is None
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.7")
+def test_what_is_large_is_acknowledged_at_once_as_its_sender_may_have_so_much_on_its_way_and_no_more() -> (
+    None
+):
+    session = a_session()
+    receive(session, a_packet(body=bytes(ACK_BYTES // 2)))
+    assert said(session) == []
+    receive(session, a_packet(body=bytes(ACK_BYTES // 2)))
+    assert said(session) == [2]
+    receive(session, a_packet(body=bytes(ACK_BYTES // 2)))
+    assert said(session) == [], "what was acknowledged does not count any more"
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.8.7")
+def test_an_express_message_is_acknowledged_at_once_with_all_that_came_before_it() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    assert said(session) == []
+    receive(session, EXPRESS)
+    assert said(session) == [2]
+    receive(session, EXPRESS)
+    assert said(session) == [3]
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.11")
+def test_what_goes_to_the_neighbour_takes_the_acknowledgment_along_before_it_is_due() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    assert said(session) == []
+    send(session, 1)
+    assert said(session) == [1]
+    assert due_ms(session) is None
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.9")
+def test_a_session_that_closes_acknowledges_nothing_later() -> None:
+    session = a_session()
+    receive(session, RECOVERABLE)
+    assert said(session) == []
+    session.close("3.1.5.9", "a test")
+    assert due_ms(session) is None
 
 
 # Counts wrap

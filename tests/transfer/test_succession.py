@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqproto.base.configuration import Settings
+from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.transfer.succession import SPREAD
 from mqproto.turn.effects import LIFE, MESSAGE_ID_CEILING, SEQUENCE_ORDINAL_CEILING, NewLife, QueueKind
 from mqproto.wire import OrderAckBody, TxSequenceId, order_ack
@@ -293,6 +294,7 @@ def acknowledged(net: Net, number: int) -> None:
 def half_acknowledged(net: Net) -> Net:
     """Of three messages that arrived two are acknowledged, and the destination is down."""
     send(net, "1", "2", "3")
+    net.pass_ms(ACK_DELAY_MS)
     net.kill("c")
     acknowledged(net, 2)
     assert [count for _, count in sequences(net)] == [1]

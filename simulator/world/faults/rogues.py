@@ -218,7 +218,9 @@ class Sparing:
             saved.append((message, packet))
         return saved
 
-    def _acknowledge(self, session: Session, sound: Callable[[], None], missing: list[int]) -> None:
+    def _acknowledge(
+        self, session: Session, sound: Callable[[], None], missing: list[int], now: Moment | None = None
+    ) -> None:
         data = session.data
         if not session.is_open or not data.unacked_received_msg_count:
             return
@@ -239,7 +241,7 @@ class Sparing:
         first = data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF
         count = min(ahead(data.recoverable_message_received_count + 1, first), FLAG_COUNT)
         flags = sum(1 << bit for bit in range(count) if first + bit & 0xFFFF not in missing)
-        data.unacked_received_msg_count = 0
+        data.received_is_answered()
         while flags >> ahead(data.last_acked_recoverable_msg_seq_number + 1, first) & 1:
             data.last_acked_recoverable_msg_seq_number = (
                 data.last_acked_recoverable_msg_seq_number + 1 & 0xFFFF

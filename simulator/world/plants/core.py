@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from mqproto.base.moment import Moment
 from mqproto.base.ranges import Ranges
 from mqproto.manager import arrivals
 from mqproto.manager.arrivals import Arrivals
@@ -562,8 +563,8 @@ def compare_counts_that_wrap(sound: Any) -> Any:
 def acknowledge_what_never_came(sound: Any) -> Any:
     """Each session acknowledgment says that one message more has come than has: by the rules its sender hangs up."""
 
-    def acknowledge(self: Session) -> None:
+    def acknowledge(self: Session, now: Moment | None = None) -> None:
         self.data.message_received_count = self.data.message_received_count + 1 & 0xFFFF
-        sound(self)
+        sound(self, now)
 
     return acknowledge
