@@ -17,6 +17,8 @@ FIRST_QUEUE: Final = 16
 CONSUMER: Final = 1
 AT_ONCE: Final = 1_000
 ORDER_ACK_MS: Final = Settings().order_ack_timeout_ms
+APART_MS: Final = 5
+"""What lies between messages at 200 a second."""
 
 
 class Chain(Net):
@@ -92,15 +94,23 @@ class Chain(Net):
             self.turns(lambda busy: not busy)
             self.wait()
 
+    def pass_on_alone(self, count: int) -> None:
+        """Messages that come alone: each is consumed, and nobody has anything to do, some time before the next."""
+        for _ in range(count):
+            self.enqueue(1)
+            self.turns(lambda busy: not busy)
+            self.wait(APART_MS)
+        self.wait()
+
     def drain(self, count: int) -> None:
         """Turn by turn, until `count` more messages were consumed."""
         for goal in range(self.delivered + WINDOW, self.delivered + count + 1, WINDOW):
             self.turns(lambda busy, goal=goal: self.delivered >= goal)  # type: ignore[misc]
             self.wait()
 
-    def wait(self) -> None:
-        """Let as much time pass as an OrderAck waits for."""
-        self._advance(self.now.uptime_ms + ORDER_ACK_MS)
+    def wait(self, for_ms: int = ORDER_ACK_MS) -> None:
+        """Let time pass, by default as much as an OrderAck waits for."""
+        self._advance(self.now.uptime_ms + for_ms)
         for name in NAMES:
             self.nodes[name].up.tick(self.now)
 

@@ -84,6 +84,12 @@ def chain(*, neighbours: int = 0, queues: int = 1) -> Cost:
     return _of_chain(lambda: system.pass_on(MESSAGES))
 
 
+def alone() -> Cost:
+    """The same of messages that come alone, 200 a second."""
+    system = Chain()
+    return _of_chain(lambda: system.pass_on_alone(MESSAGES))
+
+
 def backlog(waiting: int) -> Cost:
     """The same, from a sender that has many more to send, and reads them page by page."""
     system = Chain()
@@ -118,6 +124,7 @@ PATHS: Final[dict[str, Callable[[], Cost]]] = {
     "build": build,
     "check": check,
     "chain": chain,
+    "alone": alone,
     "backlog": lambda: backlog(100_000),
     "unread": lambda: unread(100_000),
     "neighbours": lambda: chain(neighbours=50),

@@ -26,7 +26,15 @@ from tests.conformance import ROOT
 from tests.counting import allocated
 from tests.speed import Cost
 
-BUDGETS: Final = {"parse": 1.25, "build": 1.4, "check": 0.7, "chain": 4.7, "backlog": 4.3, "unread": 4.9}
+BUDGETS: Final = {
+    "parse": 1.25,
+    "build": 1.4,
+    "check": 0.7,
+    "chain": 4.7,
+    "alone": 17.0,
+    "backlog": 4.3,
+    "unread": 4.9,
+}
 FEW, MANY = 1_000, 100_000
 GROWTH: Final = 1.1
 GROWTH_BYTES: Final = 64 * 1_024
@@ -74,6 +82,10 @@ def test_the_generated_codec_does_little_more_than_code_written_by_hand(path: st
 
 def test_a_message_through_three_queue_managers_stays_within_its_budget(usual: Cost) -> None:
     within_budget("chain", usual)
+
+
+def test_a_message_that_comes_alone_stays_within_its_budget() -> None:
+    within_budget("alone", speed.alone())
 
 
 def test_a_message_costs_the_same_whatever_the_sender_has_yet_to_send() -> None:

@@ -285,6 +285,8 @@ class MessageIdHistory:
         So no transaction forgets what it also adds.
         """
         size = self._most
+        if self._size <= size:
+            return  # Nearly always.
         below = size - size // MARGIN
         for rule, goal in (
             (self._young, below),

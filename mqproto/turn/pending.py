@@ -154,7 +154,7 @@ class PendingWrites:
     def take(self, now: Moment) -> Writes | None:
         """The transaction to commit now, or None if there is none or it may wait."""
         if not self._is_urgent:
-            if (self._changed or self._writes) and not self._timers.runs(Timer.LAZY_WRITES, None):
+            if not self._timers.runs(Timer.LAZY_WRITES, None) and (self._changed or self._writes):
                 self._timers.start(Timer.LAZY_WRITES, None, now.uptime_ms + LAZY_WRITES_DELAY_MS)
             return None
         for sequence in self._changed:
