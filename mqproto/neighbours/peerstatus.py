@@ -58,6 +58,7 @@ class PeerStatus:
     sequences, held_bytes: its incoming sequences, and what they hold behind a gap.
     acknowledgments: what waits to be sent to its order queue.
     blocked: whether it gets no answer.
+    acknowledged_s, round_trip_s: as of a `SessionStatus`, the longest of its sessions; the caller fills this in.
     """
 
     host: str
@@ -80,6 +81,8 @@ class PeerStatus:
     held_bytes: int
     acknowledgments: int
     blocked: bool
+    acknowledged_s: float | None = None
+    round_trip_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,20 @@ class SessionStatus:
     host: the neighbour's address; manager: the GUID that it presents.
     window: how many messages may be sent to it before it acknowledges some; 1 while it pauses.
     unacknowledged: how many are.
+    key: its number, as logs have it.
+    acknowledged_s: how long the neighbour takes to acknowledge a message, with the way and its disk, smoothed; None if
+        it has acknowledged none.
+    round_trip_s: how long TCP takes there and back, without the neighbour's own work, as the system measures it; None
+        where that does not tell. The caller fills this in.
     """
 
     host: str
     manager: str
     window: int
     unacknowledged: int
+    key: int = 0
+    acknowledged_s: float | None = None
+    round_trip_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +145,8 @@ def describe_sessions(sessions: Iterable[Session], limit: int) -> list[SessionSt
             guid_text(one.data.remote_qm or NULL_GUID),
             one.window,
             one.unacknowledged_count,
+            one.key,
+            None if one.acknowledged_ms is None else one.acknowledged_ms / 1_000,
         )
         for one in chosen
     ]

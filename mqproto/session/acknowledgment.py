@@ -18,6 +18,8 @@ ACK_DELAY_MS: Final = 100
 ACK_WINDOW_PART: Final = 4
 ACK_BYTES: Final = 64 * 1024
 """It leaves at once for one part in so many of the window, or for so many bytes."""
+SMOOTHED: Final = 1 / 8
+"""What the last time counts for in how long a neighbour takes to acknowledge, as with TCP's round trips (RFC 6298)."""
 HALF_CIRCLE: Final = 0x8000
 """A 16-bit count that is ahead of another by as much or more is behind it."""
 
@@ -32,6 +34,8 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
     data.in_flight_bytes += sum(len(entry.packet) for entry in entries)
     if not data.timers.runs(Timer.SESSION_ACK_WAIT, data.key):
         data.timers.start(Timer.SESSION_ACK_WAIT, data.key, now.uptime_ms + data.ack_wait_duration_ms)
+    if data.timed_ms is None:
+        data.timed_ms, data.timed_number = now.uptime_ms, data.message_sent_count
     data.session_active = True
 
 
@@ -145,6 +149,8 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
         )
         return
     answered = [data.unacknowledged.popleft() for _ in range(received)]
+    if received and data.timed_ms is not None:
+        time_acknowledgment(data, now)
     complete(data, (entry for entry in answered if not entry.recoverable))  # 3.1.5.5.1, 3.1.5.5.2
     if (header.recoverable_msg_ack_flags or header.recoverable_msg_ack_seq_number) and not take_saved(
         data, header
@@ -164,6 +170,15 @@ def take_session_header(data: SessionData, header: SessionHeader, now: Moment) -
     data.received_window_size = header.window_size
     if data.unacknowledged or data.unsaved:
         data.timers.start(Timer.SESSION_ACK_WAIT, data.key, now.uptime_ms + data.ack_wait_duration_ms)
+
+
+def time_acknowledgment(data: SessionData, now: Moment) -> None:
+    """One message at a time is timed, the last of those that were sent together."""
+    assert data.timed_ms is not None
+    if ahead(acknowledged_count(data), data.timed_number) < HALF_CIRCLE:
+        took_ms, known_ms = now.uptime_ms - data.timed_ms, data.acknowledged_ms
+        data.acknowledged_ms = took_ms if known_ms is None else known_ms + SMOOTHED * (took_ms - known_ms)
+        data.timed_ms = None
 
 
 def take_saved(data: SessionData, header: SessionHeader) -> bool:

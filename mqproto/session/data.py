@@ -144,6 +144,11 @@ class SessionData:
     unsaved: deque[InFlight] = field(default_factory=deque)
     """Sent, recoverable, and not yet flagged as saved; in order of recoverable sequence number without holes."""
     in_flight_bytes: int = 0
+    timed_number: int = 0
+    timed_ms: int | None = None
+    """When message `timed_number` was sent, whose acknowledgment is timed; None if none is."""
+    acknowledged_ms: float | None = None
+    """How long the neighbour takes to acknowledge, of late; None if it has acknowledged nothing."""
     completed: list[InFlight] = field(default_factory=list)
     """Acknowledged for good since the queue manager last looked: express received, recoverable saved."""
 

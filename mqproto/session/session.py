@@ -204,6 +204,11 @@ class Session:
         return len(self.data.unacknowledged)
 
     @property
+    def acknowledged_ms(self) -> float | None:
+        """How long the neighbour takes to acknowledge, of late; None if it has acknowledged nothing."""
+        return self.data.acknowledged_ms
+
+    @property
     def is_open(self) -> bool:
         """Whether UserMessages may pass."""
         return self.data.state is SessionState.OPEN

@@ -7,7 +7,8 @@ import ipaddress
 import os
 import socket
 import struct
-from typing import Final
+import sys
+from typing import Final, Protocol
 
 from mqproto.base.errors import UsageError
 
@@ -29,6 +30,31 @@ def refuse_itself(connected: socket.socket) -> None:
     if connected.getsockname() == connected.getpeername():
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+_tcp_info: Final = struct.Struct("=8B16I")
+"""The beginning of Linux' tcp_info, up to tcpi_rtt, which is in microseconds."""
+TCP_INFO: Final[int | None] = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+
+
+class HasOptions(Protocol):
+    """A socket, or what stands before one."""
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
+
+
+def round_trip_s(connected: HasOptions) -> float | None:
+    """How long TCP takes there and back, smoothed, as the system measures it; None where it does not tell."""
+    if TCP_INFO is None:
+        return None
+    try:
+        found = connected.getsockopt(socket.IPPROTO_TCP, TCP_INFO, _tcp_info.size)
+    except OSError:
+        return None
+    if len(found) < _tcp_info.size:
+        return None
+    *_, round_trip_us = _tcp_info.unpack(found)
+    return round_trip_us / 1_000_000 if round_trip_us else None
 
 
 def listen(

@@ -25,7 +25,7 @@ from mqproto.wire.guid import guid_from_text
 from simulator.base.program.again import asked_to_end
 from simulator.base.screen import wide_console
 from simulator.command import oversee
-from simulator.command.explain import duration, is_kept
+from simulator.command.explain import brief, duration, is_kept
 from simulator.command.options import run_task
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
@@ -150,7 +150,7 @@ def sections(topology: Topology, now: Look, before: Look | None) -> list[Section
         before: the look before, for rates.
     """
     nodes = Section(Row("node", ("sessions", "in/s", "fwd/s", "resent", "dropped"), "stored", style="bold"))
-    sessions = Section(Row("session", ("window", "unacked", "resent"), "state", style="bold"))
+    sessions = Section(Row("session", ("window", "unacked", "resent", "ack"), "state", style="bold"))
     queues = Section(Row("queue", ("waiting", "oldest", "in/s", "out/s"), "state", style="bold"))
     for name, one in now.found.items():
         if one is None:
@@ -243,14 +243,19 @@ def _sessions(topology: Topology, name: str, status: NodeStatus) -> Iterator[Row
         resent[queue.next_manager] += queue.resent
     for session in status.sessions:
         known = topology.node_by_guid(guid_from_text(session.manager)) if session.manager else None
-        cells = (_count(session.window), _count(session.unacknowledged), _count(resent[session.manager]))
+        cells = (
+            _count(session.window),
+            _count(session.unacknowledged),
+            _count(resent[session.manager]),
+            brief(session.acknowledged_s),
+        )
         yield Row(f"{name} to {known.name if known else session.host}", cells, "open")
     told = set()
     for queue in status.outgoing:
         hop = oversee.next_hop(topology, queue)
         if queue.state in ("connecting", "disconnected") and hop and hop not in told:
             told.add(hop)
-            cells = ("", "", _count(resent[queue.next_manager]))
+            cells = ("", "", _count(resent[queue.next_manager]), "")
             yield Row(f"{name} to {hop}", cells, queue.state, style="red" if queue.waiting else "")
 
 

@@ -335,6 +335,15 @@ def is_kept(queue: str) -> bool:
     return queue.endswith(JOURNAL_SUFFIX) or queue in set(SystemQueue)
 
 
+def brief(seconds: float | None) -> str:
+    """A time that is mostly short: `0.3 ms`, `42 ms`, `1.5 s`; nothing if it is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 0.9995:
+        return f"{seconds * 1_000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1_000:.0f} ms"
+    return duration(seconds)
+
+
 def duration(seconds: float) -> str:
     """A span of time as people say it: `0.4 s`, `42 s`, `3 min 5 s`, `2 h 4 min`, `3 d 4 h`."""
     if 0.05 <= seconds < 9.95 and seconds != int(seconds):

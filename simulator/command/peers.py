@@ -15,7 +15,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.wire.guid import guid_from_text, guid_text
-from simulator.command.explain import duration
+from simulator.command.explain import brief, duration
 from simulator.command.options import (
     DEFAULT_TOPOLOGY,
     DONE,
@@ -405,6 +405,10 @@ def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterato
         yield f"received {_counted(peer.messages, 'message')}, {peer.size_bytes:,} bytes"
     if peer.sent_bytes:
         yield f"sent {peer.sent:,}, {peer.sent_bytes:,} bytes"
+    if peer.acknowledged_s is not None:
+        yield f"acknowledges after {brief(peer.acknowledged_s)}"
+    if peer.round_trip_s is not None:
+        yield f"round trip {brief(peer.round_trip_s)}"
     if peer.refused:
         yield f"{_counted(peer.refused, 'message')} refused"
     if peer.ended:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import trio
 
+from simulator.base.sockets import round_trip_s
 from simulator.base.tap import Tap
 
 READ_BYTES: Final = 256 * 1024
@@ -33,6 +34,8 @@ class Socket(Protocol):
     def send(self, data: bytes | memoryview, /) -> int: ...
 
     def recv_into(self, buffer: memoryview, /) -> int: ...
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
     def shutdown(self, how: int, /) -> None: ...
 
@@ -68,6 +71,11 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._socket.fileno() == -1
+
+    @property
+    def round_trip_s(self) -> float | None:
+        """How long TCP takes there and back; None if the system does not tell."""
+        return None if self.is_closed else round_trip_s(self._socket)
 
     def send(self, data: bytes) -> None:
         """Send all of it, in order, without waiting. What a broken connection cannot take is dropped."""

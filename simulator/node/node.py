@@ -152,7 +152,17 @@ class Node:
             Handshakes(certificates, self.note) if certificates is not None else None,
         )
         self._service = Service(
-            self.core, directory, store, state, self._turns, clock, buffer, self._room, log, guard
+            self.core,
+            directory,
+            store,
+            state,
+            self._turns,
+            clock,
+            buffer,
+            self._room,
+            log,
+            guard,
+            self._transports.round_trip_s,
         )
         is_declared = directory.routes.is_declared
         self._pings = Pings(

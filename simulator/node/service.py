@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -91,6 +91,7 @@ class Service:
         buffer: to read into.
         room: what the disk has.
         log: has who changed what.
+        round_trip_s: how long TCP takes there and back on the connection of a session, if somebody knows.
     """
 
     def __init__(
@@ -105,11 +106,12 @@ class Service:
         room: Room,
         log: FilteringBoundLogger,
         guard: NodeGuard | None = None,
+        round_trip_s: Callable[[int], float | None] = lambda session: None,
     ) -> None:
         self.core = core
         self.store = store
         self.directory = directory
-        self.operators = Operators(core, directory, store, clock, room, guard)
+        self.operators = Operators(core, directory, store, clock, room, guard, round_trip_s)
         self.turns = turns
         self.clock = clock
         self.consumers: dict[int, Consumer] = {}

@@ -175,6 +175,11 @@ class Transports:
         if scope is not None:
             scope.cancel()
 
+    def round_trip_s(self, session: int) -> float | None:
+        """How long TCP takes there and back on a session's connection; None if nobody knows."""
+        connection = self._connections.get(session)
+        return None if connection is None else connection.round_trip_s
+
     # Connections
 
     async def _connect(self, order: OpenTransport, scope: trio.CancelScope) -> None:

@@ -585,3 +585,33 @@ def test_a_pause_is_said_before_a_newer_acknowledgment_and_not_behind_it() -> No
         neighbour.receive(packet, NOW)
     assert neighbour.is_open
     assert positions(neighbour) == [1, 2]
+
+
+# How long the neighbour takes
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+def test_one_message_at_a_time_is_timed_until_the_neighbour_has_acknowledged_it() -> None:
+    session = a_session()
+    assert session.acknowledged_ms is None
+    send(session, 3)
+    send(session, 2, now=later(40))
+    receive(session, an_ack(2), now=later(60))
+    assert session.acknowledged_ms is None, "the last of those that were sent together is timed"
+    receive(session, an_ack(4), now=later(80))
+    assert session.acknowledged_ms == 80
+    send(session, 1, now=later(100))
+    receive(session, an_ack(4), now=later(110))
+    assert session.acknowledged_ms == 80, "an acknowledgment of nothing new says nothing"
+    receive(session, an_ack(6), now=later(116))
+    assert session.acknowledged_ms == 80 + (16 - 80) / 8
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.5.5.1")
+def test_a_neighbour_is_timed_where_counts_begin_again() -> None:
+    session = a_session()
+    session.data.message_sent_count = session.data.recoverable_message_sent_count = 0xFFFE
+    send(session, 1)
+    send(session, 3, now=later(5))
+    receive(session, an_ack(1), now=later(30))
+    assert session.acknowledged_ms == 30

@@ -8,7 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
 from mqproto.manager.status import NodeStatus, OutgoingStatus, PeersStatus
+from mqproto.neighbours.peerstatus import SessionStatus
 from mqproto.wire.guid import guid_from_text, guid_text
+from simulator.command.explain import brief
 from simulator.edges.console.rates import Rates
 from simulator.topology import Topology
 
@@ -124,15 +126,16 @@ def _way(
     there = guid_text(topology.nodes[to].guid)
     here = guid_text(topology.nodes[frm].guid)
     way: dict[str, Any] = {"from": frm, "to": to, "session": False, "window": 0, "unacknowledged": 0}
-    way |= {"waiting": 0, "in_flight": 0, "resent": 0, "why": ""}
+    way |= {"waiting": 0, "in_flight": 0, "resent": 0, "why": "", **_times(())}
     crossed = 0
     if frm in said:
         status, peers = said[frm]
-        for session in status.sessions:
-            if session.manager == there:
-                way["session"] = True
-                way["window"] += session.window
-                way["unacknowledged"] += session.unacknowledged
+        own = [session for session in status.sessions if session.manager == there]
+        way |= _times(own)
+        for session in own:
+            way["session"] = True
+            way["window"] += session.window
+            way["unacknowledged"] += session.unacknowledged
         for queue in status.outgoing:
             if _leads_to(topology, queue, there, to):
                 way["waiting"] += queue.waiting
@@ -143,6 +146,18 @@ def _way(
     elif to in said:
         crossed = sum(peer.messages for peer in said[to][1].peers if peer.manager == here)
     return way | {"crossed": crossed, "rate": rates.of((frm, to), crossed, now_s)}
+
+
+def _times(sessions: Iterable[SessionStatus]) -> dict[str, str]:
+    """How long acknowledgments take, and TCP, in words; the longest of several."""
+    acknowledged, round_trips = [0.0], [0.0]
+    for one in sessions:
+        acknowledged.append(one.acknowledged_s or 0.0)
+        round_trips.append(one.round_trip_s or 0.0)
+    return {
+        "acknowledged": brief(max(acknowledged) or None),
+        "round_trip": brief(max(round_trips) or None),
+    }
 
 
 def other_sessions(
@@ -163,6 +178,7 @@ def other_sessions(
                 "session": True,
                 "window": session.window,
                 "unacknowledged": session.unacknowledged,
+                **_times([session]),
                 "waiting": 0,
                 "in_flight": 0,
                 "resent": 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -16,10 +16,10 @@ from mqproto.manager.queuemanager import QUEUES_NAMED, QueueManager
 from mqproto.manager.status import QUEUES_LISTED, NodeStatus, PeersStatus
 from mqproto.manager.whereabouts import Found, MessageStatus, Whereabouts, describe_message
 from mqproto.neighbours.blocks import network_of, overlap
-from mqproto.neighbours.peerstatus import MetStatus
+from mqproto.neighbours.peerstatus import MetStatus, PeerStatus, SessionStatus
 from mqproto.queues.protection import OPEN, Protection
 from mqproto.routing import MSMQ_PORT
-from mqproto.routing.peers import address_of
+from mqproto.routing.peers import address_of, host_group
 from mqproto.turn.effects import POSITION_BITS, QueueKind, ReadBy, ReadPage, message_key
 from mqproto.wire import Guid, guid_from_text, guid_text
 from mqproto.wire.glance import identifier_of
@@ -57,8 +57,10 @@ class Operators:
         clock: Clock,
         room: Room,
         guard: NodeGuard | None = None,
+        round_trip_s: Callable[[int], float | None] = lambda session: None,
     ) -> None:
         self._guard = guard
+        self._round_trip_s = round_trip_s
         self._core = core
         self._room = room
         self._directory = directory
@@ -95,11 +97,17 @@ class Operators:
             disk_is_full=self._store.room_bytes == 0,
             room_lasts_s=self._room.lasts_s,
             floods=self._core.floods(now),
+            sessions=self._with_round_trips(status.sessions),
         )
+
+    def _with_round_trips(self, sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
+        return [replace(one, round_trip_s=self._round_trip_s(one.key)) for one in sessions]
 
     def peers(self) -> PeersStatus:
         """Who is connected or was, now."""
-        return self._core.peers(self._clock.now())
+        found = self._core.peers(self._clock.now())
+        sessions = self._with_round_trips(self._core.status(()).sessions)
+        return replace(found, peers=[_with_times(peer, sessions) for peer in found.peers])
 
     async def explain(self, subject: str, limit: int) -> Explanation:
         """What of this node has to do with a queue, a node, or a message; see `control.Explain`."""
@@ -404,6 +412,18 @@ class Operators:
             node = self._directory.node.name
             raise UsageError(f"{node} has no outgoing queue to {text}; there are: {shown}{more}")
         return found
+
+
+def _with_times(peer: PeerStatus, sessions: Iterable[SessionStatus]) -> PeerStatus:
+    """The same with the longest times of its sessions, if these are among those that are told of."""
+    own = [one for one in sessions if (host_group(one.host), one.manager) == (peer.host, peer.manager)]
+    return replace(
+        peer,
+        acknowledged_s=max(
+            (one.acknowledged_s for one in own if one.acknowledged_s is not None), default=None
+        ),
+        round_trip_s=max((one.round_trip_s for one in own if one.round_trip_s is not None), default=None),
+    )
 
 
 def _protection(known: Protection, wish: QueueWish) -> Protection:

@@ -151,10 +151,14 @@ def families(status: NodeStatus, facts: Facts) -> Iterator[Metric]:
 def _sessions(status: NodeStatus) -> Iterator[Metric]:
     yield gauge("sessions", "Sessions that are open.", [((), status.sessions_open)])
     windows, unacknowledged = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    acknowledged, round_trips = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
     for one in status.sessions:  # There may be two with one neighbour.
         peer = label_of(one.host), one.manager
         windows[peer] += one.window
         unacknowledged[peer] += one.unacknowledged
+        for times, time_s in ((acknowledged, one.acknowledged_s), (round_trips, one.round_trip_s)):
+            if time_s is not None:
+                times[peer] = max(time_s, times.get(peer, 0))
     yield gauge(
         "session_window_messages",
         "How many messages may be sent to a neighbour before it acknowledges some.",
@@ -165,6 +169,19 @@ def _sessions(status: NodeStatus) -> Iterator[Metric]:
         "session_unacknowledged_messages",
         "How many of those were sent.",
         unacknowledged.items(),
+        ("host", "manager"),
+    )
+
+    yield gauge(
+        "session_acknowledged_seconds",
+        "How long a neighbour takes to acknowledge a message, with the way and its own work, smoothed.",
+        acknowledged.items(),
+        ("host", "manager"),
+    )
+    yield gauge(
+        "session_round_trip_seconds",
+        "How long TCP takes to a neighbour and back, as the system measures it.",
+        round_trips.items(),
         ("host", "manager"),
     )
 

@@ -112,6 +112,10 @@ class TlsSocket:
         """The descriptor, to wait for; -1 when it is closed."""
         return self._socket.fileno()
 
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        """What the system says of the socket below."""
+        return self._socket.getsockopt(level, option, size)
+
     def setblocking(self, flag: bool) -> None:
         """It never blocks."""
         assert not flag

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import struct
 from typing import Any
 
 import pytest
 
 from captures.net.tcp import Endpoint
 from mqproto.base.errors import UsageError
-from simulator.base.sockets import listen, refuse_itself
+from simulator.base import sockets
+from simulator.base.sockets import listen, refuse_itself, round_trip_s
 from simulator.faults.network import _Connection
 from simulator.node.transport import dial
 
@@ -95,3 +97,45 @@ def test_where_nobody_can_listen_is_said_in_one_line(host: str, port: int, error
         with pytest.raises(UsageError) as refused:
             listen(host, port, allow_remote=host.startswith("192"), advice="name another")
     assert str(refused.value).endswith(error)
+
+
+def test_the_system_tells_how_long_tcp_takes_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        socket.create_server((HOST, 0)) as listener,
+        socket.create_connection(listener.getsockname()) as caller,
+    ):
+        answering, _ = listener.accept()
+        with answering:
+            caller.sendall(b"x")
+            assert answering.recv(1) == b"x"
+            found = round_trip_s(caller)
+            if sockets.TCP_INFO is not None:
+                assert found is not None
+                assert 0 < found < 10
+            monkeypatch.setattr(sockets, "TCP_INFO", None)
+            assert round_trip_s(caller) is None, "as where the system does not tell"
+
+
+def test_what_is_no_connection_of_tcp_has_no_round_trip() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert round_trip_s(one) is None
+    assert round_trip_s(one) is None, "it is closed"
+
+
+class Said:
+    """A system that says so much of tcp_info."""
+
+    def __init__(self, info: bytes) -> None:
+        self._info = info
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        return self._info[:size]
+
+
+@pytest.mark.skipif(sockets.TCP_INFO is None, reason="this system does not tell")
+def test_the_round_trip_is_at_byte_68_of_what_linux_tells() -> None:
+    """tcpi_rtt in linux/tcp.h."""
+    assert round_trip_s(Said(bytes(68) + struct.pack("=I", 1_500) + bytes(180))) == 0.001_5
+    assert round_trip_s(Said(bytes(256))) is None, "nothing was measured yet"
+    assert round_trip_s(Said(b"\1" * 71)) is None, "a system that tells less"

@@ -50,7 +50,7 @@ STATUS = NodeStatus(
     local=[NOTES],
     outgoing=[SENT],
     incoming=[GAP],
-    sessions=[SessionStatus("127.0.0.2", INTERMEDIATE, 64, 17)],
+    sessions=[SessionStatus("127.0.0.2", INTERMEDIATE, 64, 17, 1, 0.0123)],
     sessions_open=1,
     forwarded=50,
     utc_s=1_000,
@@ -91,6 +91,10 @@ def test_one_look_has_no_rates_and_a_node_that_began_anew_has_none_below_nothing
     anew = replace(STATUS, local=[replace(NOTES, entered=1, left=0)])
     assert row(lines(look(anew, 1.0), look(STATUS)), r"sender\notes") == r"sender\notes 5 1 min 0 0"
     assert row(lines(look(STATUS, 1.0), look(None)), r"sender\notes") == r"sender\notes 5 1 min"
+
+
+def test_a_session_says_how_long_its_neighbour_takes_to_acknowledge() -> None:
+    assert row(lines(look(STATUS)), "sender to intermediate") == "sender to intermediate 64 17 0 12 ms open"
 
 
 def test_why_it_waits_stands_below_what_waits() -> None:

@@ -209,9 +209,13 @@ def test_what_the_readme_shows_of_peers_is_what_the_commands_say(
         held_bytes=0,
         acknowledgments=0,
         blocked=False,
+        acknowledged_s=0.0121,
+        round_trip_s=0.000_4,
     )
     stranger = replace(
         shop,
+        acknowledged_s=None,
+        round_trip_s=None,
         host="192.0.2.66",
         kind=Kind.STRANGER,
         manager=guid_text(X),
@@ -226,6 +230,8 @@ def test_what_the_readme_shows_of_peers_is_what_the_commands_say(
     )
     silent = replace(
         shop,
+        acknowledged_s=None,
+        round_trip_s=None,
         host="192.0.2.67",
         kind=Kind.UNKNOWN,
         manager="",

@@ -69,6 +69,8 @@ function linkFacts(link) {
   for (const way of link.ways) {
     const words = [`${rate(way.rate)} a second, ${count(way.crossed)} in all`];
     if (way.session) words.push(`window ${count(way.window)}, ${count(way.unacknowledged)} unacknowledged`);
+    if (way.acknowledged) words.push(`acknowledged in ${way.acknowledged}`);
+    if (way.round_trip) words.push(`round trip ${way.round_trip}`);
     if (way.waiting) words.push(`${count(way.waiting)} waiting`);
     if (way.resent) words.push(`${count(way.resent)} sent again`);
     if (way.why) words.push(way.why);

@@ -123,6 +123,8 @@ export function sessions() {
     column("from and to", (way) => `${way.from} to ${way.to}`, { right: false }),
     column("window", (way) => some(way.window), { field: "window" }),
     column("unacknowledged", (way) => (way.session ? count(way.unacknowledged) : ""), { field: "unacknowledged" }),
+    column("acknowledged in", (way) => way.acknowledged, { field: "acknowledged", sparse: true }),
+    column("round trip", (way) => way.round_trip, { field: "round_trip", sparse: true }),
     column("crossed", (way) => count(way.crossed), { field: "crossed" }),
     column("a second", (way) => rate(way.rate)),
     column("resent", (way) => some(way.resent), { sparse: true }),

@@ -86,11 +86,18 @@ def test_a_link_is_known_by_what_its_ends_say() -> None:
 
 def test_a_session_with_a_stranger_is_shown_as_well() -> None:
     known, other = guid_text(INTERMEDIATE.guid), "00000000-0000-0000-0000-000000000017"
-    sessions = [SessionStatus("127.0.0.2", known, 64, 3), SessionStatus("10.0.0.9", other, 32, 5)]
+    sessions = [
+        SessionStatus("127.0.0.2", known, 64, 3, 1, 0.25, 0.000_21),
+        SessionStatus("127.0.0.2", known, 0, 0, 3, 0.125),
+        SessionStatus("10.0.0.9", other, 32, 5, 2, 1.5),
+    ]
     said = {"sender": (NodeStatus(sessions=sessions), PeersStatus([], [], [], 0, 0, NOW_S))}
     first, _ = link_facts(THREE, pairs_of(THREE), said, {}, Rates(), 1.0)
     assert (first["ways"][0]["window"], first["ways"][0]["unacknowledged"], first["open"]) == (64, 3, True)
+    assert (first["ways"][0]["acknowledged"], first["ways"][0]["round_trip"]) == ("250 ms", "0.2 ms")
+    assert (first["ways"][1]["acknowledged"], first["ways"][1]["round_trip"]) == ("", "")
     [way] = other_sessions(THREE, said, Rates(), 1.0)
+    assert (way["acknowledged"], way["round_trip"]) == ("1.5 s", "")
     assert (way["to"], way["window"], way["unacknowledged"]) == (f"10.0.0.9 ({other})", 32, 5)
 
 

@@ -50,7 +50,7 @@ WHOLE: Final = NodeStatus(
         )
     ],
     outgoing=[OutgoingStatus("x", True, 3, "h", "connected", "", 0, 7, None, resend_attempt=2)],
-    sessions=[SessionStatus("127.0.0.2", "GUID", 64, 3)],
+    sessions=[SessionStatus("127.0.0.2", "GUID", 64, 3, 1, 0.012, 0.000_4)],
     refusals={"NACK_ACCESS_DENIED": 6},
     utc_s=100,
     flushes=3,
@@ -169,6 +169,19 @@ async def test_what_is_written_in_pieces_is_one_metric_for_prometheus() -> None:
 def promtool_takes(text: bytes) -> None:
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
+
+
+def test_of_several_sessions_with_a_neighbour_the_slowest_is_told_and_of_none_that_is_not_known() -> None:
+    sessions = [
+        SessionStatus("h", "G", 64, 1, 1, 0.25, None),
+        SessionStatus("h", "G", 64, 1, 2, 0.125, 0.5),
+        SessionStatus("other", "G", 64, 1),
+    ]
+    values = told(NodeStatus(sessions=sessions))
+    assert {key: value for key, value in values.items() if "session_" in key[0] and "_seconds" in key[0]} == {
+        ("mqproto_session_acknowledged_seconds", ("h", "G")): 0.25,
+        ("mqproto_session_round_trip_seconds", ("h", "G")): 0.5,
+    }
 
 
 def test_room_is_what_quota_and_disk_leave() -> None:

@@ -14,6 +14,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqproto.messages.drafts import Draft
+from simulator.base.sockets import TCP_INFO
 from simulator.client import Client, connect
 from simulator.topology import Topology, parse
 from simulator.topology.file import written_address
@@ -113,6 +114,8 @@ async def test_what_prometheus_reads_is_what_queues_says(tmp_path: Path) -> None
         connect(nodes, "b", tmp_path) as receiver,
     ):
         await traffic(sender, receiver)
+        [sending] = (await sender.queues()).sessions
+        [neighbour] = [peer for peer in (await sender.peers()).peers if peer.sessions]
         response = await ask(nodes, "/metrics")
         file = tmp_path / "scraped.toml"
         file.write_text(as_toml(nodes))
@@ -141,6 +144,14 @@ async def test_what_prometheus_reads_is_what_queues_says(tmp_path: Path) -> None
     [session] = said["sessions"]
     assert read["session_window_messages"] == {session["host"]: session["window"]}
     assert read["session_unacknowledged_messages"] == {session["host"]: session["unacknowledged"]}
+    assert 0 <= (sending.acknowledged_s or 0) == (neighbour.acknowledged_s or 0) < 60
+    assert sending.acknowledged_s is not None, "the messages are there"
+    for one in (sending.round_trip_s, neighbour.round_trip_s, session["round_trip_s"]):
+        assert (one is None) == (TCP_INFO is None)
+        assert one is None or 0 < one < 60
+    for name in ("acknowledged_s", "round_trip_s"):
+        values = read[f"session_{name}econds"]
+        assert values.keys() == ({session["host"]} if session[name] is not None else set())
     within = read["store_commit_duration_seconds_bucket"]
     assert {float(bound): count for bound, count in within.items() if bound != "+Inf"} == dict(
         said["commits_within"]
