@@ -14,7 +14,7 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "node": "One queue manager in the foreground",
         "gateway": "Take messages by HTTP for the queues of a node",
         "trigger": "Have a service called once for each message of a queue",
-        "queue": "Make, change, delete and list queues",
+        "queue": "Make, change, delete, list and export queues",
         "keys": "The keys of a node, to encrypt and to sign",
         "tokens": "The bearer tokens of a gateway",
         "store": "Look after the store of a node",

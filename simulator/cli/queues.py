@@ -35,7 +35,7 @@ STRANGERS: Final = "strangers"
 NEW: Final = "new"
 
 app = typer.Typer(
-    help="Make, change, delete and list queues of nodes that run; it lasts over their restarts.",
+    help="Make, change, delete, list and export queues of nodes that run; it lasts over their restarts.",
     no_args_is_help=True,
 )
 QueueArgument = Annotated[
@@ -281,6 +281,31 @@ def show(
     elif running:
         _show(place.topology, running)
     return DONE if running else all_down(place, topology, directory)
+
+
+@app.command()
+def export(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    node: NodeOption = None,
+    directory: DirectoryOption = None,
+) -> int:
+    """Print the topology, with the queues as its nodes have them now, as the TOML that --topology takes.
+
+    Of nodes that do not run, or are not the one that is named, it has the queues that the file declares.
+    Status 1 if none runs.
+
+    \b
+    $ mqproto queue export --topology shop > shop-now.toml
+    """
+    from simulator.cli.exporting import exported
+    from simulator.command.oversee import ask_all
+
+    place = place_of(topology, directory)
+    found = run_task(partial(ask_all, place, lambda client: client.declared(), node))
+    if not any(queues is not None for queues in found.values()):
+        return all_down(place, topology, directory)
+    print(exported(place.topology, found), end="")
+    return DONE
 
 
 async def _of_node(place: Place, name: str, ask: Any) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
+from types import MappingProxyType
 
 from mqproto.base.configuration import Settings
 from mqproto.queues.protection import OPTIONAL
 from mqproto.wire.guid import guid_text
 from simulator.topology import Fault, Link, Node, Topology
 from simulator.topology.file import written_address
+from simulator.topology.model import Strangers
 
 Address = tuple[str, int]
 
@@ -35,16 +37,26 @@ def seen_by(topology: Topology, name: str, detours: Mapping[tuple[str, str], Add
     return replace(topology, links=tuple(map(seen, topology.links)))
 
 
-def as_toml(topology: Topology) -> str:
-    """The text that `simulator.topology.parse` reads as this topology; all that a file may leave out is said."""
-    return "\n".join(_lines(topology)) + "\n"
+Remarks = Mapping[tuple[str, str], str]
+"""Of a node, with an empty word behind its name, or of a queue of it: a comment."""
 
 
-def _lines(topology: Topology) -> Iterator[str]:
-    yield from _entries(name=topology.name, description=topology.description)
-    yield from _table("[strangers]", hear=topology.strangers.hear, call=topology.strangers.call)
+def as_toml(topology: Topology, *, is_brief: bool = False, remarks: Remarks = MappingProxyType({})) -> str:
+    """The text that `simulator.topology.parse` reads as this topology.
+
+    is_brief: settings, and what is said of strangers and of queues, are left out where they are as by default. Else all
+        that a file may leave out is said.
+    """
+    return "\n".join(_lines(topology, remarks, is_brief=is_brief)) + "\n"
+
+
+def _lines(topology: Topology, remarks: Remarks, *, is_brief: bool) -> Iterator[str]:
+    description = None if is_brief and not topology.description else topology.description
+    yield from _entries(name=topology.name, description=description)
+    if not is_brief or topology.strangers != Strangers():
+        yield from _table("[strangers]", hear=topology.strangers.hear, call=topology.strangers.call)
     for node in topology.nodes.values():
-        yield from _node(node)
+        yield from _node(node, remarks, is_brief=is_brief)
     for link in topology.links:
         proxy = written_address(*link.proxy) if link.proxy else None
         yield from _table("[[link]]", between=[link.first, link.second], proxy=proxy, tls=link.tls or None)
@@ -62,9 +74,10 @@ def _lines(topology: Topology) -> Iterator[str]:
         yield from _fault(fault)
 
 
-def _node(node: Node) -> Iterator[str]:
+def _node(node: Node, remarks: Remarks, *, is_brief: bool) -> Iterator[str]:
     yield from _table(
         f"[node.{node.name}]",
+        remarks.get((node.name, "")),
         guid=guid_text(node.guid),
         address=written_address(node.host, node.port),
         **{"from": node.origins or None},
@@ -91,11 +104,12 @@ def _node(node: Node) -> Iterator[str]:
     for queue in node.queues.values():
         yield from _table(
             f"[node.{node.name}.queue.{_quoted(queue.name)}]",
+            remarks.get((node.name, queue.name)),
             id=queue.identifier,
-            transactional=queue.transactional,
+            transactional=queue.transactional or (None if is_brief else False),
             public=guid_text(queue.public) if queue.public else None,
             quota_kb=queue.quota_kb,
-            journal=queue.journal,
+            journal=queue.journal or (None if is_brief else False),
             journal_quota_kb=queue.journal_quota_kb,
             strangers=queue.strangers or None,
             authenticated=queue.protection.authenticated or None,
@@ -104,8 +118,12 @@ def _node(node: Node) -> Iterator[str]:
             senders=queue.protection.senders or None,
             connector=guid_text(queue.connector) if queue.connector else None,
         )
-    changed = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
-    yield from _table(f"[node.{node.name}.settings]", **changed)
+    settings = {setting.name: getattr(node.settings, setting.name) for setting in fields(Settings)}
+    if is_brief:
+        usual = Settings()
+        settings = {name: value for name, value in settings.items() if value != getattr(usual, name)}
+    if settings:
+        yield from _table(f"[node.{node.name}.settings]", **settings)
 
 
 def _fault(fault: Fault) -> Iterator[str]:
@@ -120,8 +138,10 @@ def _fault(fault: Fault) -> Iterator[str]:
     )
 
 
-def _table(head: str, **entries: object) -> Iterator[str]:
+def _table(head: str, remark: str | None = None, /, **entries: object) -> Iterator[str]:
     yield ""
+    if remark is not None:
+        yield f"# {remark}"
     yield head
     yield from _entries(**entries)
 

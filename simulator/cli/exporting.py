@@ -1,0 +1,33 @@
+"""What `mqproto queue export` prints: a topology whose file says of queues what their nodes say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from simulator.topology import QueueDeclaration, Topology
+from simulator.topology.views import as_toml
+
+MADE = "made by a command, or changed by one"
+AS_DECLARED = "does not run: of its queues, what the file says"
+
+
+def exported(topology: Topology, found: Mapping[str, Sequence[QueueDeclaration] | None]) -> str:
+    """The text of a file with all of a topology, and with the queues of its nodes as they are now.
+
+    Args:
+        topology: as its file declares it.
+        found: by node, its queues; None of one that does not run, whose queues are those that are declared.
+    """
+    nodes = {
+        name: node if (queues := found.get(name)) is None else node.with_queues(queues)
+        for name, node in topology.nodes.items()
+    }
+    remarks = {
+        (name, queue.name): MADE
+        for name, node in nodes.items()
+        for queue in node.queues.values()
+        if topology.nodes[name].queues.get(queue.name) != queue
+    }
+    remarks |= {(name, ""): f"{name} {AS_DECLARED}" for name, queues in found.items() if queues is None}
+    return as_toml(replace(topology, nodes=nodes), is_brief=True, remarks=remarks)
