@@ -11,7 +11,8 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from simulator.bench.figures import Figure, Wanted, known, ratios
 from simulator.bench.load.row import CLIENT, THREE, Flow
-from simulator.bench.nats.chain import NUMBER_BYTES, Chain, chain_of
+from simulator.bench.load.stretch import NUMBER_BYTES, Chain
+from simulator.bench.nats.chain import chain_of
 from simulator.bench.nats.servers import PROGRAM, can_flush, program, version_of
 
 FLUSHED, UNFLUSHED = "NATS flushed", "NATS unflushed"

@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,10 +23,10 @@ from urllib.parse import urlsplit
 import trio
 
 from mqproto.base.errors import UsageError
-from simulator.base.logfile import appended
 from simulator.base.processes import cpu_s_of
-from simulator.bench.load.row import THREE, comes_true
-from simulator.faults.supervisor import STOP_TIMEOUT_S, NodeError
+from simulator.bench.load.row import THREE
+from simulator.bench.load.spawned import Process, ended, last_line, spawned
+from simulator.faults.supervisor import NodeError
 
 PROGRAM: Final = "nats-server"
 START_TIMEOUT_S: Final = 30.0
@@ -102,7 +101,7 @@ class Server:
     """
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     address: tuple[str, int]
     leaves: str
     flushes: str
@@ -123,7 +122,7 @@ async def servers_in_a_row(
     """
     with tempfile.TemporaryDirectory(prefix="mqproto-bench-nats-") as folder:
         running: dict[str, Server] = {}
-        processes: list[subprocess.Popen[bytes]] = []
+        processes: list[Process] = []
         try:
             leaves = ""
             for name in names:
@@ -131,31 +130,16 @@ async def servers_in_a_row(
                 place.mkdir()
                 config = place / "server.conf"
                 config.write_text(config_of(name, place, leaves, flushed=flushed), "utf-8")
-                processes.append(_spawned(server, config))
+                processes.append(spawned([server, "-c", str(config)], place / LOG))
                 running[name] = await _ready(name, processes[-1], place)
                 leaves = running[name].leaves
             yield running
         finally:
             with trio.CancelScope(shield=True):
-                await _ended(processes)
+                await ended(processes)
 
 
-def _spawned(server: str, config: Path) -> subprocess.Popen[bytes]:
-    """Its process, which ends with ours where util-linux can have that."""
-    setpriv = shutil.which("setpriv")
-    before = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
-    with appended(config.with_name(LOG)) as log:
-        # Not in a thread, as trio would: what setpriv asks for comes when the thread ends that spawned it.
-        return subprocess.Popen(
-            [*before, server, "-c", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-
-async def _ready(name: str, process: subprocess.Popen[bytes], folder: Path) -> Server:
+async def _ready(name: str, process: Process, folder: Path) -> Server:
     with trio.move_on_after(START_TIMEOUT_S):
         while process.poll() is None:
             if ports := _ports(folder):
@@ -176,7 +160,7 @@ def _ports(folder: Path) -> dict[str, list[str]]:
     return {}
 
 
-def _server_of(name: str, process: subprocess.Popen[bytes], ports: Mapping[str, list[str]]) -> Server:
+def _server_of(name: str, process: Process, ports: Mapping[str, list[str]]) -> Server:
     """A server that listens, with what it says of itself."""
     [client], [monitor] = ports["nats"], ports["monitoring"]
     where = urlsplit(client)
@@ -192,24 +176,3 @@ def _server_of(name: str, process: subprocess.Popen[bytes], ports: Mapping[str, 
         flushes=f"sync_always {str(settings.get('sync_always', False)).lower()}, "
         f"sync_interval {f'{every_s:g} s' if every_s else 'not told'}",
     )
-
-
-def last_line(log: Path) -> str:
-    """The last that a server has said."""
-    lines = log.read_text("utf-8", "replace").split("\n") if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-async def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """SIGTERM, and SIGKILL for those that have not ended after 10 s."""
-    for process in processes:
-        process.terminate()
-    await comes_true(partial(_have_ended, processes), STOP_TIMEOUT_S)
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
-async def _have_ended(processes: Sequence[subprocess.Popen[bytes]]) -> bool:
-    return all(process.poll() is not None for process in processes)

@@ -8,8 +8,9 @@ import trio
 import trio.testing
 
 from simulator.bench.figures import BenchError
+from simulator.bench.load.stretch import NUMBER_BYTES
 from simulator.bench.load.traffic import check_delivery
-from simulator.bench.nats.chain import NUMBER_BYTES, SUBJECT, Stretch, chain_of
+from simulator.bench.nats.chain import SUBJECT, Stretch, chain_of
 from simulator.bench.nats.protocol import Delivered
 from simulator.bench.nats.servers import program
 from tests.programs import needs_nats
@@ -88,11 +89,8 @@ async def flow(servers: Servers, count: int, window: int, per_s: float = 0.0, fi
     """A stretch of traffic through them, checked."""
     consumer = Servers.Consumer(servers)
     stretch = Stretch(cast(Any, servers), cast(Any, consumer), body_bytes=20, window=window, first=first)
-    with trio.move_on_after(60):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stretch.hear, count)
-            nursery.start_soon(stretch.receive, count)
-            await (stretch.send_paced(count, per_s) if per_s else stretch.send_fast(count))
+    sending = stretch.send_paced(count, per_s) if per_s else stretch.send_fast(count)
+    await stretch.passed(count, sending, within_s=60)
     check_delivery(stretch.sent, stretch.received)
     return stretch
 

@@ -18,7 +18,6 @@ from simulator.bench.nats.servers import (
     PROGRAM,
     can_flush,
     config_of,
-    last_line,
     program,
     servers_in_a_row,
     version_of,
@@ -74,13 +73,6 @@ def test_a_configuration_is_of_loopback_and_flushes_if_it_is_to(tmp_path: Path) 
     second = config_of("intermediate", tmp_path, "127.0.0.1:7422", flushed=True)
     assert "domain: intermediate, sync_interval: always" in second
     assert '"nats-leaf://127.0.0.1:7422"' in second
-
-
-def test_the_last_line_of_a_log_passes_over_empty_ones(tmp_path: Path) -> None:
-    log = tmp_path / "server.log"
-    assert last_line(log) == ""
-    log.write_text("first\nnats-server: server.conf:3:1: unknown field\n\n")
-    assert last_line(log) == "nats-server: server.conf:3:1: unknown field"
 
 
 @pytest.fixture
