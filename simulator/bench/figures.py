@@ -17,6 +17,10 @@ RUNS: Final = 5
 """How often everything is measured, if nobody says otherwise."""
 
 
+UNKNOWN: Final = "unknown"
+"""Stands where the system does not tell."""
+
+
 class BenchError(MqprotoError):
     """What was measured did not do what it should, so a figure would mean nothing."""
 
@@ -86,10 +90,23 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """What is easier to read side by side than figure by figure; the first heading, which is of words, may be empty."""
+
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+    def as_json(self) -> list[list[str]]:
+        """For programs: its lines, the headings first."""
+        return [list(line) for line in (self.headings, *self.rows)]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One benchmark.
 
     title: what was measured, in words, with the sizes that were chosen.
+    beside: the medians of all who were measured, if they are several; all of them are in the figures too.
     notes: what its figures have to be read with.
     broken: what is wrong, in words, and not merely slow: memory beyond a limit. It makes the exit status 1.
     pictures: SVG, by the name of its file.
@@ -101,6 +118,7 @@ class Result:
     notes: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     pictures: dict[str, str] = field(default_factory=dict)
+    beside: Table | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For programs; pictures are files of their own."""
@@ -110,6 +128,7 @@ class Result:
             "figures": [figure.as_json() for figure in self.figures],
             "notes": self.notes,
             "broken": self.broken,
+            **({"beside": self.beside.as_json()} if self.beside is not None else {}),
         }
 
 

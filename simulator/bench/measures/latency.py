@@ -11,7 +11,7 @@ from typing import Final
 
 from simulator.bench.figures import RUNS, Figure, Result, Wanted, known
 from simulator.bench.load.row import CLIENT, THREE, Flow, in_a_row, row
-from simulator.bench.measures.beside import Peer, started
+from simulator.bench.measures.beside import NODES, Peer, started, table_beside
 from simulator.bench.measures.chain import BODY_BYTES, FLUSH, WARM_UP_MESSAGES
 from simulator.bench.measures.machine import flush_ms
 from simulator.faults.proof import percentile
@@ -22,6 +22,12 @@ SECONDS: Final = 15.0
 PERCENTILES: Final = (50, 99, 99.9)
 WANTED_MS: Final[dict[tuple[int, float], float]] = {(200, 99): 10}
 WINDOW: Final = 64
+LINES: Final[dict[str, Callable[[Flow], float | None]]] = {
+    "p50, ms": lambda flow: percentile(flow.delays_ms, 50),
+    "p99, ms": lambda flow: percentile(flow.delays_ms, 99),
+    "CPU of all three, µs/message": lambda flow: flow.cpu_us(*THREE),
+}
+"""What is told of a run where others' servers are measured as well."""
 
 
 async def bench_latency(
@@ -80,6 +86,11 @@ async def bench_latency(
             "a message's time begins when it was due to be sent, and ends when its consumer has it",
             *others.notes,
         ],
+        beside=table_beside(
+            {f"{rate:,}/s": {NODES: flows[rate], **theirs[rate]} for rate in flows}, others.promises, LINES
+        )
+        if others.chains
+        else None,
     )
 
 

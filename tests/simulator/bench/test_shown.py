@@ -7,7 +7,7 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from simulator.bench import shown
-from simulator.bench.figures import Figure, Result, Wanted
+from simulator.bench.figures import Figure, Result, Table, Wanted
 
 MACHINE = {"python": "CPython 3.11.7", "cores": "2"}
 RESULTS = [
@@ -60,6 +60,21 @@ def test_a_terminal_shows_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for words in ("not reached", "8,000", "a note", "broken: of 3 messages: 1 messages lost", "cores: 2"):
         assert words in out
+
+
+def test_what_stands_side_by_side_is_a_table_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    beside = Table(("", "nodes", "others"), [("flushed", "yes", "no | never"), ("messages/s", "10", "20")])
+    results = [Result("chain", "three nodes", [], beside=beside)]
+    page = shown.as_markdown(MACHINE, results)
+    assert (
+        "|  | nodes | others |\n| --- | ---: | ---: |\n| flushed | yes | no \\| never |\n| messages/s | 10 | 20 |"
+        in page
+    )
+    shown.show(MACHINE, results)
+    assert ["messages/s", "10", "20"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = json.loads(json.dumps(shown.as_json(MACHINE, results)))["benchmarks"]["chain"]
+    assert found["beside"][1] == ["flushed", "yes", "no | never"]
+    assert "beside" not in shown.as_json(MACHINE, RESULTS)["benchmarks"]["chain"]
 
 
 def test_a_folder_gets_markdown_json_and_pictures(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Others:
         self.asked: list[tuple[float, ...]] = []
 
     async def flood(self, count: int, body_bytes: int, window: int) -> Flow:
-        """As the chains of NATS have it."""
+        """As chains have it."""
         return await self._took(count, body_bytes, window)
 
     async def pace(self, count: int, per_s: float, body_bytes: int) -> Flow:
@@ -40,6 +40,6 @@ def others_of(chain: Others) -> Callable[..., AbstractAsyncContextManager[beside
 
     @asynccontextmanager
     async def started(*_: object) -> AsyncIterator[beside.Others]:
-        yield beside.Others({"others": cast(Any, chain)}, ["of the others"])
+        yield beside.Others({"others": cast(Any, chain)}, {"others": "perhaps"}, ["of the others"])
 
     return started

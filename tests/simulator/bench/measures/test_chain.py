@@ -57,3 +57,11 @@ async def test_the_chain_is_measured_with_every_message_checked(
     ]
     assert ratio.values == tuple(one / other for one, other in zip(*throughputs, strict=True))
     assert "of the others" in result.notes
+    assert result.beside is not None
+    assert result.beside.headings == ("", "three nodes", "others")
+    assert result.beside.rows[0][1:] == ("yes, many at once", "perhaps")
+    assert result.beside.rows[-1] == (
+        "window 32: CPU of all three, µs/message",
+        *result.beside.rows[-1][1:-1],
+        "3,000",
+    )

@@ -28,3 +28,6 @@ async def test_latency_is_measured_at_each_rate(monkeypatch: pytest.MonkeyPatch)
     assert figures["50 messages/s, others: p50"].wanted is None
     assert figures["100 messages/s, others: CPU of the three servers"].values == pytest.approx((3_000, 3_000))
     assert "of the others" in result.notes
+    assert result.beside is not None
+    assert [row[0] for row in result.beside.rows[1:3]] == ["50/s: p50, ms", "50/s: p99, ms"]
+    assert [row[-1] for row in result.beside.rows[:3]] == ["perhaps", "2", "3"]
