@@ -66,7 +66,7 @@ from simulator.node.room import TRY_S, Fullness, Room, free_bytes
 from simulator.node.service import Service
 from simulator.node.tls import Certificates, Handshakes, certificates_of
 from simulator.node.transport import Transports
-from simulator.node.turns import Turns
+from simulator.node.turns import Alarm, Turns
 from simulator.security.guarding import NO_LIBRARIES, NodeGuard, NodeKeys, guard_of
 from simulator.storage import Store
 from simulator.topology import Topology, places
@@ -121,6 +121,7 @@ class Node:
         self._fullness = Fullness(store)
         self._removals = Removals(store.path, node.name, node.guid)
         self._turns = Turns()
+        self._alarm = Alarm(self._turns.wake)
         self._stopping = False
         state = store.load()
         state.dice = secrets.randbits(32)
@@ -236,7 +237,10 @@ class Node:
                 listener = trio.SocketListener(trio.socket.from_stdlib_socket(for_scrapes))
                 await nursery.start(scraped.run, [listener])
             task_status.started()
-            await self.pump()
+            async with trio.open_nursery() as beside:
+                beside.start_soon(self._alarm.run)
+                await self.pump()
+                beside.cancel_scope.cancel()
             if scraped is not None:
                 scraped.stop()
             self._transports.stop()
@@ -270,8 +274,8 @@ class Node:
                 await trio.lowlevel.checkpoint()  # Others feed; what was read is the next batch's.
             else:
                 self._service.nothing_more()
-                with trio.move_on_at(self._clock.at(batch.deadline_ms)):
-                    await self._turns.work()
+                self._alarm.set(self._clock.at(batch.deadline_ms))
+                await self._turns.work()
             now = self._clock.now()
             self.core.tick(now)
         self.core.stop()
@@ -323,6 +327,8 @@ class Node:
 
     def note(self, notes: Sequence[Note]) -> None:
         """Write the log, and what belongs to a trace into its spans."""
+        if not notes:
+            return
         now_s = self._clock.now().uptime_ms / 1_000
         for note in notes:
             if note.trace is not None and self._stays is not None:

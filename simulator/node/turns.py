@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
@@ -98,3 +100,34 @@ class Turns:
         """The batch has been carried out."""
         self._now.byte_s = (perf_counter() - self._began_s) / max(1, self._now.size_bytes)
         self._now.over.set()
+
+
+class Alarm:
+    """Rings at a time that is mostly put off before it comes.
+
+    A loop that sets a deadline of trio's each time it waits takes as long for that as for a small batch. So the alarm
+    wakes when it was to ring first, and sees whether that still holds.
+
+    Args:
+        ring: called when the time has come.
+    """
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._at_s = math.inf
+        self._sleep = trio.CancelScope()
+
+    def set(self, at_s: float) -> None:
+        """Ring at this time on trio's clock, and at no other."""
+        self._at_s = at_s
+        if at_s < self._sleep.deadline:
+            self._sleep.deadline = at_s
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            with trio.CancelScope(deadline=self._at_s) as self._sleep:
+                await trio.sleep_forever()
+            if self._at_s <= trio.current_time():
+                self._at_s = math.inf
+                self._ring()

@@ -7,7 +7,7 @@ import trio
 from trio.testing import assert_no_checkpoints, wait_all_tasks_blocked
 
 from simulator.node import turns as turns_module
-from simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Turns
+from simulator.node.turns import NO_TURN, TURN_BYTES, TURN_MESSAGES, Alarm, Turns
 
 
 async def test_a_feeder_waits_until_what_it_fed_is_carried_out() -> None:
@@ -122,3 +122,25 @@ async def test_what_is_fed_while_a_batch_waits_for_room_is_carried_out_with_the_
         turns.begin()
         turns.end()
     assert events == ["carried out"]
+
+
+async def test_an_alarm_rings_once_at_the_time_that_was_set_last(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    rung_s: list[float] = []
+    alarm = Alarm(lambda: rung_s.append(trio.current_time()))
+    alarm.set(50.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alarm.run)
+        await trio.sleep(10)
+        alarm.set(70.0)
+        await trio.sleep(50)
+        assert rung_s == [], "it was put off"
+        await trio.sleep(20)
+        assert rung_s == [70.0]
+        alarm.set(200.0)
+        await trio.sleep(1)
+        alarm.set(90.0)
+        await trio.sleep(300)
+        assert rung_s == [70.0, 90.0]
+        nursery.cancel_scope.cancel()
