@@ -11,9 +11,7 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 from itertools import count, groupby
-from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -31,6 +29,7 @@ from simulator.node.clients.credentials import credentials_of
 from simulator.node.clients.deeds import TELL_S, Deeds
 from simulator.node.clients.operators import Operators
 from simulator.node.clients.orders import carry_out
+from simulator.node.clients.patience import Patience
 from simulator.node.clients.performers import IDENTITY_BYTES, Performers
 from simulator.node.clients.readers import LOOKS, called, refusal
 from simulator.node.clients.receivers import Receive, receivers
@@ -55,8 +54,6 @@ UNREAD_LIMIT_BYTES: Final = 16 * 2**20
 COPIES_LIMIT_BYTES: Final = 64 * 2**20
 """What one request may put into several queues."""
 TIMEOUT_LIMIT_S: Final = 10.0**9
-SPARE_DEADLINES: Final = 1_000
-"""How many deadlines of receives that have ended are kept, as they pass by themselves."""
 REFUSALS: Final = (UsageError, FormatNameError, control.InDoubt, control.RolledBack)
 """What is said to a client of its request; nothing of it was carried out."""
 
@@ -133,9 +130,7 @@ class Service:
         self._reading = trio.CapacityLimiter(READERS_ASK)
         self._scrubbing = trio.Lock()
         self._accepting = trio.CancelScope()
-        self._deadlines: list[tuple[float, int]] = []
-        """A heap: until when consumers wait, and their numbers; those of some that have ended are among them."""
-        self._timer = trio.CancelScope()
+        self._patience = Patience(self.consumers, lambda number: self.give_up(self.consumers[number]))
 
     async def run(
         self,
@@ -150,7 +145,7 @@ class Service:
             for_readers: the socket of those who may only look.
         """
         async with trio.open_nursery() as self._clock:
-            self._clock.start_soon(self._expire)
+            self._clock.start_soon(self._patience.run)
             async with trio.open_nursery() as self._nursery:
                 task_status.started()
                 with self._accepting:
@@ -354,7 +349,7 @@ class Service:
         if wish.timeout_s == 0:
             self._impatient.append(consumer)
         elif wish.timeout_s is not None:
-            self._expect(number, trio.current_time() + wish.timeout_s)
+            self._patience.expect(number, trio.current_time() + wish.timeout_s)
 
     def _fence(self, queue: str, epoch: int) -> None:
         """Take back what receivers of earlier epochs hold, so that the first message of the queue is the first again.
@@ -372,26 +367,6 @@ class Service:
                     self.abandon(consumer)
                 else:
                     self.give_up(consumer)
-
-    def _expect(self, number: int, deadline_s: float) -> None:
-        """A consumer waits no longer than that."""
-        if len(self._deadlines) > 2 * len(self.consumers) + SPARE_DEADLINES:
-            self._deadlines = [each for each in self._deadlines if each[1] in self.consumers]
-            heapify(self._deadlines)
-        heappush(self._deadlines, (deadline_s, number))
-        self._timer.deadline = min(self._timer.deadline, deadline_s)
-
-    async def _expire(self) -> None:
-        """Give up those who have waited for long enough. There is one clock for all of them: a task for each receive,
-        which mostly has its message at once, would take as long as the receive."""
-        while True:
-            next_s = self._deadlines[0][0] if self._deadlines else inf
-            with trio.CancelScope(deadline=next_s) as self._timer:
-                await trio.sleep_forever()
-            while self._deadlines and self._deadlines[0][0] <= trio.current_time():
-                _, number = heappop(self._deadlines)
-                if number in self.consumers:
-                    self.give_up(self.consumers[number])
 
     def give_up(self, consumer: Consumer) -> None:
         """It waits no longer; if it was given something in the meantime, nothing happens."""

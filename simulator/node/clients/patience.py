@@ -1,0 +1,60 @@
+"""Until when receives wait for a message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import trio
+
+from simulator.node.turns import Alarm
+
+SPARE_DEADLINES: Final = 1_000
+"""How many deadlines of receives that have ended are kept, as they pass by themselves."""
+
+
+class Patience:
+    """The deadlines of all receives of a node.
+
+    There is one clock for all of them: a task for each receive, which mostly has its message at once, would take as
+    long as the receive. The deadline of one that has ended wakes nobody, unless it is the first of all.
+
+    Args:
+        waiting: the numbers of the receives that have not ended.
+        over: called with the number of one that waits no longer.
+    """
+
+    def __init__(self, waiting: Collection[int], over: Callable[[int], None]) -> None:
+        self._waiting = waiting
+        self._over = over
+        self._deadlines: list[tuple[float, int]] = []
+        """A heap; those of some that have ended are among them."""
+        self._alarm = Alarm(self._end)
+
+    def expect(self, number: int, deadline_s: float) -> None:
+        """A receive waits no longer than that, on trio's clock."""
+        if len(self._deadlines) > 2 * len(self._waiting) + SPARE_DEADLINES:
+            self._deadlines = [each for each in self._deadlines if each[1] in self._waiting]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (deadline_s, number))
+        self._set()
+
+    async def run(self) -> None:
+        """End those that have waited for long enough, until it is cancelled."""
+        await self._alarm.run()
+
+    def _set(self) -> None:
+        self._alarm.set(self._deadlines[0][0] if self._deadlines else math.inf)
+
+    def _end(self) -> None:
+        now_s = trio.current_time()
+        while self._deadlines:
+            deadline_s, number = self._deadlines[0]
+            if number in self._waiting:
+                if deadline_s > now_s:
+                    break
+                self._over(number)
+            heappop(self._deadlines)
+        self._set()
