@@ -21,6 +21,7 @@ It decides; it never waits. The shell feeds it all that has happened, takes one 
     core.make / change / delete            an operator has more queues, other ones, fewer
     core.block / unblock                   an operator has nobody from somewhere answered
     core.peek / status / peers             an operator looks
+    core.is_empty                          whether a consumer has to wait
     core.whereabouts                       and looks for messages
     core.stop()                            the node is about to end in order
     core.take(now) -> Batch                everything decided since the last take
@@ -399,6 +400,14 @@ class QueueManager:
         local = self._queues.named(queue)
         local.ask(Consumer(consumer, limit, transactional))
         self._queues.stir(local)
+
+    def is_empty(self, queue: str) -> bool:
+        """Whether nothing is in a local queue, so that a consumer who asks has to wait.
+
+        Raises:
+            UsageError: there is no such queue.
+        """
+        return not self._queues.named(queue).count
 
     def consume_these(self, consumer: int, queue: str, keys: Iterable[int], now: Moment) -> list[Received]:
         """An application asks for certain messages, by what `peek` says of them; it settles them as others.

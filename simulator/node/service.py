@@ -65,6 +65,7 @@ class Consumer:
     number: the transaction's name as well, so it is another one in each life of the node.
     fence: the epoch of its receiver; 0 for none.
     count, given_s: how many messages it was given, and when, UTC.
+    is_patient: whether it waits for a message that has yet to come.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Consumer:
     fence: int = 0
     count: int = 0
     given_s: int = 0
+    is_patient: bool = False
 
 
 class Service:
@@ -342,6 +344,7 @@ class Service:
         consumer = Consumer(
             number, client, request, queue, is_given, wish.fence, len(wish.chosen or ()), now_s
         )
+        consumer.is_patient = not is_given and wish.timeout_s != 0
         self.consumers[number] = consumer
         client.consumers[request] = consumer
         if consumer.given:
@@ -350,6 +353,11 @@ class Service:
             self._impatient.append(consumer)
         elif wish.timeout_s is not None:
             self._patience.expect(number, trio.current_time() + wish.timeout_s)
+
+    def waits(self, client: Client, request: int) -> bool:
+        """Whether a receive waits for a message that has yet to come: the batch that brings it carries out both."""
+        consumer = client.consumers.get(request)
+        return consumer is not None and consumer.is_patient and self.core.is_empty(consumer.queue)
 
     def _fence(self, queue: str, epoch: int) -> None:
         """Take back what receivers of earlier epochs hold, so that the first message of the queue is the first again.
@@ -438,17 +446,19 @@ class Client:
                     continue
                 if not data:
                     return
-                size_bytes = len(data)
+                size_bytes, requests, waiting = len(data), 0, 0
                 for request in buffer.feed(data):
                     await turns.room()
                     if self._is_over:
                         return
-                    self._take(request)
+                    requests += 1
+                    waiting += self._take(request)
                     if self.only_looks:
                         # A reader has one answer at a time in this process, however fast it asks.
                         await turns.fed()
                         await self.connection.flushed()
-                turn = turns.count(size_bytes=size_bytes)
+                if waiting < requests:
+                    turn = turns.count(size_bytes=size_bytes)
         except OSError:
             return
         except ControlError as error:
@@ -466,7 +476,8 @@ class Client:
         self.abandon()
         self.listening.cancel()
 
-    def _take(self, request: Frame) -> None:
+    def _take(self, request: Frame) -> bool:
+        """Feed the core; whether it was a receive that waits, so that the loop has nothing to do for it."""
         wish = control.parameters(request)
         try:
             if self.only_looks and request.operation not in LOOKS:
@@ -479,12 +490,14 @@ class Client:
                 answer = control.recalled(self._perform(request, request.identifier, wish))
         except REFUSALS as error:
             answer = control.failure(error)
-        if answer is not None:
-            frame = control.framed(answer.operation, request.request, answer.payload)
-            if isinstance(wish, control.OneQueue) and request.operation == Operation.PURGE:
-                self._service.answer_when_empty(self, frame, wish.queue)
-            else:
-                self._service.answer(self, frame)
+        if answer is None:
+            return isinstance(wish, control.Receive) and self._service.waits(self, request.request)
+        frame = control.framed(answer.operation, request.request, answer.payload)
+        if isinstance(wish, control.OneQueue) and request.operation == Operation.PURGE:
+            self._service.answer_when_empty(self, frame, wish.queue)
+        else:
+            self._service.answer(self, frame)
+        return False
 
     def _perform(self, request: Frame, identifier: int, wish: object) -> bytes:
         """Carry out a numbered operation, unless it has been; its outcome."""

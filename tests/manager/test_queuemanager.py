@@ -491,3 +491,19 @@ def test_bytes_of_a_session_that_is_gone_are_dropped() -> None:
     assert net.nodes["a"].up.receive(99, b"whatever", net.now) == 0
     net.run()
     assert net.traffic == []
+
+
+def test_a_queue_is_empty_when_nothing_is_left_for_a_consumer_not_even_what_another_one_holds() -> None:
+    net = chain("a", "c", queues=[ORDERS])
+    core = net.nodes["c"].up
+    assert core.is_empty("orders")
+    net.send("a", at("c"), "x", transactional=True)
+    net.run()
+    assert not core.is_empty("orders")
+    core.consume(1, "orders", 1, transactional=True)
+    net.run()
+    assert not core.is_empty("orders")
+    core.settle(1, "orders", net.now, commit=True)
+    assert core.is_empty("orders")
+    with pytest.raises(UsageError, match="nowhere"):
+        core.is_empty("nowhere")

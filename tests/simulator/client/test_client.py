@@ -32,6 +32,7 @@ from simulator.client import (
 from simulator.node import control
 from simulator.node.control import FrameBuffer, Operation
 from simulator.node.received import ReceivedMessage
+from simulator.node.turns import Turns
 from simulator.topology import Topology, TopologyError, load, places
 from tests.examples import a_security_header, a_user_message
 from tests.simulator.running import NodeProcess, running, running_with_client
@@ -54,6 +55,35 @@ async def client(topology: Topology, tmp_path: Path) -> AsyncIterator[Client]:
 
 def numbered(first: int, end: int) -> list[Draft]:
     return [Draft(body=str(number).encode(), transactional=True) for number in range(first, end)]
+
+
+async def test_a_receive_that_waits_gives_the_node_nothing_to_do_until_a_message_comes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Turns] = []
+    begin = Turns.begin
+
+    def counted(turns: Turns) -> None:
+        begun.append(turns)
+        begin(turns)
+
+    monkeypatch.setattr(Turns, "begin", counted)
+    taken: list[list[bytes]] = []
+
+    async def take() -> None:
+        taken.append([message.body for message in await client.receive("orders", timeout_s=60)])
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(take)
+                await trio.testing.wait_all_tasks_blocked(cushion=0.05)
+            assert len(begun) == 0
+            await client.send_many(ORDERS, numbered(0, 1))
+            await client.send_many(ORDERS, numbered(1, 2))
+    assert sorted(taken) == [[b"0"], [b"1"]]
+    assert await client.receive("orders", timeout_s=0) == []
+    assert len(begun) > 4
 
 
 async def numbers_in(client: Client, queue: str = "orders") -> list[int]:
