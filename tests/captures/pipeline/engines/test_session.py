@@ -124,13 +124,18 @@ def work(batches):
 def say(progress):
     print(progress.stage, flush=True)
 
-with spark_session("local[2]", log=Path(log), listener=say) as spark:
+with spark_session("local[2]", log=Path(log), listener=say, archive=what == "start") as spark:
     spark.range(2).mapInArrow(work, "id long").collect()
 """
 
 
 def start_job(folder: Path, environ: dict[str, str], what: str) -> subprocess.Popen[str]:
-    """A job that never ends by itself, in a process that has said that it starts Spark."""
+    """A job that never ends by itself, in a process that has said that it starts Spark.
+
+    Args:
+        what: "start" is to be interrupted at once. The others make no archive of classes: to gather what a Java that is
+            killed will not write takes as long as its start.
+    """
     (folder / "here").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", JOB, str(folder / "spark.log"), str(folder / "busy"), what],
@@ -155,7 +160,7 @@ def test_ctrl_c_ends_it_all(tmp_path: Path, busy: bool) -> None:
     if not busy:
         # As on a machine that has no archive yet: the one that is to be made is not.
         environ["XDG_CACHE_HOME"] = str(cache)
-    process = start_job(tmp_path, environ, "wait")
+    process = start_job(tmp_path, environ, "wait" if busy else "start")
     while not (tmp_path / "busy").exists() if busy else len(processes.still_there(environ)) < 3:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
