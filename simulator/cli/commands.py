@@ -461,12 +461,13 @@ def explain(
     destination is not running, or does not answer; `mqproto node three-node
       destination` starts it
     """
+    place = place_of(topology, directory)
     from simulator.client.live import as_it_is
     from simulator.command import oversee
     from simulator.command.explain import Explainer
     from simulator.edges.trigger.standing import told
 
-    place = run_task(partial(as_it_is, place_of(topology, directory)))
+    place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.explanations, place, node, subject, count))
     triggers = _triggers_of(place, history, found)
     if as_json:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from glob import has_magic, iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -126,14 +127,15 @@ def analyse(
     mqproto analyse s3://captures/day-*/ --out s3://tables/day
     mqproto analyse /var/captures --out tables --watch
     """
+    settings = _settings(conf or (), packages)
+    names, at_hand = _checked(captures, topology, keys or ())
+    # These take longer to import than all that was looked at so far.
     from captures.pipeline.run.job import analyse, nothing_new
     from captures.pipeline.source.files import inventory
     from captures.pipeline.tables.tables import Tables
 
-    names, tables = _names(topology), Tables(out)
+    tables = Tables(out)
     range_bytes = range_mib << 20
-    settings = _settings(conf or (), packages)
-    at_hand = _at_hand(keys or ())
     if watch:
         with _spark(master, tables, settings) as (spark, engine):
             return _watch(
@@ -202,17 +204,16 @@ def make_tables(
     as_json: bool,
 ) -> int:
     """`mqproto decode CAPTURES --tables DIR`: the same stages, in processes of this machine."""
+    names, at_hand = _checked(captures, topology, keys)
     from captures.pipeline.engines.localengine import LocalEngine
     from captures.pipeline.run.job import analyse, nothing_new
     from captures.pipeline.source.files import inventory
     from captures.pipeline.tables.tables import Tables
     from simulator.command.analysing import ProgressLine
 
-    names = _names(topology)
     tables = Tables(out)
     line = ProgressLine()
     found = inventory(captures)
-    at_hand = _at_hand(keys)
     result = nothing_new(found, tables, names=names, body_texts=body_text, keys=at_hand)
     if result is None:
         with line.shown(), LocalEngine(os.cpu_count() or 1, line) as engine:
@@ -220,6 +221,24 @@ def make_tables(
                 captures, tables, engine, names=names, body_texts=body_text, keys=at_hand, found=found
             )
     return _tell(result, tables, out, as_json=as_json)
+
+
+def _checked(
+    captures: Iterable[str], topology: str | None, keys: Sequence[str]
+) -> tuple[Names, tuple[str, ...]]:
+    """What nodes are called, and where keys are. What is wrong is said before anything begins that takes seconds.
+
+    Raises:
+        UsageError: a capture is not there, as far as this machine knows, or a topology or keys are none.
+    """
+    from captures.pipeline.source.storage import absolute, is_remote
+
+    for typed in captures:
+        path = absolute(typed)
+        if not (is_remote(path) or os.path.lexists(path) or (has_magic(path) and any(iglob(path)))):
+            reason = "no file has a name that fits" if has_magic(path) else "No such file or directory"
+            raise UsageError(f"{typed}: {reason}; name captures, folders or patterns")
+    return _names(topology), _at_hand(keys)
 
 
 def _at_hand(keys: Sequence[str]) -> tuple[str, ...]:

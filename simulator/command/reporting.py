@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mqproto.base.errors import UsageError
+from mqproto.base.errors import MqprotoError, UsageError
 from simulator.command.options import DONE, FINDING, JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def report(
     mqproto report tables --html monday.html
     mqproto report tables --find 'order 17' --host 10.0.0.7
     """
+    _see_that_there_is(tables)
     # It would speak of fonts, and of where it keeps what it knows of them.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     from captures.pipeline.report.search import Sought, prepare
@@ -114,6 +115,26 @@ def report(
             print(line)
         print(f"\n{target}: open it in a browser")
     return FINDING if facts.judgments.faults or facts.security.failing or facts.security.altered else DONE
+
+
+class NoTablesError(MqprotoError):
+    """Nobody has analysed captures into a folder."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place} has no tables: run mqproto analyse CAPTURES --out {place}")
+
+
+def _see_that_there_is(place: str) -> None:
+    """See that there is such a folder, before what reads tables is imported, which takes a second.
+
+    Raises:
+        NoTablesError: there is none on this machine; of others the tables' own reader knows.
+    """
+    from captures.pipeline.source.storage import absolute, is_remote
+
+    path = absolute(place)
+    if not is_remote(path) and not Path(path).exists():
+        raise NoTablesError(place)
 
 
 def _tell(tables: Tables, sought: Sought, *, as_json: bool) -> int:
@@ -193,14 +214,15 @@ def tables(
     mqproto tables tables --sql 'SELECT queue, outcome FROM histories'
     mqproto tables tables --export folder --format csv
     """
-    from captures.pipeline.tables.tables import Tables, TablesError
+    _see_that_there_is(place)
+    from captures.pipeline.tables.tables import Tables
     from simulator.base.screen import working
 
     if [columns is not None, sql is not None or export is not None, vacuum].count(True) > 1:
         raise UsageError("--columns, --sql with --export, and --vacuum are different things: one at a time")
     opened = Tables(place, run)
     if opened.row is None:
-        raise TablesError(f"{place} has no tables: run mqproto analyse CAPTURES --out {place}")
+        raise NoTablesError(place)
     if vacuum:
         with working("deleting files that nobody needs"):
             count = opened.vacuum(keep_hours * HOUR_S)

@@ -39,13 +39,13 @@ def audit(
 
     The document history, the stores and the logs are read, and nothing is asked of any program; nodes may run.
     """
+    place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.edges.audit.ends import End
     from simulator.edges.audit.reading import audited
     from simulator.edges.audit.report import as_json, each_as_json, each_told, told
     from simulator.edges.trigger import standing
 
-    place = place_of(topology, directory)
     with working("reading the history, stores and logs"):
         found = audited(place, history, log or [])
         held = [] if in_json else standing.told(standing.standings(place, history))

@@ -63,8 +63,9 @@ def console(
     $ mqproto console
     http://127.0.0.1:9170/#token=...
     """
+    place = place_of(topology, directory)
     options = options_of(at, tokens, typed_again(topology, directory))
-    run_task(partial(_serve, place_of(topology, directory), options))
+    run_task(partial(_serve, place, options))
     return DONE
 
 

@@ -43,6 +43,7 @@ def erase(
     """
     if not all(names):
         raise UsageError("an empty text names no message: type identifiers, or producers' ids")
+    place = place_of(topology, directory)
     from dataclasses import asdict
 
     from simulator.base.screen import working
@@ -51,7 +52,7 @@ def erase(
     from simulator.edges.failed.report import counted
 
     with working("erasing, and writing stores anew"):
-        done = run_task(partial(erased_by, place_of(topology, directory), history, names, note))
+        done = run_task(partial(erased_by, place, history, names, note))
     if as_json:
         print_json(asdict(done))
     else:

@@ -62,12 +62,12 @@ def list_(
     as_json: JsonOption = False,
 ) -> int:
     """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
+    place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.edges.failed.report import told
     from simulator.edges.stores import Unknown
 
     unknown = Unknown()
-    place = place_of(topology, directory)
     with working(READING):
         failures = _failures(place, unknown, None, queue, reason, since, until)
     if as_json:
@@ -86,6 +86,7 @@ def show(
     as_json: JsonOption = False,
 ) -> int:
     """One message that has failed: why, and all that is in it."""
+    place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.command.talk import message_as_json
     from simulator.edges.failed.failures import Chosen, failures_in
@@ -93,7 +94,7 @@ def show(
     from simulator.edges.stores import Unknown
 
     with working(READING):
-        found = list(failures_in(place_of(topology, directory), Unknown(), Chosen(names=[name])))
+        found = list(failures_in(place, Unknown(), Chosen(names=[name])))
     if not found:
         raise UsageError(_nobody_has(name))
     if len(found) > 1:
@@ -122,12 +123,12 @@ def retry(
     as_json: JsonOption = False,
 ) -> int:
     """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run."""
+    place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.edges.failed import desk
     from simulator.edges.stores import Unknown
 
     unknown = Unknown()
-    place = place_of(topology, directory)
     with working(READING) as say:
         failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
         say("sending once more")
@@ -150,12 +151,12 @@ def resolve(
     as_json: JsonOption = False,
 ) -> int:
     """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
+    place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.edges.failed import desk
     from simulator.edges.stores import Unknown
 
     unknown = Unknown()
-    place = place_of(topology, directory)
     with working(READING) as say:
         failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
         say("taking them out")

@@ -152,14 +152,16 @@ def gateway(
 
     The same once more gives the same id, and is dropped. /openapi.json has all that may be said and answered.
     """
-    from simulator.edges.gateway.run import Options, serve
     from simulator.topology.file import read_address
 
     if supervised:
         end_with_input()
+    place = place_of(topology, directory)
+    from simulator.edges.gateway.run import Options, serve
+
     host, port = read_address(listen, "--listen", 8080)
     options = Options(
-        place=place_of(topology, directory),
+        place=place,
         node=node,
         host=host,
         port=0 if free_port else port,
@@ -361,10 +363,6 @@ def trigger(
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
     """
-    from simulator.edges.trigger.policy import Policy, Retries
-    from simulator.edges.trigger.run import Options, serve
-    from simulator.topology.file import read_address
-
     if supervised:
         end_with_input()
 
@@ -392,6 +390,11 @@ def trigger(
         raise UsageError("--hook needs the document history: leave --no-history and --at-least-once out")
     if hook_secrets and not hook:
         raise UsageError("--hook-secrets sign what a URL is told: name it with --hook")
+    place = place_of(topology, directory)
+    from simulator.edges.trigger.policy import Policy, Retries
+    from simulator.edges.trigger.run import Options, serve
+    from simulator.topology.file import read_address
+
     options = Options(
         url=url,
         function=call,
@@ -426,5 +429,5 @@ def trigger(
             breaker=breaker,
         ),
     )
-    run_task(partial(serve, place_of(topology, directory), queue, options))
+    run_task(partial(serve, place, queue, options))
     return DONE

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.command import talk
 from simulator.topology import load
 from simulator.topology.places import store_path
+from tests.conformance import ROOT
 from tests.simulator.typed import (
     COMMAND,
     TIMEOUT_S,
@@ -355,3 +358,61 @@ def test_an_empty_text_names_no_message(command: str, tmp_path: Path) -> None:
     done = in_process(command, "", "-d", tmp_path)
     assert done.status == MISUSE
     assert done.complaint.startswith("an empty text names no message")
+
+
+WRONG = (
+    "analyse nowhere --out made",
+    "analyse {capture} nowhere/*.pcapng --out made",
+    "analyse {capture} --out made --topology nope",
+    "analyse {capture} --out made --keys nowhere",
+    "analyse {capture} --out made --conf x",
+    "decode nowhere {capture} --tables made",
+    "report nowhere",
+    "tables nowhere",
+    "explain orders --topology nope",
+    "history x --topology nope",
+    "audit --topology nope",
+    "failed list --topology nope",
+    "failed show x --topology nope",
+    "failed retry x --topology nope",
+    "failed resolve x --topology nope",
+    "erase x --topology nope",
+    "trigger three-node orders",
+    "trigger nope orders --url http://127.0.0.1:9/",
+    "gateway nope sender",
+    "console --topology nope",
+    "queues --topology nope",
+    "top --topology nope",
+    "queue export --topology nope",
+    "replay nowhere --to 127.0.0.1:9",
+)
+SLOW = "sqlalchemy", "httpx", "pyarrow", "numpy", "deltalake", "duckdb", "matplotlib", "pyspark"
+"""What takes half a second to import, and more."""
+TRIAL = """
+import sys
+from simulator.cli.cli import run_command
+
+capture, slow, *wrong = sys.argv[1:]
+for typed in wrong:
+    print(run_command(typed.format(capture=capture).split()), *(slow for slow in slow.split() if slow in sys.modules))
+"""
+
+
+def test_a_wrong_argument_is_answered_before_anything_is_imported_that_takes_long(tmp_path: Path) -> None:
+    """Which modules are there is the same on every machine; how long they take is not."""
+    capture = ROOT / "captures/samples/window.pcapng"
+    done = subprocess.run(
+        [sys.executable, "-c", TRIAL, str(capture), " ".join(SLOW), *WRONG],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    statuses = dict(zip(WRONG, done.stdout.splitlines(), strict=True))
+    finds = {"report nowhere", "tables nowhere"}
+    assert statuses == {typed: str(FINDING if typed in finds else MISUSE) for typed in WRONG}
+    assert all(line.startswith("mqproto: ") for line in done.stderr.splitlines()), done.stderr
+    assert len(done.stderr.splitlines()) == len(WRONG), "each is one line"
+    assert [*tmp_path.iterdir()] == []

@@ -120,7 +120,10 @@ def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse
     missing = tmp_path / "nowhere.pcap"
     status, _, complaints = analysed(capsys, str(missing), "--out", str(tmp_path / "out"))
     assert status == MISUSE
-    assert complaints.startswith(f"mqproto: {missing}: byte 0: No such file or directory\n")
+    assert (
+        complaints == f"mqproto: {missing}: No such file or directory; name captures, folders or patterns\n"
+    )
+    assert not (tmp_path / "out").exists()
 
     status, _, complaints = analysed(capsys, capture, "--out", str(tmp_path / "out"), "--master", "local[1]")
     assert status == MISUSE
