@@ -243,12 +243,13 @@ def _read(text: str) -> Change:
 def _made_of(values: list[Any] | None) -> QueueDeclaration | None:
     if values is None:
         return None
-    declaration = QueueDeclaration(*values[:WITHOUT_PROTECTION])
+    name, identifier, transactional, public, *rest = values[:WITHOUT_PROTECTION]
+    guid = None if public is None else guid_from_text(public)
+    declaration = QueueDeclaration(name, identifier, transactional, guid, *rest)
     for asked in values[WITHOUT_PROTECTION:WITHOUT_CONNECTOR]:
         authenticated, privacy, weak_ciphers, senders = asked
         protection = Protection(authenticated, privacy, tuple(weak_ciphers), tuple(senders))
         declaration = replace(declaration, protection=protection)
     for connector in values[WITHOUT_CONNECTOR:]:
         declaration = replace(declaration, connector=guid_from_text(connector))
-    public: Any = declaration.public
-    return declaration if public is None else replace(declaration, public=guid_from_text(public))
+    return declaration
