@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
@@ -50,6 +51,15 @@ def remote(name: str) -> Remote:
     return Remote(name, guid_of(name), is_proven=True)
 
 
+Hears: TypeAlias = Callable[[int, bytes, Moment], int]
+"""Takes what arrives on a session, as `QueueManager.receive` does."""
+
+
+def deaf(session: int, data: bytes, now: Moment) -> int:
+    """Hears nothing."""
+    return 0
+
+
 @dataclass
 class Node:
     """One queue manager with its disk; `core` is None while it is down."""
@@ -75,6 +85,8 @@ class Node:
     dies_committed: bool = False
     """Whether that is after the commit, and before anything is sent, or before the commit."""
     wires: dict[int, Wire] = field(default_factory=dict)
+    hears: Hears | None = None
+    """Who is given what arrives, in the place of the core; until the node starts anew."""
 
     @property
     def guid(self) -> Guid:
@@ -129,7 +141,7 @@ class Net:
         """Start nodes from their disks; all of them by default. `life` is one that begins with that."""
         for name in names or self.nodes:
             node = self.nodes[name]
-            node.batch_count = 0
+            node.batch_count, node.hears = 0, None
             state = node.store.load()
             self._starts += 1
             state.dice, state.life = self._starts, life
@@ -283,7 +295,8 @@ class Net:
         self.watch(node.name, peer_name, data)
         peer = self.nodes[peer_name]
         if peer.core is not None:
-            peer.core.receive(wire.ends[peer_name], data, self.now)
+            hear = peer.hears or peer.core.receive
+            hear(wire.ends[peer_name], data, self.now)
 
     def close(self, node: Node, session: int) -> None:
         """A node closes a connection."""

@@ -16,7 +16,7 @@ from mqproto.session.acknowledgment import ACK_DELAY_MS
 from mqproto.turn.effects import QueueKind
 from mqproto.wire import MessageClass
 from tests.observing import DEADLETTER, DEADXACT, JOURNAL, administration, bodies, ended, final_acks, messages
-from tests.pair import Net, at, chain, queue
+from tests.pair import Net, at, chain, deaf, queue
 
 ADMIN = queue("admin", 5, transactional=False)
 NOTES = queue("notes", 17, transactional=False)
@@ -78,7 +78,7 @@ def test_a_message_that_was_sent_in_vain_expires_when_it_comes_back_from_the_ses
     """The neighbour hears nothing and acknowledges nothing; when the session ends, the time is over."""
     net.send("a", at("c", 17), "heard")
     net.run()
-    net.nodes["b"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
+    net.nodes["b"].hears = deaf
     net.send("a", at("c", 17), "x", recoverable=True, time_to_reach_queue_s=10, journal_negative=True)
     net.pass_ms(15_000)
     assert [m.properties.message_body for m in messages(net, "a", "b")] == [b"heard", b"x"]
@@ -106,7 +106,7 @@ def test_by_the_figures_a_message_that_waits_for_its_session_ack_expires(
         late.append(arguments)
         return 0
 
-    receive, b.receive = b.receive, hold  # type: ignore[method-assign,assignment]
+    net.nodes["b"].hears = hold
     asks: dict[str, Any] = {"journal_negative": True, "journal_positive": True}
     net.send("a", at("b", 17), "x", recoverable=recoverable, time_to_reach_queue_s=10, **asks)
     net.pass_ms(10_000)
@@ -114,11 +114,11 @@ def test_by_the_figures_a_message_that_waits_for_its_session_ack_expires(
     net.pass_ms(1_000)
     assert ended(net, "a", DEADLETTER) == [(LATE_ON_THE_WAY, b"x")]
     if answers:
-        b.receive = receive  # type: ignore[method-assign]
+        net.nodes["b"].hears = None
         for arguments in late:
             b.receive(*arguments)
     net.pass_ms(60_000)
-    net.nodes["b"].up.receive = receive  # type: ignore[method-assign]
+    net.nodes["b"].hears = None
     net.send("a", at("b", 17), "next")
     net.pass_ms(10_000)
     assert net.receive("b", "notes") == [b"heard", *([b"x"] if answers else []), b"next"]
@@ -493,7 +493,7 @@ def test_what_may_not_expire_here_wakes_nobody(net: Net, where: str) -> None:
     net.blocked.add(frozenset("bc"))
     net.cut("b", "c")
     if where == "a":
-        net.nodes["b"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
+        net.nodes["b"].hears = deaf
     net.send("a", at("c"), "sent", transactional=True, time_to_reach_queue_s=10)
     net.send("a", at("c", 17), "late", recoverable=True, time_to_reach_queue_s=20)
     net.send("c", at("c", 17), "dead", time_to_be_received_s=10, journal_negative=True)

@@ -13,7 +13,7 @@ from mqproto.messages.destinations import Destination
 from mqproto.turn.effects import QueueKind, ReadBy, ReadPage
 from mqproto.wire import MessageClass, UserMessage, decode_packet, guid_text
 from tests.observing import DEADLETTER, DEADXACT, JOURNAL, arrive, bodies, ended, final_acks
-from tests.pair import Net, at, chain, guid_of, queue
+from tests.pair import Net, at, chain, deaf, guid_of, queue
 
 ADMIN = queue("admin", 5, transactional=False)
 NOTES = queue("notes", 17, transactional=False)
@@ -64,21 +64,20 @@ def test_what_the_neighbour_may_have_stays_with_the_session(net: Net, arrives: b
     net.send("a", at("c", 17), "first")
     net.run()
     c = net.nodes["c"].up
-    receive = c.receive
     waiting: list[tuple[int, bytes]] = []
 
-    def keep_waiting(session: int, data: bytes | bytearray | memoryview, now: Moment) -> int:
-        waiting.append((session, bytes(data)))
+    def keep_waiting(session: int, data: bytes, now: Moment) -> int:
+        waiting.append((session, data))
         return 0
 
-    c.receive = keep_waiting  # type: ignore[method-assign]
+    net.nodes["c"].hears = keep_waiting
     net.send("a", at("c", 17), "sent", recoverable=True, journal_negative=True)
     net.run()
     net.send("a", at("c", 17), "unsent", recoverable=True, journal_negative=True)
     assert net.nodes["a"].up.purge(TO_C) == 2
     net.run()
     assert ended(net, "a", DEADLETTER) == [(MessageClass.NACK_DELETED, b"unsent")]
-    c.receive = receive  # type: ignore[method-assign]
+    net.nodes["c"].hears = None
     if arrives:
         for session, data in waiting:
             c.receive(session, data, net.now)
@@ -94,7 +93,7 @@ def test_a_sequence_that_was_purged_goes_on_whether_or_not_its_messages_arrived(
     """Three were received, and nobody has acknowledged them yet; three were sent into the void; three are unsent."""
     for body in ("arrived", "lost", "unsent"):
         if body == "lost":
-            net.nodes["c"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
+            net.nodes["c"].hears = deaf
         if body == "unsent":
             net.blocked.add(frozenset("ac"))
             net.cut("a", "c")

@@ -25,7 +25,7 @@ from mqproto.wire import (
 )
 from simulator.storage.disk import Disk
 from tests.observing import DEADXACT, JOURNAL, administration, arrive, bodies, ended, messages
-from tests.pair import Net, at, chain, guid_of, queue
+from tests.pair import Net, at, chain, deaf, guid_of, queue
 
 ADMIN = queue("admin", 5, transactional=False)
 ORDERS = queue("orders")
@@ -124,7 +124,7 @@ def test_a_message_expires_from_each_state_that_has_an_arrow_and_is_reported(
     elif state == "Waiting for SessionAck":
         net.send("a", at("c"), "heard", transactional=True)
         net.run()
-        net.nodes["b"].up.receive = lambda session, data, now: 0  # type: ignore[method-assign]
+        net.nodes["b"].hears = deaf
     else:
         net.blocked.add(frozenset("bc"))
     asks: dict[str, Any] = {"acknowledgments": 14, "admin_queue": at("a", 5).name}
