@@ -43,7 +43,7 @@ def run_seeds(
     """
     total = Summary()
     shares = [(seed, min(SHARE, first + count - seed)) for seed in range(first, first + count, SHARE)]
-    processes = min(processes or os.cpu_count() or 1, len(shares))
+    processes = at_once(count, processes)
     if processes <= 1:
         for begin, size in shares:
             total.merge(run_share(begin, size, plant, captures))
@@ -67,6 +67,11 @@ def run_seeds(
                 progress(total)
             if len(total.broken) >= ENOUGH:
                 waiting = iter(())
+
+
+def at_once(count: int, processes: int | None) -> int:
+    """How many processes share so many seeds; the last argument is that of `run_seeds`."""
+    return min(processes or os.cpu_count() or 1, -(-count // SHARE))
 
 
 def run_share(first: int, count: int, plant: str | None = None, captures: Path | None = None) -> Summary:

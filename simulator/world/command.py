@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.base.errors import UsageError
 from simulator.base.screen import plain_table, wide_console
-from simulator.world.campaign import run_seeds
+from simulator.world.campaign import at_once, run_seeds
 from simulator.world.draw import draw
 from simulator.world.plants import planted
 from simulator.world.report import Summary, describe
@@ -59,6 +60,7 @@ def run(options: Options) -> bool:
 def _many(options: Options) -> bool:
     if options.captures is not None:
         options.captures.mkdir(parents=True, exist_ok=True)
+    began_s = time.monotonic()
     with _progress(options.seeds, quiet=options.as_json) as show:
         summary = run_seeds(
             options.first,
@@ -68,9 +70,12 @@ def _many(options: Options) -> bool:
             processes=options.processes,
             progress=show,
         )
+    per_hour = round(3_600 * summary.run_count / (time.monotonic() - began_s))
     if options.as_json:
-        print(json.dumps(summary.as_json()))
+        print(json.dumps({**summary.as_json(), "seeds_per_hour": per_hour}))
         return not summary.broken
+    processes = at_once(options.seeds, options.processes)
+    pace = f"{per_hour:,} seeds an hour, {processes} at a time"
     table = plain_table("", "", "")
     before = ""
     for sort, name, value in summary.rows():
@@ -84,11 +89,12 @@ def _many(options: Options) -> bool:
     if summary.broken:
         plant = f" --plant {options.plant}" if options.plant else ""
         print(
-            f"{len(summary.broken)} of {summary.run_count:,} worlds broke an invariant; to repeat the first:"
+            f"{len(summary.broken)} of {summary.run_count:,} worlds broke an invariant; {pace}; to repeat the first:"
         )
         print(f"  mqproto simulate --seed {summary.broken[0][0]}{plant} --shrink")
         return False
-    print(f"{summary.run_count:,} worlds, {summary.accepted_count:,} messages: every invariant held")
+    held = f"{summary.run_count:,} worlds, {summary.accepted_count:,} messages: every invariant held"
+    print(f"{held}; {pace}")
     return True
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +19,7 @@ from captures.packets import read_packets
 from simulator.base.processes import started_by
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import campaign, draw
+from simulator.world import command as simulating
 from simulator.world.campaign import run_seeds
 from simulator.world.report import Summary
 from simulator.world.scenarios.scenario import as_json, from_file
@@ -27,7 +31,11 @@ def simulate(*arguments: object) -> int:
     return run_command(["simulate", *map(str, arguments)])
 
 
-def test_many_worlds_end_with_a_table_of_what_was_exercised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_worlds_end_with_a_table_of_what_was_exercised(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 4)
+    monkeypatch.setattr(simulating, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     assert simulate("--seeds", 8, "--processes", 1) == DONE
     printed = capsys.readouterr().out
     for words in (
@@ -38,8 +46,13 @@ def test_many_worlds_end_with_a_table_of_what_was_exercised(capsys: pytest.Captu
         "outage of a node",
     ):
         assert words in printed
-    assert printed.splitlines()[-1].startswith("8 worlds, ")
-    assert printed.splitlines()[-1].endswith("every invariant held")
+    last = re.fullmatch(
+        r"8 worlds, [\d,]+ messages: every invariant held; ([\d,]+) seeds an hour, 1 at a time",
+        printed.splitlines()[-1],
+    )
+    assert last is not None
+    # A clock that stands for it: eight worlds in four of its seconds.
+    assert last[1] == "7,200"
 
 
 def test_processes_share_the_seeds_and_come_to_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +115,7 @@ def test_json_is_one_object_for_a_program(capsys: pytest.CaptureFixture[str]) ->
     found = json.loads(capsys.readouterr().out)
     assert found["runs"] == 3
     assert found["broken"] == []
+    assert found["seeds_per_hour"] > 0
     assert simulate("--seed", 4, "--json") == DONE
     assert json.loads(capsys.readouterr().out)["scenario"] == json.loads(as_json(draw(4)))
 
