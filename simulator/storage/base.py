@@ -289,6 +289,8 @@ class Tables:
 
     def insert(self, rows: list[MessageRow]) -> None:
         """Add messages, which are not there."""
+        if not rows:
+            return
         full = message_columns(rows)
         self.db.executemany(INSERT_MESSAGE, full)
         for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
@@ -304,9 +306,11 @@ class Tables:
         Raises:
             DamageError: they are not all there.
         """
+        if not sizes:
+            return
         keys = sorted(sizes)
         removed = self.db.executemany("DELETE FROM message WHERE key BETWEEN ? AND ?", runs(keys)).rowcount
-        if keys and removed != len(keys):
+        if removed != len(keys):
             raise DamageError(f"of {len(keys)} messages that were there {removed} can be removed")
         for queue, gone in groupby(keys, lambda key: key >> POSITION_BITS):
             sizes_bytes, final_acks, checksums = zip(*map(sizes.__getitem__, gone), strict=True)
@@ -326,9 +330,9 @@ class Tables:
 
     def put_queues(self, rows: Iterable[QueueRow]) -> None:
         """Queues that exist from now on, or go by another name. One may have the name that another has given up."""
-        rows = list(rows)
-        self.db.executemany(GIVE_UP_NAME, ((row.queue, row.name) for row in rows))
-        self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
+        if rows := list(rows):
+            self.db.executemany(GIVE_UP_NAME, ((row.queue, row.name) for row in rows))
+            self.db.executemany(UPSERT_QUEUE, _with_checksums(rows))
 
     def put_identifiers(self, rows: list[IdentifierRow], forgotten: list[tuple[Guid, int, int]]) -> None:
         """Forget some, by source with the first and the last ordinal, then add these."""
@@ -340,15 +344,21 @@ class Tables:
             self.db.executemany(REPLACE_IDENTIFIER, _with_checksums(rows))
 
     def put_states(self, states: RecentStates) -> None:
-        """All else, but for queues and identifiers."""
+        """All else, but for queues and identifiers. Most slices have little of it, and each statement costs."""
         run_many = self.db.executemany
-        run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
-        run_many(UPSERT_INCOMING, _with_checksums(states.incoming.values()))
-        run_many(UPSERT_COUNTER, _with_checksums(states.counters.items()))
-        run_many("DELETE FROM outcome WHERE invoker = ?", [(each,) for each in states.forgotten_invokers])
-        gone = [name for name, row in states.outcomes.items() if row is None]
-        run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
-        run_many(UPSERT_OUTCOME, _with_checksums(row for row in states.outcomes.values() if row is not None))
+        if states.outgoing:
+            run_many(UPSERT_OUTGOING, _with_checksums(states.outgoing.values()))
+        if states.incoming:
+            run_many(UPSERT_INCOMING, _with_checksums(states.incoming.values()))
+        if states.counters:
+            run_many(UPSERT_COUNTER, _with_checksums(states.counters.items()))
+        if states.forgotten_invokers:
+            run_many("DELETE FROM outcome WHERE invoker = ?", [(each,) for each in states.forgotten_invokers])
+        if states.outcomes:
+            gone = [name for name, row in states.outcomes.items() if row is None]
+            run_many("DELETE FROM outcome WHERE invoker = ? AND identifier = ?", gone)
+            kept = (row for row in states.outcomes.values() if row is not None)
+            run_many(UPSERT_OUTCOME, _with_checksums(kept))
 
     def put_home(self, home: Home) -> None:
         """Where they live from now on."""

@@ -18,9 +18,10 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from struct import Struct
+from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from mqproto.turn.effects import POSITION_BITS, MessageRow, Writes
@@ -407,12 +408,28 @@ def another_nodes(path: Path, owner: Guid, node: Guid) -> StoreError:
     )
 
 
-@contextmanager
-def explained_file(path: Path) -> Iterator[None]:
+def explained_file(path: Path) -> AbstractContextManager[None]:
     """Turn what the system says of a file into a StoreError."""
-    try:
-        yield
-    except OSError as error:
+    return _ExplainedFile(path)
+
+
+class _ExplainedFile:
+    """It stands around each write, as `explained` does around each commit."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+        path = self._path
         advice = f"the disk fails ({error.strerror}): look to it, then start the node again"
         if error.errno in FULL:
             raise DiskFullError(f"{path}: {ADVICE[sqlite3.SQLITE_FULL]}") from error

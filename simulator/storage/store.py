@@ -472,8 +472,8 @@ class Store:
         limits, recent = self._limits, self._recent
         return (
             self._due is not None
-            or bool(self._older)
-            or self._reserve.is_missing
+            or len(self._older) >= limits.segments
+            or (self._reserve.is_missing and bool(self._older))
             or recent.messages.memory_bytes > limits.memory_bytes
             or recent.removal_count > REMOVALS * limits.slice_messages
         )

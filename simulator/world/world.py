@@ -84,6 +84,8 @@ class World:
         self.oracle = Oracle(self.ledger, self._breach)
         self.maxima: dict[str, int] = {}
         self.route_choices = dict(scenario.routes)
+        self.settings = {name: scenario.settings_of(name) for name in scenario.nodes}
+        """What each node is configured with when the world begins."""
         self.is_calm = False
         self.breach: Breach | None = None
         self.lines: dict[str, Line] = {}

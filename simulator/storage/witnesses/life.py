@@ -190,13 +190,13 @@ def home_of(files: Files, store: Path) -> Home:
 
 
 def _followed(known: Known, record: int, counters: dict[str, int]) -> Known:
+    # Once for each commit, and `_replace` takes three times as long.
+    life, _, message_id, sequence_ordinal, home, cause, seen_s = known
     if counters:
-        known = known._replace(
-            life=counters.get(LIFE, known.life),
-            message_id=counters.get(MESSAGE_ID_CEILING, known.message_id),
-            sequence_ordinal=counters.get(SEQUENCE_ORDINAL_CEILING, known.sequence_ordinal),
-        )
-    return known._replace(record=record)
+        life = counters.get(LIFE, life)
+        message_id = counters.get(MESSAGE_ID_CEILING, message_id)
+        sequence_ordinal = counters.get(SEQUENCE_ORDINAL_CEILING, sequence_ordinal)
+    return Known(life, record, message_id, sequence_ordinal, home, cause, seen_s)
 
 
 def _head(node: Guid, known: Known) -> bytes:

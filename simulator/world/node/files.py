@@ -67,20 +67,23 @@ class SimulatedFile:
     def __init__(self, files: SimulatedFiles) -> None:
         self.data = bytearray()
         self._files = files
-        self._unflushed: list[tuple[int, bytes, bytes]] = []
+        self._unflushed: list[tuple[int, bytes | bytearray, bytes]] = []
         """Since the last flush: where was written, what stood there before, and what was written."""
         self._flushed_bytes = 0
         """How long it was when it was last flushed."""
 
     def write(self, offset: int, parts: list[bytes]) -> None:
-        data = b"".join(parts)
-        assert offset + len(data) <= len(self.data), "there is no room for it"
-        if self._files.waits(self, offset, data):
+        data, files = b"".join(parts), self._files
+        size = len(data)
+        assert offset + size <= len(self.data), "there is no room for it"
+        if files.holds_flush and files.waits(self, offset, data):
             return
-        written = data[: _up_to_a_sector(offset, self._files.step(len(data)), len(data))]
-        if written:
-            self.change(offset, written)
-        self._files.stepped()
+        done = files.step(size)
+        if done != size:
+            data = data[: _up_to_a_sector(offset, done, size)]
+        if data:
+            self.change(offset, data)
+        files.stepped()
 
     def allocate(self, size_bytes: int) -> None:
         assert not self.data, "it has room already"
@@ -104,7 +107,7 @@ class SimulatedFile:
     def change(self, offset: int, data: bytes) -> None:
         """Something is written, and not flushed yet."""
         end = offset + len(data)
-        self._unflushed.append((offset, bytes(self.data[offset:end]), data))
+        self._unflushed.append((offset, self.data[offset:end], data))
         self.data[offset:end] = data
 
     # What becomes of it
@@ -297,7 +300,8 @@ class SimulatedFiles:
         """Something is done to the disk; `stepped` follows. Returns how much of it: all, but for the last step."""
         if self.death is not None:
             raise self.death
-        self.release()
+        if self._flushing is not None:
+            self.release()
         if self._planned is None:
             return size
         self._steps += 1
@@ -416,8 +420,8 @@ class SimulatedFiles:
             file.is_flushed()
 
     def waits(self, file: SimulatedFile, offset: int, data: bytes) -> bool:
-        """Whether a write comes only after the flush of another file, which lasts."""
-        if not self.holds_flush or self._flushing in (None, file):
+        """Whether a write comes only after the flush of another file, which lasts; asked while `holds_flush`."""
+        if self._flushing in (None, file):
             return False
         self._after_flush.append((file, offset, data))
         return True

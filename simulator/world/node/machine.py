@@ -97,6 +97,7 @@ class Surroundings(Protocol):
     oracle: Oracle
     trace: Trace
     machines: dict[str, Machine]
+    settings: dict[str, Settings]
 
     def routes_of(self, name: str) -> Routes:
         """The ways from a node to all others, as they are now."""
@@ -134,7 +135,7 @@ class Machine(WatchedNode):
         super().__init__(
             name,
             queues,
-            scenario.settings_of(name),
+            world.settings[name],
             world.events,
             has_sequences=has_sequences,
             has_sparse_neighbours=any(fault.kind == "sparse" for fault in scenario.faults),
@@ -148,7 +149,7 @@ class Machine(WatchedNode):
                 ),
                 default=0,
             ),
-            least_window=min(scenario.settings_of(other).window_size for other in scenario.nodes),
+            least_window=min(settings.window_size for settings in world.settings.values()),
         )
         self.spare_until: Callable[[int], None] | None = None
         """Lets it acknowledge in its own way for longer, if it does so in this life."""

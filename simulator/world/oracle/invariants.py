@@ -657,27 +657,28 @@ def memory_is_bounded(node: WatchedNode) -> str | None:
     core, settings = node.core, node.settings
     if core is None:
         return None
+    inner = core.inspect()
     slack = settings.window_size + node.consumer_limit + HELD_BACK
     # What a neighbour may refuse stays in memory while others are tried.
     longest = 2 + min(len(node.suspected), HELD_BACK)
     sent_bytes = settings.resident_bytes + settings.in_flight_bytes + longest * node.largest_bytes
-    for outgoing in core.inspect().outbound if node.has_sparse_neighbours else ():
+    for outgoing in inner.outbound if node.has_sparse_neighbours else ():
         if sum(len(message.packet) for message in outgoing.window) > sent_bytes:
             return f"{node.name} has more of {outgoing.name} in memory than {sent_bytes:,} bytes"
     for name, count in residents(core):
         # A neighbour that saves less than it acknowledges gives back more than a window: there bytes are the bound.
-        if node.has_sparse_neighbours and name in {outgoing.name for outgoing in core.inspect().outbound}:
+        if node.has_sparse_neighbours and name in {outgoing.name for outgoing in inner.outbound}:
             continue
         if count > settings.resident_messages + slack:
             return (
                 f"{node.name} has {count} messages of {name} in memory, {settings.resident_messages} may be"
             )
-    for sequence in core.inspect().incoming:
+    for sequence in inner.incoming:
         if sequence.held_count > settings.held_messages_limit:
             return f"{node.name} holds {sequence.held_count} messages, {settings.held_messages_limit} may be"
-    if (senders := core.inspect().arrivals.known_count) > settings.maximum_sequences:
+    if (senders := inner.arrivals.known_count) > settings.maximum_sequences:
         return f"{node.name} knows {senders} senders, {settings.maximum_sequences} may be"
-    known, strangers = map(len, core.inspect().histories)
+    known, strangers = map(len, inner.histories)
     if known > settings.remove_duplicate_size or strangers > settings.strangers_remembered:
         return f"{node.name} remembers {known} identifiers, and {strangers} of strangers"
     return None
@@ -712,9 +713,10 @@ def quotas_are_kept(node: WatchedNode) -> str | None:
 
 def residents(core: QueueManager) -> Iterator[tuple[str, int]]:
     """How many messages of each queue a core has in memory."""
-    for outgoing in core.inspect().outbound:
+    inner = core.inspect()
+    for outgoing in inner.outbound:
         yield outgoing.name, len(outgoing.window)
-    for local in core.inspect().queues:
+    for local in inner.queues:
         if not is_systems(local.name):
             for lane in local.lanes:
                 yield local.name, len(lane.window)

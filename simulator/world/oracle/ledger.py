@@ -84,7 +84,9 @@ class Ledger:
 
     def message_in(self, packet: bytes) -> Message | None:
         """The message of an application that a packet is; a stranger's is none, whatever its identity."""
-        return None if self.is_strangers(packet) else self.messages.get(identity_of(packet))
+        if self.strangers and VISITING in packet:
+            return None
+        return self.messages.get(identity_of(packet))
 
     def is_strangers(self, packet: bytes) -> bool:
         """Whether a packet is what a stranger has sent who may."""

@@ -99,10 +99,11 @@ class Oracle:
         self._recalled(node, queues, writes)
         fresh: dict[int, MessageRow] = {}
         """By key, what is put into local queues, or held for them."""
+        strangers = self.ledger.strangers
         for row in writes.messages:
             kind = queues[row.key >> POSITION_BITS].kind
             name = identity_of(row.packet)
-            if not self.ledger.is_strangers(row.packet):
+            if not (strangers and self.ledger.is_strangers(row.packet)):
                 node.stored.add(name)
             if kind is QueueKind.SEQUENCE:
                 self.ledger.retains(name, row.packet)
