@@ -31,6 +31,9 @@ from simulator.edges.gateway.run import serve
 trio.run(serve, pickle.load(sys.stdin.buffer))
 """
 GATEWAYS: Final = Forks("simulator.edges.gateway.run")
+NOBODY: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""What clients of plain HTTP verify by. Without one httpx reads the certificates of all authorities for each client,
+which took as long as a short test."""
 
 
 def written_tokens(folder: Path, **tokens: str) -> Path:
@@ -83,7 +86,7 @@ async def gateway(
 def producer(port: int, verify: ssl.SSLContext | None = None) -> httpx.AsyncClient:
     """A client of a gateway, with patience for a busy machine; with something to verify by over HTTPS."""
     url = f"{'https' if verify else 'http'}://127.0.0.1:{port}"
-    return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=verify or True)
+    return httpx.AsyncClient(base_url=url, timeout=60, trust_env=False, verify=verify or NOBODY)
 
 
 class Told(NamedTuple):

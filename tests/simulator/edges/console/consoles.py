@@ -16,6 +16,7 @@ from simulator.base.log import Lines
 from simulator.edges.console.serving import Options, serve_console
 from simulator.topology import Topology
 from simulator.topology.places import Place
+from tests.simulator.gateways import NOBODY
 from tests.simulator.running import Log
 
 
@@ -29,7 +30,7 @@ async def console(
         address: str = await nursery.start(serve_console, Place(topology, directory), options, log or Log())
         base, _, token = address.partition("#token=")
         headers = {"Authorization": f"Bearer {token}"}
-        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=60) as client:
+        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=60, verify=NOBODY) as client:
             yield client
         nursery.cancel_scope.cancel()
 
