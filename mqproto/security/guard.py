@@ -199,8 +199,11 @@ class KeyGuard:
     def signer(self, name: str) -> Signer:
         found = self._keys.signers.get(name)
         if found is None:
-            known = ", ".join(sorted(self._keys.signers)) or "nobody; mqproto keys make"
-            raise UsageError(f"there is no key here that signs as {name}; there is {known}")
+            known = ", ".join(sorted(self._keys.signers)) or "none"
+            raise UsageError(
+                f"there is no key {name!r} here to sign with; there is {known}; `mqproto keys make` makes the node's,"
+                " 'signing', and with --user NAME that of a user"
+            )
         return found[0]
 
     def name_of(self, certificate: bytes) -> str:

@@ -511,7 +511,9 @@ def fits(body: bytes, octets: bytes) -> bool:
 
 def test_who_has_no_key_cannot_sign() -> None:
     net = guarded()
-    with pytest.raises(UsageError, match="no key here that signs as bob; there is alice, mallory"):
+    with pytest.raises(
+        UsageError, match=r"no key 'bob' here to sign with; there is alice, mallory; .*--user NAME"
+    ):
         net.send("a", at("c", 17), SECRET, **by("bob"))
 
 
