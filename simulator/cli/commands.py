@@ -466,6 +466,8 @@ def explain(
     from simulator.command import oversee
     from simulator.command.explain import Explainer
     from simulator.edges.trigger.standing import told
+    from simulator.faults.byhand import broken_now
+    from simulator.topology import places
 
     place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.explanations, place, node, subject, count))
@@ -479,7 +481,8 @@ def explain(
     start, options = start_again(place, topology, directory)
     in_full = not oversee.is_message(subject)
     explainer = Explainer(place.topology, start, options, in_full=in_full)
-    for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
+    by_hand = run_task(partial(broken_now, places.run_socket(place.directory, place.topology.name), options))
+    for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values())), *by_hand):
         print(line)
     if not any(found.values()):
         return all_down(place, topology, directory)

@@ -27,6 +27,8 @@ SLOW_S: Final = 0.3
 """How long what comes over a slow link waits, each way."""
 PATIENCE_S: Final = 10
 """How long somebody who connects may take to say what he wants."""
+LOOK_PATIENCE_S: Final = 1.0
+"""How long the run may take to say which links are not whole."""
 
 
 class Deed(StrEnum):
@@ -39,7 +41,7 @@ class Deed(StrEnum):
     SLOW = "slow"
     MEND = "mend"
     LOOK = "look"
-    """Nothing is done: `Done.broken` says what was done before."""
+    """Nothing is done: `Done.broken`, and in words `Done.effects`, say which links are not whole."""
 
 
 WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
@@ -134,8 +136,11 @@ class Hands:
 
         try:
             names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
-            if deed is Deed.LOOK:
-                pass
+            if deed is Deed.LOOK:  # Nobody is told: nothing has happened.
+                done.effects += [
+                    Effect(f"{'-'.join(ends)} is {WORDS[what]} by hand", f"mend {' '.join(ends)}")
+                    for ends, what in self._broken.items()
+                ]
             elif deed in (*WORDS, Deed.MEND):
                 for link in self._named(names):
                     note(self._mend(link) if deed is Deed.MEND else self._break(link, deed))
@@ -269,3 +274,16 @@ async def asked(
         raise MqprotoError(
             "mqproto run has not answered, or not to the end; what it prints says whether this was done"
         ) from None
+
+
+async def broken_now(path: Path, again: str) -> list[str]:
+    """What was done by hand to links of the run that takes orders there, a line each; none if no run answers.
+
+    Args:
+        again: the options that name the topology and the directory, if they have to be typed.
+    """
+    try:
+        done = await asked(path, Deed.LOOK, [], "", LOOK_PATIENCE_S)
+    except MqprotoError:
+        return []
+    return [effect.told(again) for effect in done.effects]

@@ -353,8 +353,11 @@ def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running)
     eventually(
         lambda: "connection refused" in running("explain", "orders").out, lambda: running("explain").out
     )
+    by_hand = "sender-intermediate is cut by hand; undone by: mqproto mend sender intermediate --topology"
+    assert by_hand in running("explain", "orders").out
     assert running("receive", "orders", "--timeout", "0").status == FINDING
     assert running("mend", "sender").out == "sender-intermediate is mended\n"
+    assert "by hand" not in running("explain", "orders").out
     assert running("receive", "orders", "--timeout", "60").out == "over the cut\n"
     whole = "sender-intermediate was whole\nintermediate-destination was whole\n"
     assert running("mend").out == whole

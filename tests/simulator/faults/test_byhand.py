@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.faults.byhand import Deed, Hands, asked
+from simulator.faults.byhand import Deed, Hands, asked, broken_now
 from simulator.faults.links import Links
 from simulator.faults.supervisor import Supervisor
 from simulator.topology import load, places
@@ -91,6 +91,23 @@ async def test_who_orders_through_the_socket_hears_what_was_done_and_what_could_
     path.touch()
     with pytest.raises(MqprotoError, match=r"/run/below: Not a directory"):
         await asked(path / "below", Deed.LOOK, [], "nobody")
+
+
+async def test_who_asks_what_was_broken_by_hand_hears_how_to_mend_it(
+    hands: Hands, tmp_path: Path, said: list[str]
+) -> None:
+    path = tmp_path / "run"
+    assert await broken_now(path, "") == []  # No run is there.
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hands.serve, path)
+        assert await broken_now(path, "") == []  # All links are whole.
+        await hands.carry_out(Deed.SLOW, ENDS)
+        said.clear()
+        assert await broken_now(path, " --topology shop.toml") == [
+            "sender-intermediate is slow by hand; undone by: mqproto mend sender intermediate --topology shop.toml"
+        ]
+        assert said == []  # To look is nothing that the run tells of.
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("answer", [b"", b'{"effects":['])
