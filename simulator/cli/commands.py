@@ -639,7 +639,10 @@ def send_back(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent."""
+    """Send dead letters, or messages of a journal, to where they were going. Status 1 if some cannot be sent.
+
+    Each has as much time again as it was sent with: one whose time was over comes back if nobody receives it in time.
+    """
     from simulator.base.screen import working
     from simulator.command import oversee
 

@@ -57,7 +57,8 @@ class _Peers(TyperGroup):
 
 app = typer.Typer(
     cls=_Peers,
-    help="Who is connected, and what they did; mqproto peers [NODE] is short for its first command.",
+    help="Queue managers that are connected, and what they did; mqproto peers [NODE] is short for its first command. "
+    "Which applications receive from a queue: mqproto explain QUEUE.",
 )
 NodeArgument = Annotated[
     str | None, typer.Argument(metavar="[NODE]", help="By default all nodes that run.", show_default=False)

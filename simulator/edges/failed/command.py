@@ -122,7 +122,10 @@ def retry(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run."""
+    """Send messages where they were once more, in their order, each under the id that it had. Their nodes must run.
+
+    A dead letter has as much time again as it was sent with: see that somebody receives it in time.
+    """
     place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.edges.failed import desk

@@ -358,7 +358,8 @@ def trigger(
     """Have a service called for each message of a queue: once, in order, again if it fails. Until Ctrl-C or SIGTERM.
 
     200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: to
-    the error queue with the message. Everything else rolls back, and the message is attempted again.
+    the error queue with the message. Everything else rolls back, a plain 400 as well, and the message is
+    attempted again. What came of each attempt is in NODE-trigger.log, beside the stores.
 
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
