@@ -2,8 +2,8 @@
 
 A shovel is a plugin of a broker's: it takes messages from a queue, publishes them to the next broker, and acknowledges
 each when that has confirmed it. Each broker has two queues, a classic one and a quorum queue with one member, so the
-same brokers are two chains. Erlang's distribution is at a fixed port of loopback, so that epmd, its daemon for names,
-is not needed, which would stay when all is over.
+same brokers are two chains. Erlang's daemon for names, epmd, is one of these processes as well. A broker looks once a
+minute whether it is known to one, and else begins its own, at all addresses, which stays when all is over.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +22,14 @@ import trio
 
 from mqproto.base.errors import UsageError
 from simulator.base.processes import cpu_s_of
-from simulator.bench.load.row import THREE
+from simulator.bench.load.row import THREE, comes_true
 from simulator.bench.load.spawned import Process, ended, last_line, spawned
 from simulator.bench.load.stretch import UNACKNOWLEDGED
 from simulator.faults.supervisor import NodeError
 from simulator.topology.ports import reserved_address
 
 PROGRAM: Final = "rabbitmq-server"
+NAMES_PROGRAM: Final = "epmd"
 DEBIAN: Final = "/usr/lib/rabbitmq/bin"
 """Where Debian has the program itself. That on PATH would become another user, and write to /var."""
 CLASSIC, QUORUM = QUEUES = ("classic", "quorum")
@@ -59,6 +61,19 @@ def program() -> str:
     """
     if (found := shutil.which(PROGRAM, path=DEBIAN) or shutil.which(PROGRAM)) is None:
         raise UsageError(f"there is no {PROGRAM} here: apt-get install --no-install-recommends {PROGRAM}")
+    return found
+
+
+def names_program() -> str:
+    """Where Erlang's daemon for names is.
+
+    Raises:
+        UsageError: nowhere.
+    """
+    if (found := shutil.which(NAMES_PROGRAM)) is None:
+        raise UsageError(
+            f"there is no {NAMES_PROGRAM} on PATH, which Erlang brings: apt-get install erlang-base"
+        )
     return found
 
 
@@ -113,9 +128,16 @@ async def brokers_in_a_row(server: str, names: Sequence[str] = THREE) -> AsyncIt
     """
     with tempfile.TemporaryDirectory(prefix="mqproto-bench-rabbitmq-") as folder:
         addresses = {name: reserved_address() for name in names}
+        names_address = reserved_address()
         running: dict[str, Broker] = {}
         processes: list[Process] = []
+        daemon = spawned(
+            [names_program(), "-address", names_address[0], "-port", str(names_address[1])],
+            Path(folder) / LOG,
+        )
         try:
+            if not await comes_true(partial(_answers, names_address), START_TIMEOUT_S):
+                raise NodeError(f"{NAMES_PROGRAM}: {last_line(Path(folder) / LOG) or 'it does not answer'}")
             for name, following in zip(names, [*names[1:], None], strict=True):
                 place = Path(folder) / name
                 place.mkdir()
@@ -123,7 +145,7 @@ async def brokers_in_a_row(server: str, names: Sequence[str] = THREE) -> AsyncIt
                 (place / "advanced.config").write_text(config_of(addresses[name][1], next_port), "utf-8")
                 (place / "enabled_plugins").write_text("[rabbitmq_shovel].\n", "utf-8")
                 (place / "environment").write_text("", "utf-8")
-                environment = environment_of(name, place, addresses[name])
+                environment = environment_of(name, place, addresses[name], names_address[1])
                 processes.append(spawned([server], place / LOG, environment, place))
             # They start beside each other, and their shovels wait for each other.
             for name, process in zip(names, processes, strict=True):
@@ -132,15 +154,30 @@ async def brokers_in_a_row(server: str, names: Sequence[str] = THREE) -> AsyncIt
         finally:
             with trio.CancelScope(shield=True):
                 await ended(processes)
+                await ended([daemon])
 
 
-def environment_of(name: str, place: Path, address: tuple[str, int]) -> dict[str, str]:
-    """The variables of a broker's process: ours, and where all is that it would look for elsewhere."""
+async def _answers(address: tuple[str, int]) -> bool:
+    """Whether somebody listens there."""
+    try:
+        stream = await trio.open_tcp_stream(*address)
+    except OSError:
+        return False
+    await stream.aclose()
+    return True
+
+
+def environment_of(name: str, place: Path, address: tuple[str, int], names_port: int) -> dict[str, str]:
+    """The variables of a broker's process: ours, and where all is that it would look for elsewhere.
+
+    names_port: of epmd.
+    """
     _, distribution_port = reserved_address()
     ours = {key: value for key, value in os.environ.items() if not key.startswith(("RABBITMQ_", "ERL_"))}
     return {
         **ours,
         "HOME": str(place),
+        "ERL_EPMD_PORT": str(names_port),
         "MQPROTO_TOLD": str(place / TOLD),
         "RABBITMQ_NODENAME": f"{name}@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": address[0],
@@ -158,8 +195,8 @@ def environment_of(name: str, place: Path, address: tuple[str, int]) -> dict[str
         # Then its script becomes the broker, and no shell stands between us and it.
         "RUNNING_UNDER_SYSTEMD": "true",
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-            f"-sname {name}@localhost -start_epmd false -erl_epmd_port {distribution_port} "
-            f"-kernel inet_dist_use_interface {{127,0,0,1}} {TELLS}"
+            f"-sname {name}@localhost -start_epmd false -kernel inet_dist_use_interface {{127,0,0,1}} "
+            f"inet_dist_listen_min {distribution_port} inet_dist_listen_max {distribution_port} {TELLS}"
         ),
     }
 

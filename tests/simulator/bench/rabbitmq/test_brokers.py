@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from mqproto.base.errors import UsageError
 from simulator.bench.rabbitmq import brokers
 from simulator.bench.rabbitmq.brokers import (
+    NAMES_PROGRAM,
     PROGRAM,
     TELLS,
     brokers_in_a_row,
@@ -60,10 +62,10 @@ def test_all_that_a_broker_has_is_in_its_folder_and_on_loopback(
     monkeypatch.setenv("RABBITMQ_NODENAME", "rabbit")
     monkeypatch.setenv("ERL_EPMD_PORT", "4369")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    environment = environment_of("sender", tmp_path, ("127.0.0.1", 5_001))
+    environment = environment_of("sender", tmp_path, ("127.0.0.1", 5_001), 4_444)
     assert environment["RABBITMQ_NODENAME"] == "sender@localhost"
     assert environment["LANG"] == "C.UTF-8"
-    assert "ERL_EPMD_PORT" not in environment
+    assert environment["ERL_EPMD_PORT"] == "4444"
     places = {key: value for key, value in environment.items() if value.startswith("/") and key[:4] == "RABB"}
     assert len(places) == 8
     assert all(value.startswith(str(tmp_path)) for value in places.values())
@@ -73,6 +75,35 @@ def test_all_that_a_broker_has_is_in_its_folder_and_on_loopback(
     assert arguments[arguments.index("-start_epmd") + 1] == "false"
 
 
+async def test_without_a_daemon_for_names_nothing_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = a_broker(tmp_path / "bin", "exec sleep 60")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="there is no epmd on PATH"):
+        async with brokers_in_a_row(server):
+            pass
+    a_broker(tmp_path, "echo 'no port' >&2; exit 1")
+    (tmp_path / PROGRAM).rename(tmp_path / NAMES_PROGRAM)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(brokers, "START_TIMEOUT_S", 0.3)
+    with pytest.raises(NodeError, match="epmd: no port"):
+        async with brokers_in_a_row(server):
+            pass
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that passes for the daemon for names."""
+    listens = (
+        "exec {} -c 'import socket, sys, time; s = socket.create_server((sys.argv[2], int(sys.argv[4]))); "
+    )
+    a_broker(tmp_path / "bin", listens.format(sys.executable) + 'time.sleep(60)\' "$@"')
+    (tmp_path / "bin" / PROGRAM).rename(tmp_path / "bin" / NAMES_PROGRAM)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("daemon")
 async def test_a_broker_that_does_not_start_is_told_by_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +120,7 @@ async def test_a_broker_that_does_not_start_is_told_by_its_last_line(
     assert os.listdir(tmp_path) == ["bin"]
 
 
+@pytest.mark.usefixtures("daemon")
 async def test_a_broker_is_ready_when_it_has_told_all(tmp_path: Path) -> None:
     tells = r"""printf '3.10.8\n25\n' >$MQPROTO_TOLD; sleep 0.2; printf 'datasync\n' >>$MQPROTO_TOLD; exec sleep 60"""
     async with brokers_in_a_row(a_broker(tmp_path, tells), ["sender"]) as running:
