@@ -285,17 +285,17 @@ class QueueManager:
             self._waypoints.arrived(packet, found)
             try:
                 self._arrivals.arrived(message, packet, remote, now)
-            except NoRoomError as error:
+            except NoRoomError as no_room:
                 full = True
-                self._waypoints.turned_away(packet, str(error))
-                found.close("3.1.5.8.8", str(error))
-            except KeyAwayError as error:
+                self._waypoints.turned_away(packet, str(no_room))
+                found.close("3.1.5.8.8", str(no_room))
+            except KeyAwayError as no_key:
                 full = True
-                self._waypoints.turned_away(packet, str(error))
-                found.close("3.1.5.8.3", str(error))
-            except NotWelcomeError as error:
-                self._waypoints.turned_away(packet, str(error))
-                found.close("3.1.5.8", str(error))
+                self._waypoints.turned_away(packet, str(no_key))
+                found.close("3.1.5.8.3", str(no_key))
+            except NotWelcomeError as not_welcome:
+                self._waypoints.turned_away(packet, str(not_welcome))
+                found.close("3.1.5.8", str(not_welcome))
                 break
         refused, reason = self._arrivals.refused_count - refused_before, self._arrivals.last_refusal
         self._neighbours.hosts.received(found, len(messages), len(data), now, refused, reason)

@@ -267,8 +267,8 @@ class Session:
                 chunk = b""  # What came behind the handshake waits in the buffer.
             if data.state is SessionState.OPEN:
                 self._take(chunk, messages, now)
-        except UnwelcomeError as error:
-            kind, state = error.kind, data.state.name
+        except UnwelcomeError as unwelcome:
+            kind, state = unwelcome.kind, data.state.name
             data.close(UNWELCOME[kind], f"{kind.__name__} is not welcome in state {state}")
         except WireFormatError as error:
             answers = data.state is SessionState.WAITING_ECR_MSG
