@@ -79,7 +79,9 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"mqproto {version('mqproto')}")
+        from simulator.base.program.build import python_and_build
+
+        print(f"mqproto {version('mqproto')} ({python_and_build()})")
         raise typer.Exit
 
 

@@ -5,9 +5,11 @@ So this module needs the standard library alone. `cli.py`, which needs typer, ha
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final, NoReturn
 
+from simulator.base.program.build import keep_the_build
 from simulator.base.program.extras import to_install
 
 MISUSE: Final = 2
@@ -15,6 +17,7 @@ MISUSE: Final = 2
 
 def main() -> NoReturn:
     """Run the command and exit."""
+    keep_the_build(sys.argv, sys.path, os.environ)
     try:
         from simulator.cli.cli import main as run
     except ModuleNotFoundError as missing:

@@ -68,6 +68,7 @@ async def test_an_order_ack_beyond_a_gap_is_found(tmp_path: Path, idle_clock: Mo
     assert f"message 5 (frame {frame}): OrderAck of number 5 before number 3 was sent" in texts(report)
 
 
+@pytest.mark.pure("it changes a function that compiled callers call as C does")
 async def test_a_missing_order_ack_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:
@@ -79,6 +80,7 @@ async def test_a_missing_order_ack_is_found(
     ]
 
 
+@pytest.mark.pure("it changes a function that compiled callers call as C does")
 async def test_an_order_ack_that_stops_short_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator.base.program.build import build
 from simulator.bench.measures import machine
 from simulator.bench.measures.machine import filesystem_of
 
@@ -14,6 +15,7 @@ from simulator.bench.measures.machine import filesystem_of
 def test_figures_come_with_the_machine_they_were_taken_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "FLUSHES", 2)
     facts = machine.machine()
+    assert facts["mqproto"] == build()
     assert platform.python_version() in facts["python"]
     assert ", ".join(platform.python_build()) == facts["build"]
     assert re.fullmatch(r"code by hand reads a message in \d+\.\d\d µs", facts["speed"])

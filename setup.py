@@ -1,0 +1,65 @@
+"""What pyproject.toml cannot say: with MQPROTO_COMPILE=1 the hot modules become extension modules, by mypyc.
+
+    MQPROTO_COMPILE=1 pip install .        or `make fast`
+
+Their source is the same, and it comes along, as tracebacks show it. Without the variable nothing is compiled, and
+the wheel serves every machine. It is a variable of the build's, as mypy's and black's are, since an extra cannot choose
+between two wheels of one name.
+
+An extension module is found before the source beside it, whatever was changed in that since. So none is ever built
+into a checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from setuptools import setup
+
+VARIABLE: Final = "MQPROTO_COMPILE"
+WORDS: Final = {"": False, "0": False, "1": True}
+COMPILER: Final = ["mypy[mypyc]>=2.4", "construct>=2.10.70", "construct-typing>=0.6"]
+"""What it takes to compile; pip brings it where it builds in an environment of its own."""
+INTO_THE_CHECKOUT: Final = {"editable_wheel", "develop", "--inplace", "-i"}
+ONLY_ASKED: Final = {"dist_info", "egg_info"}
+"""Steps in which pip asks what is needed, and what the wheel will be called."""
+
+
+def is_wanted() -> bool:
+    """Whether modules are to be compiled."""
+    word = os.environ.get(VARIABLE, "")
+    if word not in WORDS:
+        sys.exit(f"{VARIABLE} is {word!r}: 1 has the hot modules compiled, 0 or nothing has none")
+    return WORDS[word]
+
+
+def compiled() -> list[Any]:
+    """The extension modules.
+
+    They are one library, so that they call each other as C does. It is made of several files, as one would have the
+    compiler take more than a GiB.
+    """
+    from mypyc.build import mypycify
+
+    modules = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["mqproto"]["compiled"]
+    options = ["--config-file=", "--ignore-missing-imports"]
+    return mypycify(
+        [*options, *modules], group_name="mqproto", multi_file=True, opt_level="2", debug_level="0"
+    )
+
+
+if not is_wanted():
+    setup()
+elif INTO_THE_CHECKOUT.intersection(sys.argv):
+    sys.exit(f"with {VARIABLE}=1 a compiled module would hide its source here: leave it out, or --editable")
+elif ONLY_ASKED.intersection(sys.argv):
+    setup(setup_requires=COMPILER)
+elif find_spec("mypyc") is None:
+    sys.exit(f"{VARIABLE}=1 needs the compiler: pip install {' '.join(map(repr, COMPILER))}")
+else:
+    setup(ext_modules=compiled())

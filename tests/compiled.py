@@ -1,0 +1,117 @@
+"""The compiled build: its wheel, an environment with it, and the suite on it.
+
+`python -m tests.compiled` builds the wheel into dist/ and installs it in .venv-fast, as `make fast` does.
+`python -m tests.compiled --test` unpacks that wheel in build/compiled, lays the tests beside it and runs those of
+SELECTION, or what is named behind it, as pytest takes it. Both build anew what is older than a source.
+
+No extension module ever lies in the checkout, where it would hide its source.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.conformance import ROOT
+from tests.wheels import SOURCES, built, run
+
+DIST: Final = ROOT / "dist"
+ENVIRONMENT: Final = ROOT / ".venv-fast"
+PLACE: Final = ROOT / "build" / "compiled"
+TESTED: Final = ("tests", ".github", ".ci", "Makefile", "CHANGELOG.md", "requirements.lock")
+"""What lies beside the packages for tests."""
+SELECTION: Final = (
+    "tests/base",
+    "tests/turn",
+    "tests/session",
+    "tests/queues",
+    "tests/transfer",
+    "tests/neighbours",
+    "tests/manager",
+    "tests/wire",
+    "tests/test_spec_frames.py",
+    "tests/simulator/node/test_node.py",
+    "tests/simulator/world/test_world.py",
+    "tests/simulator/base/program",
+)
+"""What CI runs: the tests of what is compiled, and of those who call it."""
+AT_ONCE: Final = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
+
+
+def newest_s() -> float:
+    """When a source was changed last."""
+    files = (file for name in SOURCES for file in (ROOT / name, *(ROOT / name).rglob("*")) if file.is_file())
+    return max(file.stat().st_mtime for file in files if "__pycache__" not in file.parts)
+
+
+def wheel() -> Path:
+    """The wheel of the sources as they are now, built if there is none."""
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    found = sorted(DIST.glob(f"mqproto-*-{tag}-{tag}-*.whl"))
+    if found and found[-1].stat().st_mtime > newest_s():
+        return found[-1]
+    for old in found:
+        old.unlink()
+    print("building the wheel: C of some 40 modules, which takes minutes", flush=True)
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mqproto-compiled-") as folder:
+        made = built(Path(folder), compiled=True)
+        DIST.mkdir(exist_ok=True)
+        place = Path(shutil.move(made, DIST / made.name))
+    print(f"{place.relative_to(ROOT)}, {time.monotonic() - began_s:.0f} s", flush=True)
+    return place
+
+
+def install(found: Path) -> None:
+    """An environment that has the wheel, and what the demo needs."""
+    if not (ENVIRONMENT / "bin" / "python").exists():
+        run(sys.executable, "-m", "venv", "--without-pip", str(ENVIRONMENT))
+    pip = [sys.executable, "-m", "pip", "--python", str(ENVIRONMENT / "bin" / "python"), "install"]
+    pip += ["--quiet", "--disable-pip-version-check", "--constraint", str(ROOT / "requirements.lock")]
+    run(*pip, f"{found}[simulator,security]")
+    run(*pip, "--no-deps", "--force-reinstall", str(found))
+    print(
+        f"{ENVIRONMENT.name}/bin/mqproto is compiled; `make fast` again after a change, which it does not see"
+    )
+
+
+def lay_out(found: Path) -> None:
+    """The wheel's modules with the tests beside them."""
+    shutil.rmtree(PLACE, ignore_errors=True)
+    with zipfile.ZipFile(found) as packed:
+        packed.extractall(PLACE)
+    for name in (*SOURCES, *TESTED):
+        # The packages as well, as they have folders that no wheel has.
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, PLACE / name, ignore=ignored, dirs_exist_ok=True)
+        else:
+            shutil.copy(ROOT / name, PLACE)
+
+
+def test(arguments: Sequence[str]) -> int:
+    """The status of pytest."""
+    lay_out(wheel())
+    environment = {"HYPOTHESIS_PROFILE": "core", **os.environ, "PYTHONPATH": str(PLACE)}
+    command = [sys.executable, "-m", "pytest", *(arguments or (*AT_ONCE, *SELECTION))]
+    return subprocess.run(command, cwd=PLACE, env=environment, check=False).returncode
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what is asked; the status."""
+    if arguments[:1] == ["--test"]:
+        return test(arguments[1:])
+    install(wheel())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
