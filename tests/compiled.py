@@ -39,7 +39,6 @@ SELECTION: Final = (
     "tests/wire",
     "tests/test_spec_frames.py",
     "tests/simulator/node/test_node.py",
-    "tests/simulator/world/test_world.py",
     "tests/simulator/base/program",
 )
 """What CI runs: the tests of what is compiled, and of those who call it."""

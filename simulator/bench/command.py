@@ -327,9 +327,11 @@ def _no_edges() -> str:
 
 
 def _world(worlds: int, told: Told) -> Result:
+    from simulator.base.program.build import see_that_it_is_source
     from simulator.bench import results
     from simulator.bench.measures.worlds import bench_worlds
 
+    see_that_it_is_source("simulated worlds")
     told("worlds")
     return results.of_worlds(bench_worlds(worlds))
 

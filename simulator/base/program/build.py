@@ -26,6 +26,21 @@ def build_of(file: str) -> str:
     return COMPILED if file.endswith(tuple(EXTENSION_SUFFIXES)) else PURE
 
 
+def see_that_it_is_source(what: str) -> None:
+    """Refuse what has the methods of queue managers replaced while they run, which compiled ones allow nobody.
+
+    Raises:
+        UsageError: they are compiled.
+    """
+    from mqproto.base.errors import UsageError
+
+    if build() == COMPILED:
+        raise UsageError(
+            f"{what} have nodes that misbehave, which a compiled mqproto cannot have: "
+            "install it without MQPROTO_COMPILE"
+        )
+
+
 def keep_the_build(
     arguments: Sequence[str], path: Sequence[str], environment: MutableMapping[str, str]
 ) -> None:

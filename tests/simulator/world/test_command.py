@@ -17,6 +17,7 @@ import pytest
 from captures.files.pcap import read_capture
 from captures.packets import read_packets
 from simulator.base.processes import started_by
+from simulator.base.program import build
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import campaign, draw
 from simulator.world import command as simulating
@@ -53,6 +54,17 @@ def test_many_worlds_end_with_a_table_of_what_was_exercised(
     assert last is not None
     # A clock that stands for it: eight worlds in four of its seconds.
     assert last[1] == "7,200"
+
+
+def test_in_a_compiled_build_worlds_are_refused_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "build", lambda: build.COMPILED)
+    assert simulate("--seeds", 1) == MISUSE
+    assert capsys.readouterr().err == (
+        "mqproto: simulated worlds have nodes that misbehave, which a compiled mqproto cannot have: "
+        "install it without MQPROTO_COMPILE\n"
+    )
 
 
 def test_processes_share_the_seeds_and_come_to_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
