@@ -109,8 +109,8 @@ CHECKS: Final = {
         lacks("mqproto queues", "trio", "simulator"),
         lacks(f"mqproto decode {SAMPLE} --tables tables", COLUMNS, "spark"),
         lacks(f"mqproto analyse {SAMPLE} --out tables", COLUMNS, "spark"),
-        lacks("mqproto report tables", COLUMNS, "spark"),
-        lacks("mqproto tables tables", COLUMNS, "spark"),
+        lacks("mqproto report .", COLUMNS, "spark"),
+        lacks("mqproto tables .", COLUMNS, "spark"),
     ),
     "simulator": (
         *COMMAND,
