@@ -42,7 +42,7 @@ def test_what_needs_a_key_that_is_away_waits_at_its_sender_and_arrives_once(tran
     exchange.is_away = True
     for body in ("plain", SECRET, "behind"):
         net.send("a", there, body, **wish, **(private() if body == SECRET else {}))
-    net.pass_ms(3_000)
+    net.pass_ms(4_000)  # One at a time is sent in the end, and each is acknowledged after a while.
     assert bodies(net, "c", name) == [b"plain"] + [b"behind"] * (not transactional)
     closed = [note.facts["reason"] for note in net.nodes["c"].notes if note.name == "session-closed"]
     assert "the token is away: put it back" in closed
