@@ -248,7 +248,7 @@ def test_a_message_that_a_node_refuses_is_set_aside_and_all_others_arrive() -> N
 @pytest.mark.parametrize(
     ("kind", "fault"),
     [
-        ("recoverable", Fault(at_ms=1_000, kind="cut", where="a-b", for_ms=100)),
+        ("recoverable", Fault(at_ms=1_100, kind="cut", where="a-b", for_ms=100)),
         ("express", Fault(at_ms=1_000, kind="reroute", where="a")),
     ],
     ids=["stored", "in memory"],
