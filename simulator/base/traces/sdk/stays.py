@@ -135,8 +135,8 @@ class Stays:
         if waypoint in _AS_BEFORE:
             return
         if waypoint is Waypoint.SESSION_ACKNOWLEDGED:
-            # Of what is our own and numbered, its destination says as well that it has come.
-            stay.is_under_way = is_own and stay.is_numbered
+            # Of what is our own and numbered, its destination says as well that it has come, if it has not yet.
+            stay.is_under_way = stay.is_under_way and is_own and stay.is_numbered
             return
         stay.is_under_way = waypoint in _UNDER_WAY
         stay.is_numbered = stay.is_numbered or (waypoint in _UNDER_WAY and "number" in facts)
