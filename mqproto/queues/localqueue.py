@@ -401,7 +401,7 @@ class LocalQueue:
         self._end(handed, MessageClass.ACK_RECEIVE, writes, endings)
 
     def reject(self, consumer: int, writes: PendingWrites, endings: list[Ending]) -> None:
-        """The same, and the application wants them for nothing: they are rejected for good.
+        """The messages that an application was given leave the queue: it has rejected them for good.
 
         Raises:
             UsageError: nothing was handed out to this consumer.

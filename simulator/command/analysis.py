@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from glob import has_magic, iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -231,13 +230,13 @@ def _checked(
     Raises:
         UsageError: a capture is not there, as far as this machine knows, or a topology or keys are none.
     """
-    from captures.pipeline.source.storage import absolute, is_remote
+    from captures.pipeline.source.storage import absolute, may_be_there
 
     for typed in captures:
-        path = absolute(typed)
-        if not (is_remote(path) or os.path.lexists(path) or (has_magic(path) and any(iglob(path)))):
-            reason = "no file has a name that fits" if has_magic(path) else "No such file or directory"
-            raise UsageError(f"{typed}: {reason}; name captures, folders or patterns")
+        if not may_be_there(absolute(typed)):
+            raise UsageError(
+                f"{typed}: nothing has this name, or fits it; name captures, folders or patterns"
+            )
     return _names(topology), _at_hand(keys)
 
 

@@ -130,10 +130,9 @@ def _see_that_there_is(place: str) -> None:
     Raises:
         NoTablesError: there is none on this machine; of others the tables' own reader knows.
     """
-    from captures.pipeline.source.storage import absolute, is_remote
+    from captures.pipeline.source.storage import absolute, may_be_there
 
-    path = absolute(place)
-    if not is_remote(path) and not Path(path).exists():
+    if not may_be_there(absolute(place)):
         raise NoTablesError(place)
 
 

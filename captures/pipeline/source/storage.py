@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cache
-from glob import glob, has_magic
+from glob import glob, has_magic, iglob
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
@@ -55,6 +55,11 @@ class Found(NamedTuple):
 def is_remote(path: str) -> bool:
     """Whether it is the URI of an object, and no file of this machine."""
     return URI.match(path) is not None
+
+
+def may_be_there(path: str) -> bool:
+    """Whether a path or pattern stands for something on this machine; of an object only those know who hold it."""
+    return is_remote(path) or os.path.lexists(path) or (has_magic(path) and any(iglob(path)))
 
 
 def absolute(path: str) -> str:

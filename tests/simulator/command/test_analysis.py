@@ -121,7 +121,8 @@ def test_a_folder_with_something_else_and_captures_that_are_not_there_are_misuse
     status, _, complaints = analysed(capsys, str(missing), "--out", str(tmp_path / "out"))
     assert status == MISUSE
     assert (
-        complaints == f"mqproto: {missing}: No such file or directory; name captures, folders or patterns\n"
+        complaints
+        == f"mqproto: {missing}: nothing has this name, or fits it; name captures, folders or patterns\n"
     )
     assert not (tmp_path / "out").exists()
 

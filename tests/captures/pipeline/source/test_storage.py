@@ -16,7 +16,7 @@ from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.run.job import analyse, nothing_new
 from captures.pipeline.source.files import CaptureFile, inventory, look_at, mapped
 from captures.pipeline.source.scan import Reading, frames, read_plan
-from captures.pipeline.source.storage import Found, absolute, files_at
+from captures.pipeline.source.storage import Found, absolute, files_at, may_be_there
 from captures.pipeline.tables.queries import answer
 from captures.pipeline.tables.tables import Tables, is_there
 from mqproto.base.errors import UsageError
@@ -28,6 +28,14 @@ from tests.conformance import ROOT
 
 pytestmark = pytest.mark.xdist_group("spark")
 SAMPLES = ROOT / "captures" / "samples"
+
+
+def test_a_name_stands_for_something_or_fits_something_or_is_an_objects(tmp_path: Path) -> None:
+    (tmp_path / "day[1].pcap").touch()
+    (tmp_path / "gone.pcap").symlink_to(tmp_path / "nowhere")
+    names = ("day[1].pcap", "day*.pcap", "", "gone.pcap", "day[1].pca", "night*", "s3://nowhere/day")
+    paths = [name if "://" in name else str(tmp_path / name) for name in names]
+    assert [may_be_there(path) for path in paths] == [True, True, True, True, False, False, True]
 
 
 def plan_of(path: str, range_bytes: int) -> list[tuple[Reading, str]] | str:
