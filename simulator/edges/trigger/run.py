@@ -21,10 +21,12 @@ from simulator.base.logfile import LogFile
 from simulator.base.program.again import asked_to_end
 from simulator.base.program.collector import seldom_collected
 from simulator.base.program.manager import keep_telling, tell
+from simulator.base.traces.asked import shown
 from simulator.base.traces.starting import edge_traces
 from simulator.client import Client, connect
 from simulator.client.live import as_it_is
 from simulator.command.options import called, say_why_it_waits
+from simulator.edges.firstfailures import on_screen
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.httpclient import HttpClient
@@ -82,6 +84,7 @@ class Options:
     name: tells the triggers of one node apart, in the history and by their logs.
     metrics: where /metrics, /live and /ready are answered; None for nowhere. allow_remote: also beyond loopback.
     traces: the URL of the collector that has its spans; empty for what the environment says.
+    is_watched: whether somebody may sit in front of a screen, who is told of what it does and of first failures.
     """
 
     policy: Policy
@@ -106,6 +109,7 @@ class Options:
     metrics: tuple[str, int] | None = None
     traces: str = ""
     allow_remote: bool = False
+    is_watched: bool = True
 
 
 async def serve(place: Place, queue: str, options: Options) -> None:
@@ -144,6 +148,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
         traces = await held.enter_async_context(edge_traces(options.traces, owner, lines))
         held.enter_context(seldom_collected())
         ready = trio.Event()
+        say = on_screen if options.is_watched else _to_nobody
         trigger = Trigger(
             partial(_connected, place, node, made),
             local,
@@ -155,7 +160,9 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             leadership,
             hook,
             traces,
+            say,
         )
+        say(f"{scope}: each message is {_given_to(options)}; the log is {path}")
         with asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
                 if options.metrics is not None:
@@ -252,6 +259,14 @@ async def _say_ready(name: str, ready: trio.Event) -> None:
     await ready.wait()
     print(f"ready {name}", flush=True)
     await keep_telling()
+
+
+def _to_nobody(_: str) -> None: ...
+
+
+def _given_to(options: Options) -> str:
+    """What becomes of each message, in words. A password or a token in a URL is for nobody's screen."""
+    return f"posted to {shown(options.url)}" if options.url else f"given to {options.function}"
 
 
 async def _consumer(held: AsyncExitStack, options: Options) -> Callee:

@@ -35,6 +35,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from simulator.base.traces.edges import NO_TRACES, EdgeTraces
 from simulator.client import Client, InDoubt, MessageId, NodeUnreachable, ReceivedMessage, Reject, Taken
 from simulator.client.envelope import FailureNote
+from simulator.edges.firstfailures import FirstFailures
 from simulator.edges.history.history import FencedError, HistoryError
 from simulator.edges.trigger.breaker import Breaker, Held, kept, state_in
 from simulator.edges.trigger.callee import Callee
@@ -105,6 +106,7 @@ class Trigger:
         leadership: whether this one delivers; None if there is no other to ask.
         hook: is told of all ends.
         traces: has a span for each call, if somebody has asked for them.
+        say: gets a line at the first failure, for those who sit in front of a screen.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Trigger:
         leadership: Leadership | None = None,
         hook: EndHook | None = None,
         traces: EdgeTraces = NO_TRACES,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._connect = connect
         self._queue = queue
@@ -138,6 +141,7 @@ class Trigger:
             self._log,
             traces,
         )
+        self._failures = FirstFailures(self._place, say)
         self._on_ready = on_ready
         self._is_kept = detection.is_kept
         self._schedule = self._new_schedule()
@@ -501,6 +505,7 @@ class Trigger:
             waypoint, reason = broken
             self.endings[waypoint] += 1
             log.warning(waypoint, reason=reason, next_try_s=PAUSE_S)
+            self._say_retried(message, reason, PAUSE_S)
             return
         self.endings[ending.waypoint] += 1
         if self._judge.is_fenced:
@@ -513,10 +518,19 @@ class Trigger:
             )
             self._schedule.given_back(message.id, trio.current_time() + delay_s)
             log.info(Waypoint.ROLLED_BACK, reason=ending.reason, next_try_s=delay_s)
+            self._say_retried(message, ending.reason, delay_s)
         else:
             self._schedule.settled(message.id)
             self._judge.settled(str(message.id))
             self._log_settled(log, ending)
+            if ending.failure:
+                self._failures.given_up(str(message.id), ending.reason, self._copy_to(ending))
+            elif ending.waypoint is Waypoint.COMMITTED:
+                self._failures.processed()
+
+    def _say_retried(self, message: ReceivedMessage, reason: str, next_try_s: float) -> None:
+        if not self._stopping.is_set():  # Else nobody tries it again before a trigger runs.
+            self._failures.retried(str(message.id), reason, next_try_s)
 
     def _log_settled(self, log: FilteringBoundLogger, ending: Ending) -> None:
         facts = {"reason": ending.reason} if ending.reason else {}

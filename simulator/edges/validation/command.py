@@ -359,7 +359,8 @@ def trigger(
 
     200 to 299 is success. 400 to 499 with a JSON field `code`, or as application/problem+json, is a business error: to
     the error queue with the message. Everything else rolls back, a plain 400 as well, and the message is
-    attempted again. What came of each attempt is in NODE-trigger.log, beside the stores.
+    attempted again. What came of each attempt is in NODE-trigger.log, beside the stores; the first failure is said
+    here too, and the next one after a message was processed.
 
     \b
     $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
@@ -418,6 +419,7 @@ def trigger(
         metrics=read_address(metrics, "--metrics", METRICS_PORT) if metrics else None,
         traces=checked_collector(traces) if traces else "",
         allow_remote=allow_remote,
+        is_watched=not supervised,
         policy=Policy(
             error_queue=error_queue,
             in_doubt_queue=in_doubt_queue,

@@ -57,8 +57,12 @@ async def desk(file: Path, tmp_path: Path) -> AsyncIterator[Client]:
 async def running_trigger(
     file: Path, *options: str, queue: str = "orders", name: str = "trigger"
 ) -> AsyncIterator[Fork]:
+    """A trigger that is ready; what it says on the standard error output is in `NAME.screen` beside the file."""
     place = ("--directory", str(file.parent), "--name", name)
-    process = await TRIGGERS.start(MAIN, "trigger", str(file), queue, *place, *options)
+    with (file.parent / f"{name}.screen").open("ab") as screen:
+        process = await TRIGGERS.start(
+            MAIN, "trigger", str(file), queue, *place, *options, stderr=screen.fileno()
+        )
     try:
         said = b""
         while not said.endswith(b"\n"):
@@ -359,13 +363,20 @@ async def test_what_the_readme_shows_of_a_trigger_is_what_it_logs(tmp_path: Path
             [copy] = await client.receive("errors")
             assert await ended(trigger, signal.SIGTERM) == 0
     assert copy.body == b"two"
-    assert shown.output == "ready trigger"
+    calls, *failures = (tmp_path / "trigger.screen").read_text().splitlines()
+    screen = "\n".join(
+        [calls.replace(consumer.url, "http://127.0.0.1:8080/orders"), "ready trigger", *failures]
+    )
     printed = (tmp_path / "destination-trigger.log").read_text()
     # MessageIDs begin anywhere, and follow each other.
     begins = [int(re.search(r"\\\\(\d+)", text)[1]) for text in (log, printed)]  # type: ignore[index]
-    moved = re.sub(r"(?<=\\\\)\d+", lambda ordinal: str(int(ordinal[0]) - begins[1] + begins[0]), printed)
+
+    def moved(text: str) -> str:
+        return re.sub(r"(?<=\\)\d+", lambda ordinal: str(int(ordinal[0]) - begins[1] + begins[0]), text)
+
+    assert shows(shown.output or "", moved(screen)), screen
     # The second is attempted while the first leaves its queue.
-    by_message = sorted(moved.splitlines(), key=lambda line: json.loads(line).get("message", ""))
+    by_message = sorted(moved(printed).splitlines(), key=lambda line: json.loads(line).get("message", ""))
     assert shows(log, "\n".join(by_message)), printed
 
 
@@ -384,7 +395,11 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
         try:
             assert process.stderr is not None
-            said = process.stderr.readline().decode()
+            first, said = process.stderr.readline().decode(), process.stderr.readline().decode()
+            assert first == (
+                rf"mqproto: desk\orders: each message is given to json:dumps; "
+                f"the log is {file.parent / 'desk-trigger.log'}\n"
+            )
             assert said.startswith(
                 "mqproto: waits until its node runs (mqproto node --name desk --directory "
             )

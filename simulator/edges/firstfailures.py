@@ -1,0 +1,70 @@
+"""What a trigger tells whoever sits in front of its screen: the first failure, and not each; the log has each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from simulator.command.options import complain
+
+QUIET_S: Final = 10.0
+"""Between two lines of one kind, also where failures and successes take turns."""
+
+FURTHER: Final = "until one is processed, the log alone has more"
+
+
+class FirstFailures:
+    """Says that a message failed, and then nothing of failures until one was processed.
+
+    Args:
+        queue: the queue whose messages these are.
+        say: gets a line.
+    """
+
+    def __init__(self, queue: str, say: Callable[[str], None]) -> None:
+        self._queue = queue
+        self._say = say
+        self._awaited = {self.retried: True, self.given_up: True}
+        self._said_s = dict.fromkeys(self._awaited, -QUIET_S)
+
+    def retried(self, message: str, reason: str, next_try_s: float) -> None:
+        """A message failed and is attempted again, so many seconds later."""
+        if self._is_news(self.retried):
+            self._say(
+                f"{self._queue}: {message} failed ({reason}) and is tried again in {next_try_s:g} s; {FURTHER}"
+            )
+
+    def given_up(self, message: str, reason: str, copy_in: str) -> None:
+        """A message is not attempted again.
+
+        Args:
+            copy_in: the queue that has a copy; empty if it was refused.
+        """
+        self._awaited[self.retried] = True  # The service has answered, or another message is called.
+        if self._is_news(self.given_up):
+            whose = (
+                f"{copy_in} has a copy" if copy_in else "its sender has a dead letter, if he asked for one"
+            )
+            self._say(f"{self._queue}: {message} is given up ({reason}): {whose}; {FURTHER}")
+
+    def processed(self) -> None:
+        """A message was processed."""
+        self._awaited = dict.fromkeys(self._awaited, True)
+
+    def _is_news(self, kind: Callable[..., None]) -> bool:
+        now_s = trio.current_time()
+        if not self._awaited[kind] or now_s < self._said_s[kind] + QUIET_S:
+            return False
+        self._awaited[kind], self._said_s[kind] = False, now_s
+        return True
+
+
+def on_screen(text: str) -> None:
+    """One line on the standard error output, if that can be written: a log that is full or gone ends nobody."""
+    with suppress(OSError):
+        complain(text)
+        sys.stderr.flush()
