@@ -158,7 +158,7 @@ def survey(packets: Iterable[SeenPacket]) -> list[Connection]:
         connection = found.get(seen.connection)
         if connection is None:
             connection = found[seen.connection] = Connection(seen.connection, *_client_and_server(seen))
-        if _is_message(seen.packet) and not seen.cut_bytes:
+        if is_message(seen.packet) and not seen.cut_bytes:
             connection.message_counts[connection.side_of(seen)] += 1
     return list(found.values())
 
@@ -205,7 +205,7 @@ def _parts(connections: list[Connection], side: str) -> Iterator[Part]:
         for first in Side:
             host = group[0].end(first).host
             sides = {each.number: _side_at(each, first, host) for each in group}
-            kept = tuple(each for each in group if side in _spellings(each, sides[each.number]))
+            kept = tuple(each for each in group if side in spellings(each, sides[each.number]))
             yield Part({each.number: sides[each.number] for each in kept}, kept)
 
 
@@ -216,7 +216,7 @@ def _side_at(connection: Connection, side: Side, host: str) -> Side:
     return Side.CLIENT if connection.client.host == host else Side.SERVER
 
 
-def _spellings(connection: Connection, side: Side) -> tuple[str, ...]:
+def spellings(connection: Connection, side: Side) -> tuple[str, ...]:
     """What one side of a connection may be called; nothing means any."""
     end = connection.end(side)
     return "", side.value, end.host, str(end)
@@ -297,7 +297,7 @@ class _Reader:
         script = self._script
         self._keep(seen.data)
         number = None
-        if _is_message(packet):
+        if is_message(packet):
             assert isinstance(packet, UserMessage)
             number = script.answers.expect(identity_of(packet), place_of(packet))
             script.answers.sent(number)
@@ -327,7 +327,7 @@ class _Reader:
         for number in place.witness.heard(packet, seen.data):
             self._script.answers.acknowledged(number)
         if isinstance(packet, UserMessage):
-            if _is_message(packet):
+            if is_message(packet):
                 self._heard.add(identity_of(packet))
                 self._script.heard_message_count = len(self._heard)
             else:
@@ -355,6 +355,6 @@ def _whose(ours: bool) -> str:
     return "our" if ours else "the peer's"
 
 
-def _is_message(packet: object) -> bool:
+def is_message(packet: object) -> bool:
     """Whether a packet is a UserMessage that does not answer another: one that a script plays."""
     return isinstance(packet, UserMessage) and not is_answer(packet)

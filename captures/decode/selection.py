@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from captures.decode.facts import MessageKey
 from captures.decode.names import Names, destination_format_name
 from captures.decode.sequences import shown
 from captures.decode.sight import Kind, Sight
 from captures.net.turns import Turn
 from mqproto.base.errors import UsageError
+from mqproto.wire import Guid, guid_from_text
 
 NANOSECONDS: Final = 1_000_000_000
 GROUPS: Final = {
@@ -131,6 +133,39 @@ def sequence_named(text: str) -> str:
             f"{text!r} names no sequence; give its ordinal, or TIMESTAMP:ORDINAL as --json shows it"
         )
     return text
+
+
+class MessageNamed:
+    """The messages that people named: by GUID\\ordinal, the ordinal alone, or the whole label.
+
+    Args:
+        option: where it was typed, for the text of an error.
+
+    Raises:
+        UsageError: it is empty, or has a GUID that is none.
+    """
+
+    def __init__(self, text: str, option: str = "--follow") -> None:
+        if not text:
+            raise UsageError(
+                f"{option} takes a message: its identifier GUID\\NUMBER, its NUMBER alone, or its label"
+            )
+        self.text = text
+        self._manager: Guid | None = None
+        self._ordinal: int | None = None
+        if found := re.fullmatch(r"(?:\{?([0-9A-Fa-f-]{36})\}?\\)?([0-9]{1,10})", text):
+            self._ordinal = int(found[2])
+            if found[1]:
+                try:
+                    self._manager = guid_from_text(found[1])
+                except ValueError as error:
+                    raise UsageError(str(error)) from None
+
+    def fits(self, key: MessageKey, label: str | None) -> bool:
+        """Whether a message is one of them."""
+        if self._ordinal is not None:
+            return key[1] == self._ordinal and self._manager in (None, key[0])
+        return label == self.text
 
 
 def moment_named(text: str) -> Callable[[int], int]:

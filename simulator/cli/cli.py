@@ -29,6 +29,7 @@ from simulator.cli.queues import app as queue_app
 from simulator.cli.service import command as services
 from simulator.command import analysis, decoding, peers, reporting, store
 from simulator.command.options import (
+    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     INTERRUPTED,
@@ -37,6 +38,7 @@ from simulator.command.options import (
     HistoryOption,
     JsonOption,
     TopologyArgument,
+    TopologyOption,
     TracesOption,
     WaypointsOption,
     complain,
@@ -456,6 +458,25 @@ def replay(
     connection: Annotated[
         int | None, typer.Option(min=0, help="This connection alone, counted as tcp.stream in Wireshark.")
     ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(
+            "--message",
+            "-m",
+            metavar="MESSAGE",
+            help="This message alone: GUID\\NUMBER, NUMBER, or its whole label.",
+            show_default=False,
+        ),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(
+            "--node",
+            "-n",
+            help="In place of --to: have this node send the --message as a new one.",
+            show_default=False,
+        ),
+    ] = None,
     maps: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="FROM=TO", help="What goes to one queue goes to another; repeatable."),
@@ -479,9 +500,16 @@ def replay(
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Use addresses beyond loopback.")
     ] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ."""
+    """Speak a captured conversation to a live peer, and compare its answers. Status 1 if they differ.
+
+    \b
+    $ mqproto replay run-sender.pcapng --to 127.0.0.2
+    $ mqproto replay run-sender.pcapng --message 'order 7' --node sender
+    """
     from simulator.replay import command
     from simulator.replay.rewrite import read_map
 
@@ -491,6 +519,7 @@ def replay(
         listen=listen,
         side=side,
         connection=connection,
+        message=message,
         maps=tuple(read_map(text) for text in maps or ()),
         identity=identity,
         speed=speed,
@@ -498,6 +527,14 @@ def replay(
         as_captured=as_captured,
         allow_remote=allow_remote,
     )
+    if node is not None:
+        place = place_of(topology, directory)
+        old, queue, new = run_task(partial(command.send_again, options, place, node))
+        if as_json:
+            print_json({"message": old, "queue": queue, "id": str(new)})
+        else:
+            print(f"{old} is sent again to {queue}, as {new}")
+        return DONE
     report = run_task(partial(command.replay, options))
     if as_json:
         print_json(report.as_json())

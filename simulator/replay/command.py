@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
+from captures.decode.row import identifier_text
+from captures.decode.selection import MessageNamed
 from captures.files.frame import CaptureError
 from captures.net.conversation import Side
 from captures.net.tcp import Endpoint
@@ -20,12 +23,17 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import Guid, guid_text
 from simulator.replay.addresses import allowed, is_loopback, listening_at
 from simulator.replay.identity import CAPTURED, named, new_guid, newest_sequence, sources
+from simulator.replay.onemessage import alone, as_new, described, find_message
 from simulator.replay.performance import Pace, Performance
 from simulator.replay.progress import progress
 from simulator.replay.report import Report, report_of
 from simulator.replay.rewrite import QueueMap, Rewriter
 from simulator.replay.stage import Outcome, accepted, connected, play_listening, play_to, settings_for
 from simulator.replay.verbatim import Verbatim
+
+if TYPE_CHECKING:
+    from simulator.client import MessageId
+    from simulator.topology.places import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,7 @@ class Options:
 
     to, listen: addresses; at least one of them.
     side, connection: as for `captures.script.choose`.
+    message: the one message that is played; None for all.
     identity: `captured`, `new`, a GUID, or empty for the default.
     speed: `captured`, `max`, a factor, or empty for the default.
     """
@@ -43,6 +52,7 @@ class Options:
     listen: str = ""
     side: str = ""
     connection: int | None = None
+    message: str | None = None
     maps: tuple[QueueMap, ...] = ()
     identity: str = ""
     speed: str = ""
@@ -78,10 +88,15 @@ async def replay(options: Options) -> Report:
     """
     if not options.to and not options.listen:
         raise UsageError(
-            "whom to play to? give --to HOST[:PORT], or --listen HOST[:PORT] and start the client"
+            "whom to play to? give --to HOST[:PORT], or --listen HOST[:PORT] and start the client; --node NODE has a "
+            "node send one message anew"
         )
     if options.as_captured and (options.maps or options.identity):
         raise UsageError("--as-captured rewrites nothing: leave --map and --identity out, or leave it out")
+    if options.as_captured and options.message is not None:
+        raise UsageError(
+            "--as-captured plays all bytes of a connection: leave --message out, or leave it out"
+        )
     stage = _Stage(options.pace)
     if options.to:
         stage.peers = await allowed(options.to, allow_remote=options.allow_remote)
@@ -96,9 +111,36 @@ async def replay(options: Options) -> Report:
             address, *_ = await allowed(options.listen, allow_remote=options.allow_remote)
             stage.listener = held.enter_context(closing(listening_at(*address)))
         script = _script(options)
+        if options.message is not None and not options.identity and script.messages[0].place is not None:
+            raise UsageError(
+                "the message is transactional: --node NODE sends it as a new one; with --to say who sends it: "
+                "--identity new, a stranger, or captured, whose own next messages the peer drops then, as older"
+            )
         stage.began_s = trio.current_time()
         play = _play_as_captured if options.as_captured else _play
         return await play(script, options, stage)
+
+
+async def send_again(options: Options, place: Place, node: str) -> tuple[str, str, MessageId]:
+    """Have a node send one message of a capture as a new one: what it was called, its queue, its new name.
+
+    Raises:
+        UsageError: it makes no sense.
+        NodeUnreachable: the node does not run.
+    """
+    from simulator.client import connect
+
+    if options.to or options.listen or options.identity or options.speed or options.as_captured:
+        raise UsageError(
+            "--node has a node send a new message: leave --to, --listen, --identity, --speed and --as-captured out"
+        )
+    if options.message is None:
+        raise UsageError("--node sends one message of a capture: say which with --message")
+    script = _script(options)
+    queue, draft = as_new(script, options.maps)
+    async with connect(place.topology, node, place.directory) as client:
+        [sent] = await client.send_many(queue, [draft])
+    return identifier_text(*script.messages[0].identity), queue, sent
 
 
 @dataclass(slots=True)
@@ -135,6 +177,12 @@ def _script(options: Options) -> Script:
     damage = "".join(f"; {each}" for each in damages)
     if not connections:
         raise UsageError(f"{options.capture}: there is no MSMQ in it{damage}")
+    if options.message is not None:
+        wanted = MessageNamed(options.message, "--message")
+        part, identity = find_message(
+            _packets(options.capture, {}), connections, wanted, options.side, options.connection
+        )
+        return alone(read_script(_packets(options.capture, {}), part), identity)
     # With --as-captured each side has to say what belongs to it, and so does who plays a server.
     side = options.side or (Side.SERVER.value if not options.to else Side.CLIENT.value * options.as_captured)
     part = choose(connections, side, options.connection)
@@ -170,6 +218,7 @@ async def _play(script: Script, options: Options, stage: _Stage) -> Report:
                 maps=options.maps,
                 first_message_id=1 + secrets.randbelow(2**31),
                 newest=newest_sequence(script),
+                is_alone=options.message is not None,
             )
             settings = settings_for(options.timeout_s)
             performance = Performance(script, rewriter, settings, stage.pace, waits=not options.to)
@@ -185,7 +234,9 @@ async def _play(script: Script, options: Options, stage: _Stage) -> Report:
                 make, stage.listening, own, script.own_manager, options.timeout_s
             )
     report = report_of(script, performance.live, outcome, stage.duration_s)
-    if options.to and not options.side:
+    if options.message is not None:
+        report.part = described(script)
+    elif options.to and not options.side:
         report.part += ", which sent most messages"
     report.changes = performance.rewriter.changes
     report.received_count = performance.receiver.received_count

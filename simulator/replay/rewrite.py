@@ -128,6 +128,7 @@ class Rewriter:
         maps: of a message that several fit, the first counts.
         first_message_id: the others count on from it.
         newest: above every TxSequenceID that the peer may have had from these queue managers.
+        is_alone: whether each message is a transaction of its own.
 
     Raises:
         UsageError: two queues are mapped to one, and both have transactional messages of one sender.
@@ -141,12 +142,14 @@ class Rewriter:
         maps: Sequence[QueueMap] = (),
         first_message_id: int,
         newest: TxSequenceId,
+        is_alone: bool = False,
     ) -> None:
         self.changes = Changes()
         self.broken_signature_count = 0
         self._script = script
+        self._is_alone = is_alone
         self._sources = sources
-        self._maps = {_key(each.old): each.new for each in reversed(maps)}
+        self._maps = {key_of(each.old): each.new for each in reversed(maps)}
         self._plans = self._planned(first_message_id, newest)
         self._ids = count(first_message_id + len(self._plans))
 
@@ -183,13 +186,17 @@ class Rewriter:
             note("transaction.previous_tx_sequence_number", header.previous_tx_sequence_number, plan.previous)
             header.tx_sequence_id, header.tx_sequence_number = identifier, place
             header.previous_tx_sequence_number = plan.previous
+            if self._is_alone:
+                note("transaction.first", header.first, True)
+                note("transaction.last", header.last, True)
+                header.first = header.last = True
         if message.security is not None and message.security.signature:
             self.broken_signature_count += 1
         return message
 
     def _send_elsewhere(self, message: UserMessage, destination: SingleName | None, peer: Guid) -> None:
         user, note = message.user, self.changes.note
-        old_manager, old_queue = user.queue_manager_address, _destination_of(message)
+        old_manager, old_queue = user.queue_manager_address, destination_of(message)
         if old_manager == self._script.peer_manager:
             user.queue_manager_address = peer
         if destination is not None:
@@ -218,13 +225,13 @@ class Rewriter:
 
     def _planned(self, first_message_id: int, newest: TxSequenceId) -> list[_Plan]:
         messages = self._script.messages
-        names = [_destination_of(self._script.message(number)) for number in range(len(messages))]
-        destinations = [self._maps.get(_key(name)) for name in names]
+        names = [destination_of(self._script.message(number)) for number in range(len(messages))]
+        destinations = [self._maps.get(key_of(name)) for name in names]
         streams = [
-            (message.identity[0], _key(new or old))
+            (message.identity[0], key_of(new or old))
             for message, new, old in zip(messages, destinations, names, strict=True)
         ]
-        ranks = self._ranks(streams, [_key(name) for name in names])
+        ranks = self._ranks(streams, [key_of(name) for name in names])
         identifiers = {
             stream: TxSequenceId(time_stamp=newest.time_stamp, ordinal=newest.ordinal + count)
             for count, stream in enumerate(ranks, 1)
@@ -258,7 +265,7 @@ class Rewriter:
         }
 
 
-def _destination_of(message: UserMessage) -> SingleName | None:
+def destination_of(message: UserMessage) -> SingleName | None:
     """The queue that a message goes to; None if no name can be made of it."""
     user = message.user
     try:
@@ -269,6 +276,6 @@ def _destination_of(message: UserMessage) -> SingleName | None:
         return None
 
 
-def _key(name: SingleName | None) -> str:
+def key_of(name: SingleName | None) -> str:
     """Names are the same whatever their case."""
     return str(name).casefold()

@@ -13,10 +13,10 @@ from captures.decode.facts import Hop, MessageKey
 from captures.decode.journeys import RECONNECTED, UNTIL_ACKNOWLEDGED, UNTOLD, message_key, tells_order
 from captures.decode.names import Names, printable
 from captures.decode.row import identifier_text
+from captures.decode.selection import MessageNamed
 from captures.decode.sequences import SEQUENCE_LIMIT, SequenceKey, shown
 from captures.decode.sight import MESSAGES, Kind, Sight
 from captures.decode.views.line import CLASS_NAMES
-from mqproto.base.errors import UsageError
 from mqproto.wire import (
     NULL_GUID,
     FinalAckBody,
@@ -27,7 +27,6 @@ from mqproto.wire import (
     UserHeader,
     UserMessage,
     announced_sizes,
-    guid_from_text,
     message_identifier,
 )
 
@@ -143,25 +142,12 @@ class Follower:
         names: what queue managers and queues are called.
 
     Raises:
-        UsageError: it is empty.
+        UsageError: it names no message.
     """
 
     def __init__(self, target: str, names: Names) -> None:
-        if not target:
-            raise UsageError(
-                "--follow takes a message: its identifier GUID\\NUMBER, its NUMBER alone, or its label"
-            )
+        self._wanted = MessageNamed(target)
         self._names = names
-        self._manager: Guid | None = None
-        self._ordinal: int | None = None
-        self._label = target
-        if found := re.fullmatch(r"(?:\{?([0-9A-Fa-f-]{36})\}?\\)?([0-9]{1,10})", target):
-            self._ordinal = int(found[2])
-            if found[1]:
-                try:
-                    self._manager = guid_from_text(found[1])
-                except ValueError as error:
-                    raise UsageError(str(error)) from None
         self.histories: dict[MessageKey, History] = {}
         self._order_acked: OrderedDict[tuple[Guid, Guid, TxSequenceId], int] = OrderedDict()
         self.left_out_count = 0
@@ -188,18 +174,13 @@ class Follower:
         key = message_key(message)
         history = self.histories.get(key)
         if history is None:
-            if not self._is_wanted(key, message):
+            if not self._wanted.fits(key, message.properties.label):
                 return
             if len(self.histories) >= MESSAGE_LIMIT:
                 self.left_out_count += 1
                 return
             history = self.histories[key] = self._begin(key, message, sight)
         _cross(history, sight, message.user)
-
-    def _is_wanted(self, key: MessageKey, message: UserMessage) -> bool:
-        if self._ordinal is not None:
-            return key[1] == self._ordinal and self._manager in (None, key[0])
-        return message.properties.label == self._label
 
     def _begin(self, key: MessageKey, message: UserMessage, sight: Sight) -> History:
         transaction, user = message.transaction, message.user

@@ -27,8 +27,18 @@ from simulator.client import connect
 from simulator.faults.links import Links
 from simulator.faults.supervisor import supervised
 from simulator.replay.command import Options
-from simulator.topology import load
-from tests.conversations import CLIENT, DESTINATION, SENDER, SERVER, answered, handshake, write
+from simulator.topology import load, parse
+from tests.conversations import (
+    CLIENT,
+    DESTINATION,
+    SENDER,
+    SERVER,
+    a_message,
+    answered,
+    exchange,
+    handshake,
+    write,
+)
 from tests.simulator.replay.runs import (
     Peer,
     a_destination,
@@ -40,6 +50,7 @@ from tests.simulator.replay.runs import (
     settled,
     texts,
 )
+from tests.simulator.running import running_with_client
 from tests.test_readme import console_blocks
 
 COUNT = 30
@@ -85,6 +96,10 @@ class Names(trio.abc.HostnameResolver):
             {"to": "127.0.0.1:9", "side": "server", "as_captured": True},
             "is not the client's: with --as-captured name --side client",
         ),
+        ({"to": "127.0.0.1:9", "message": ""}, "--message takes a message: its identifier"),
+        ({"to": "127.0.0.1:9", "message": "label"}, "--message 'label': no message has this identifier"),
+        ({"to": "127.0.0.1:9", "message": "101"}, "the message is transactional: --node NODE sends it"),
+        ({"to": "127.0.0.1:9", "message": "101", "as_captured": True}, "leave --message out"),
     ],
 )
 async def test_what_makes_no_sense_or_is_not_allowed_is_refused_in_one_line(
@@ -185,6 +200,65 @@ async def test_a_name_with_several_addresses_is_tried_at_each(tmp_path: Path, id
     async with listening(Peer(acknowledge)) as (_, port):
         report = await played(write(tmp_path / "c", answered([1])[:6]), f"two.example:{port}")
     assert (report.peer, texts(report)) == (f"127.0.0.1:{port}", [])
+
+
+# One message
+
+
+async def test_one_message_is_played_alone_as_a_transaction_of_its_own(
+    tmp_path: Path, idle_clock: MockClock
+) -> None:
+    middle = a_message(2)
+    assert middle.transaction is not None
+    middle.transaction.first = middle.transaction.last = False
+    capture = write(tmp_path / "c", exchange([a_message(1), middle, a_message(3)]))
+    peer = Peer(acknowledge)
+    async with listening(peer) as address:
+        report = await played(capture, address, message="label 2", identity="captured")
+    [message] = peer.messages
+    header = message.transaction
+    assert header is not None
+    assert (message.properties.label, header.first, header.last) == ("label 2", True, True)
+    assert (header.tx_sequence_number, header.previous_tx_sequence_number) == (1, 0)
+    assert (texts(report), report.part.split(" of ")[0]) == (
+        [],
+        f"message {guid_text(SENDER)}\\102 'label 2'",
+    )
+    assert {"transaction.first", "transaction.last"} <= report.changes.keys()
+
+
+async def test_a_node_sends_one_message_as_a_new_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has what the captured one had, but its name; the node's own sequence goes on."""
+    file = tmp_path / "desk.toml"
+    file.write_text('name = "desk"\n[node.desk]\n[node.desk.queue.orders]\ntransactional = true\n')
+    topology = parse(file.read_text(), str(file)).with_free_ports()
+    capture = write(tmp_path / "c", answered([1, 2]))
+    place = ["--topology", str(file), "--directory", str(tmp_path)]
+    maps = ["--map", f"PRIVATE={guid_text(DESTINATION)}\\00000011=desk\\private$\\orders"]
+    command = ["replay", str(capture), "--message", "label 2", "--node", "desk", *place, *maps, "--json"]
+    async with running_with_client(topology, "desk", tmp_path) as client:
+        found = await trio.to_thread.run_sync(run_command, command)
+        [message] = await client.receive("orders", timeout_s=20)
+    said = json.loads(capsys.readouterr().out)
+    assert (found, message.label, bytes(message.body)) == (DONE, "label 2", b"body 2")
+    assert (said["message"], said["id"]) == (f"{guid_text(SENDER)}\\102", str(message.id))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--message", "label 1", "--to", "127.0.0.1"], "leave --to, --listen, --identity"),
+        ([], "--node sends one message of a capture: say which with --message"),
+    ],
+)
+def test_what_makes_no_sense_beside_a_node_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    capture = write(tmp_path / "c", answered([1]))
+    assert run_command(["replay", str(capture), "--node", "sender", *options]) == MISUSE
+    assert words in capsys.readouterr().err
 
 
 # Who we are
