@@ -25,7 +25,7 @@ from simulator.command.options import (
 
 if TYPE_CHECKING:
     from simulator.client import Client
-    from simulator.client.client import ChangedOptions
+    from simulator.client.client import ChangedOptions, MadeOptions
     from simulator.node.control import QueueWish
     from simulator.topology import Node, QueueDeclaration, Topology
     from simulator.topology.places import Place
@@ -51,6 +51,30 @@ JournalQuotaOption = Annotated[
     int | None,
     typer.Option(
         "--journal-quota-kb", min=0, help="What its journal may take; 0 for no limit.", show_default=False
+    ),
+]
+JournalOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--journal/--no-journal",
+        help="Whether what is received from it is copied to its journal.",
+        show_default=False,
+    ),
+]
+StrangersOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--strangers/--no-strangers",
+        help="Whether those who are in no topology may send to it.",
+        show_default=False,
+    ),
+]
+AuthenticatedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--authenticated/--no-authenticated",
+        help="Whether it takes signed messages alone.",
+        show_default=False,
     ),
 ]
 PrivacyOption = Annotated[
@@ -100,10 +124,22 @@ def asked_for(text: str) -> QueueWish:
 @app.command()
 def create(
     queue: QueueArgument,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="With all properties of this queue but number and GUID; what is typed beside it comes first.",
+            show_default=False,
+        ),
+    ] = None,
     transactional: Annotated[
-        bool,
-        typer.Option("--transactional", help="It takes transactional messages, for good, and no others."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--transactional/--no-transactional",
+            help="It takes transactional messages, for good, and no others.",
+            show_default=False,
+        ),
+    ] = None,
     public: Annotated[
         str,
         typer.Option(
@@ -113,16 +149,10 @@ def create(
         ),
     ] = "",
     quota_kb: QuotaOption = None,
-    journal: Annotated[
-        bool, typer.Option("--journal", help="What is received from it is copied to its journal.")
-    ] = False,
+    journal: JournalOption = None,
     journal_quota_kb: JournalQuotaOption = None,
-    strangers: Annotated[
-        bool, typer.Option("--strangers", help="Those who are in no topology may send to it.")
-    ] = False,
-    authenticated: Annotated[
-        bool, typer.Option("--authenticated", help="It takes signed messages alone.")
-    ] = False,
+    strangers: StrangersOption = None,
+    authenticated: AuthenticatedOption = None,
     privacy: PrivacyOption = None,
     weak_ciphers: WeakCiphersOption = None,
     senders: SendersOption = None,
@@ -137,29 +167,30 @@ def create(
     $ mqproto queue create orders --transactional --topology shop
     shop\\private$\\orders is there: transactional,
     PRIVATE=963EBEB9-8A2F-504A-9728-78C61096BF80\\00010000
+    $ mqproto queue create returns --like orders --topology shop
     """
+    from simulator.cli.likeness import like as with_properties_of
+    from simulator.cli.likeness import model_for
+
+    wish: MadeOptions = {
+        "transactional": transactional,
+        "public": _guid(public),
+        "quota_kb": quota_kb,
+        "journal": journal,
+        "journal_quota_kb": journal_quota_kb,
+        "strangers": strangers,
+        "authenticated": authenticated,
+        "privacy": privacy,
+        "weak_ciphers": _listed(weak_ciphers),
+        "senders": _listed(senders),
+    }
     place = place_of(topology, directory)
-    name = _maker(place, node, queue)
-    made = run_task(
-        partial(
-            _of_node,
-            place,
-            name,
-            lambda client: client.make(
-                queue,
-                transactional=transactional,
-                public=_guid(public),
-                quota_kb=quota_kb,
-                journal=journal,
-                journal_quota_kb=journal_quota_kb,
-                strangers=strangers,
-                authenticated=authenticated,
-                privacy=privacy,
-                weak_ciphers=_listed(weak_ciphers),
-                senders=_listed(senders),
-            ),
-        )
-    )
+    host = None
+    if like is not None:
+        host, model = run_task(partial(model_for, place, node, like))
+        wish = with_properties_of(model, wish)
+    name = _maker(place, node, queue, host)
+    made = run_task(partial(_of_node, place, name, lambda client: client.make(queue, **wish)))
     _say(place.topology.nodes[name], made, "is there", as_json=as_json)
     return DONE
 
@@ -168,31 +199,10 @@ def create(
 def change(
     queue: QueueArgument,
     quota_kb: QuotaOption = None,
-    journal: Annotated[
-        bool | None,
-        typer.Option(
-            "--journal/--no-journal",
-            help="Whether what is received from it is copied to its journal.",
-            show_default=False,
-        ),
-    ] = None,
+    journal: JournalOption = None,
     journal_quota_kb: JournalQuotaOption = None,
-    strangers: Annotated[
-        bool | None,
-        typer.Option(
-            "--strangers/--no-strangers",
-            help="Whether those who are in no topology may send to it.",
-            show_default=False,
-        ),
-    ] = None,
-    authenticated: Annotated[
-        bool | None,
-        typer.Option(
-            "--authenticated/--no-authenticated",
-            help="Whether it takes signed messages alone.",
-            show_default=False,
-        ),
-    ] = None,
+    strangers: StrangersOption = None,
+    authenticated: AuthenticatedOption = None,
     privacy: PrivacyOption = None,
     weak_ciphers: WeakCiphersOption = None,
     senders: SendersOption = None,
@@ -316,8 +326,8 @@ async def _of_node(place: Place, name: str, ask: Any) -> Any:
         return await ask(client)
 
 
-def _maker(place: Place, node: str | None, queue: str) -> str:
-    """The node that is to make a queue."""
+def _maker(place: Place, node: str | None, queue: str, host: str | None) -> str:
+    """The node that is to make a queue; where nothing says which, the host of the one that it is to be like."""
     from mqproto.formatname import parse_path_name
     from simulator.topology.resolve import is_bare
 
@@ -326,7 +336,7 @@ def _maker(place: Place, node: str | None, queue: str) -> str:
         if node is not None and node.casefold() != computer.casefold():
             raise UsageError(f"{queue} is a queue of {computer}: leave --node {node} out")
         return place.topology.node_named(computer).name
-    return place.topology.node_named(node).name if node is not None else only_node(place)
+    return place.topology.node_named(node).name if node is not None else host or only_node(place)
 
 
 def _listed(typed: list[str] | None) -> list[str] | None:

@@ -1,0 +1,55 @@
+"""`mqproto queue create --like`: a queue with the properties of another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqproto.base.errors import UsageError
+from simulator.client.live import as_it_is, host_of
+from simulator.topology import QueueDeclaration
+from simulator.topology.places import Place
+from simulator.topology.resolve import is_bare
+
+if TYPE_CHECKING:
+    from simulator.client.client import MadeOptions
+
+
+async def model_for(place: Place, node: str | None, queue: str) -> tuple[str, QueueDeclaration]:
+    """The queue that another is to be like, as it is now, and its node.
+
+    Args:
+        node: where it is, if its name does not say; None where one node alone has a queue of this name.
+
+    Raises:
+        FormatNameError, TopologyError, UsageError: there is none.
+    """
+    host = await host_of(place, node if is_bare(queue) else None, queue)
+    place = await as_it_is(place, at=host)
+    found = place.topology.resolve(f"{host}\\{queue}" if is_bare(queue) else queue).queue
+    if found is None:
+        raise UsageError(
+            f"--like {queue}: the system has made it; name a queue that mqproto queue list shows"
+        )
+    return host, found
+
+
+def like(model: QueueDeclaration, typed: MadeOptions) -> MadeOptions:
+    """What was typed, and beside it what the other queue is. Its number and its GUIDs are its own."""
+    protection = model.protection
+    found: MadeOptions = {
+        "transactional": model.transactional,
+        "quota_kb": model.quota_kb,
+        "journal": model.journal,
+        "journal_quota_kb": model.journal_quota_kb,
+        "strangers": model.strangers,
+        "authenticated": protection.authenticated,
+        "privacy": protection.privacy,
+        "weak_ciphers": list(protection.weak_ciphers),
+        "senders": list(protection.senders),
+    }
+    if typed.get("journal") is False:
+        del found["journal_quota_kb"]
+    for name, value in typed.items():
+        if value is not None:
+            found[name] = value  # type: ignore[literal-required]
+    return found
