@@ -96,6 +96,7 @@ class OutgoingStatus:
     last_ack_count: EodLastAckCount, OrderAcks that have come.
     first_unacked, last_unacked, unacked: EodFirstNonAck, EodLastNonAck and EodNoAckCount, of those that were sent.
     next_number: EodNextSeq.
+    identifier: SequenceIdentifier of the sequence that all these numbers are of, as (TimeStamp, Ordinal).
     unread: EodNoReadCount, messages that the destination has and that wait for their FinalAck. They are on disk alone:
         the caller fills this in.
     """
@@ -128,6 +129,7 @@ class OutgoingStatus:
     unacked: int = 0
     next_number: int = 0
     unread: int = 0
+    identifier: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +467,7 @@ def _with_sequence(status: OutgoingStatus, sequence: OutgoingSequence) -> Outgoi
         last_unacked=sequence.last_sent_number if unacked else 0,
         unacked=unacked,
         next_number=sequence.next_number,
+        identifier=(sequence.identifier.time_stamp, sequence.identifier.ordinal),
     )
 
 

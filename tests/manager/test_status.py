@@ -62,6 +62,7 @@ def test_a_sequence_tells_what_its_destination_has_acknowledged_and_when_it_send
     assert (status.last_ack_s, status.last_ack_count) == (None, 0)
     assert (status.first_unacked, status.last_unacked, status.unacked, status.next_number) == (1, 2, 2, 3)
     assert (status.waiting, status.unsent, status.in_flight) == (2, 0, 0)
+    assert status.identifier == incoming(net).sequence
     assert (status.resend_interval_ms, status.resend_at_ms) == (1_000, START.uptime_ms + 1_000)
     part(net, "b", "c")
     send_orders(net, 3)

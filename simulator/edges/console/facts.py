@@ -139,8 +139,7 @@ def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> It
 def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> Numbers:
     """How far a sequence is, by its sender and, if that says something, by its destination."""
     last = queue.next_number - 1
-    # What is beyond the last is of an earlier sequence between the same two.
-    accepted = at.number if at is not None and queue.last_ack <= at.number <= last else None
+    accepted = _accepted(queue, at, last)
     missing = at.missing if at is not None and accepted is not None else None
     return Numbers(
         confirmed=queue.last_ack,
@@ -150,6 +149,18 @@ def numbers_of(queue: OutgoingStatus, at: IncomingStatus | None) -> Numbers:
         sent=queue.last_unacked if queue.unacked else queue.last_ack,
         last=last,
     )
+
+
+def _accepted(queue: OutgoingStatus, at: IncomingStatus | None, last: int) -> int | None:
+    """The last number that the destination has in order; None if that is not known.
+
+    Each sequence between two begins with 1. While the destination still has an earlier one, nothing of this one came.
+    The two are asked one after the other, so what they say may be of different moments.
+    """
+    if at is None or at.sequence > queue.identifier:
+        return None
+    number = at.number if at.sequence == queue.identifier else 0
+    return number if queue.last_ack <= number <= last else None
 
 
 def _of(

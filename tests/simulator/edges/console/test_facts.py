@@ -61,7 +61,9 @@ def same(fact: dict[str, Any], said: dict[str, Any]) -> None:
 
 
 def test_a_gap_at_the_destination_is_seen_in_the_sequence_of_the_sender() -> None:
-    queue = replace(SEQUENCE, next_number=9, last_ack=1, first_unacked=2, last_unacked=8, unacked=7)
+    queue = replace(
+        SEQUENCE, identifier=(50, 1), next_number=9, last_ack=1, first_unacked=2, last_unacked=8, unacked=7
+    )
     found = numbers_of(queue, HELD)
     assert (found.confirmed, found.accepted, found.missing, found.held, found.sent, found.last) == (
         1,
@@ -71,8 +73,18 @@ def test_a_gap_at_the_destination_is_seen_in_the_sequence_of_the_sender() -> Non
         8,
         8,
     )
-    earlier = numbers_of(replace(queue, next_number=2, last_ack=0, unacked=1, last_unacked=1), HELD)
-    assert (earlier.accepted, earlier.missing) == (None, None)
+    ahead = numbers_of(replace(queue, next_number=2, last_ack=0, unacked=1, last_unacked=1), HELD)
+    assert (ahead.accepted, ahead.missing) == (None, None)
+
+
+def test_what_came_of_an_earlier_sequence_is_no_part_of_this_one() -> None:
+    queue = replace(SEQUENCE, identifier=(50, 2), next_number=9, last_unacked=8, unacked=8)
+    found = numbers_of(queue, replace(HELD, held=0, missing=None))
+    assert (found.accepted, found.missing, found.held) == (0, None, 0)
+    begun = numbers_of(queue, replace(HELD, held=2, missing=(1, 3)))
+    assert (begun.accepted, begun.missing, begun.held) == (0, (1, 3), 2)
+    later = numbers_of(replace(queue, identifier=(49, 7)), HELD)
+    assert (later.accepted, later.missing) == (None, None)
 
 
 def test_a_link_is_known_by_what_its_ends_say() -> None:
