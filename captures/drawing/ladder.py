@@ -18,6 +18,8 @@ ROW_HEIGHT: Final = 26
 LEGEND_HEIGHT: Final = 18
 LEGEND_WIDTH: Final = 44
 """How wide the example beside each line of a legend is."""
+NAME_SHOWN: Final = 38
+"""How many characters of a column's name are shown: a GUID, and less than would reach the next column."""
 CHARACTER_WIDTH: Final = 6.6  # of the monospaced font below, at 11 pixels
 HEAD: Final = 8
 """How long the head of an arrow is."""
@@ -172,7 +174,8 @@ def drawn(
     """
     used = {row.style for row in rows if isinstance(row, Rung)}
     legend = [*((style, text) for style, text in meanings.items() if style in used), *signs_of(rows, gone)]
-    width = TIME_WIDTH + 2 * MARGIN + COLUMN_WIDTH * max(0, len(columns) - 1)
+    right = max(MARGIN, _half(columns[-1]) + 4) if columns else MARGIN
+    width = TIME_WIDTH + MARGIN + COLUMN_WIDTH * max(0, len(columns) - 1) + right
     bottom = HEAD_HEIGHT + ROW_HEIGHT * (len(rows) + 1)
     height = bottom + ROW_HEIGHT + LEGEND_HEIGHT * (len(legend) + (1 if legend else 0))
     places = [TIME_WIDTH + MARGIN + COLUMN_WIDTH * column for column in range(len(columns))]
@@ -202,6 +205,18 @@ def _y(place: float) -> float:
     return HEAD_HEIGHT + ROW_HEIGHT * (place + 1)
 
 
+def _half(name: str) -> int:
+    """Half of the width of a column's head."""
+    return max(40, min(len(name), NAME_SHOWN) * 4 + 10)
+
+
+def _shown(name: str) -> str:
+    """A name without its middle if it is too long: those that only end differently stay apart."""
+    if len(name) <= NAME_SHOWN:
+        return name
+    return f"{name[: NAME_SHOWN // 2]}{LACKS}{name[1 - NAME_SHOWN // 2 :]}"
+
+
 def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[Shape]:
     """Its line, which is broken where it has no connection."""
     top = float(HEAD_HEIGHT - 8)
@@ -210,13 +225,16 @@ def _column(name: str, x: int, bottom: int, gone: Iterable[Span]) -> Iterator[Sh
         yield _upright("gone", x, _y(span.first), _y(span.last))
         top = _y(span.last)
     yield _upright("column", x, top, bottom)
-    half = max(40, len(name) * 4 + 10)
-    yield Shape(
-        "rect",
-        {"class": "head", "x": x - half, "y": 28, "width": 2 * half, "height": 24, "rx": 4, "fill": "#f1f5f9",
-         "stroke": "#94a3b8"},
-    )  # fmt: skip
-    yield Shape("text", {"x": x, "y": 44, "text-anchor": "middle", "font-weight": "bold"}, name)
+    half = _half(name)
+    head = [
+        Shape(
+            "rect",
+            {"class": "head", "x": x - half, "y": 28, "width": 2 * half, "height": 24, "rx": 4, "fill": "#f1f5f9",
+             "stroke": "#94a3b8"},
+        ),
+        Shape("text", {"x": x, "y": 44, "text-anchor": "middle", "font-weight": "bold"}, _shown(name)),
+    ]  # fmt: skip
+    yield from head if _shown(name) == name else [Shape("g", {}, [Shape("title", {}, name), *head])]
 
 
 def _upright(name: str, x: float, top: float, bottom: float) -> Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -109,3 +110,23 @@ def test_by_night_each_colour_is_another_one() -> None:
     for style, colour in COLOURS.items():
         assert f".{style} line" in sheet
         assert colour not in sheet
+
+
+def test_the_heads_of_columns_are_beside_each_other_and_inside_however_long_names_are() -> None:
+    long = ["headquarters-warehouse-gateway-of-the-northern-region-1", "963EBEB9-8A2F-504A-9728-78C61096BF80"]
+    drawing = drawn([*long, long[0][:-1] + "2"], [])
+    heads = [each for each in shapes(drawing.shape) if each.attributes.get("class") == "head"]
+    ends = [(float(head.attributes["x"]), float(head.attributes["width"])) for head in heads]
+    assert ends[0][0] >= 0
+    assert all(x + width < after for (x, width), (after, _) in pairwise(ends))
+    assert ends[-1][0] + ends[-1][1] <= drawing.width
+    texts = [each.inner for each in shapes(drawing.shape) if each.attributes.get("font-weight") == "bold"]
+    assert texts == [
+        "headquarters-wareho…-northern-region-1",
+        long[1],
+        "headquarters-wareho…-northern-region-2",
+    ]
+    assert [each.inner for each in shapes(drawing.shape) if each.name == "title"] == [
+        long[0],
+        long[0][:-1] + "2",
+    ]
