@@ -43,7 +43,7 @@ _FLAGS_AT: Final = base_header.offset_of("flags")
 assert _INTERNAL_OR_SESSION < 0x100, "the bits lie in the first byte of the flags"
 
 
-def decode_packet(data: bytes) -> Packet:
+def decode_packet(data: bytes | bytearray | memoryview) -> Packet:
     """Turn one whole packet into its record.  [MS-MQQB] 3.1.5.1.1, 3.1.5.1.2
 
     Args:
@@ -53,9 +53,9 @@ def decode_packet(data: bytes) -> Packet:
     Raises:
         WireFormatError: the bytes form no packet of [MS-MQQB] 2.2.
     """
+    if type(data) is not bytes:
+        data = bytes(data)
     try:
-        if type(data) is not bytes:
-            data = bytes(data)
         # Most packets are UserMessages without a SessionHeader: they are spared a call.
         if data[_FLAGS_AT] & _INTERNAL_OR_SESSION:
             return decode_or_refuse(data)
@@ -79,7 +79,7 @@ def _explain(data: bytes, refusal: Exception) -> NoReturn:
     raise AssertionError("the generated codec refuses what the reference reads") from refusal
 
 
-def decode_message(data: bytes) -> UserMessage:
+def decode_message(data: bytes | bytearray | memoryview) -> UserMessage:
     """The same of a packet that is known to be a UserMessage."""
     message = decode_packet(data)
     assert isinstance(message, UserMessage), "it is another packet"
@@ -103,7 +103,7 @@ def decode_or_refuse(data: bytes) -> Packet:
     return packet
 
 
-def check_packet(data: bytes) -> None:
+def check_packet(data: bytes | bytearray | memoryview) -> None:
     """Refuse what `decode_packet` refuses, and make nothing of the rest: a UserMessage takes less than half the time.
 
     For a node that passes a message on: it has to judge the whole of a packet from a peer, but as an
@@ -112,9 +112,9 @@ def check_packet(data: bytes) -> None:
     Raises:
         WireFormatError: as `decode_packet` does.
     """
+    if type(data) is not bytes:
+        data = bytes(data)
     try:
-        if type(data) is not bytes:
-            data = bytes(data)
         check_or_refuse(data)
     except REFUSALS as refusal:
         _explain(data, refusal)

@@ -176,10 +176,10 @@ def test_bytes_after_a_packet_are_no_part_of_it(data: bytes) -> None:
 
 def test_a_packet_may_come_as_any_kind_of_bytes() -> None:
     data = EVERY_PACKET[0]
-    assert decode_packet(bytearray(data)) == decode_packet(data)  # type: ignore[arg-type]
-    assert decode_packet(memoryview(data)) == decode_packet(data)  # type: ignore[arg-type]
-    check_packet(bytearray(data))  # type: ignore[arg-type]
-    check_packet(memoryview(data))  # type: ignore[arg-type]
+    assert decode_packet(bytearray(data)) == decode_packet(data)
+    assert decode_packet(memoryview(data)) == decode_packet(data)
+    check_packet(bytearray(data))
+    check_packet(memoryview(data))
 
 
 MISFITS: list[tuple[str, Any]] = [
