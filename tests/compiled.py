@@ -2,7 +2,8 @@
 
 `python -m tests.compiled` builds the wheel into dist/ and installs it in .venv-fast, as `make fast` does.
 `python -m tests.compiled --test` unpacks that wheel in build/compiled, lays the tests beside it and runs those of
-SELECTION, or what is named behind it, as pytest takes it. Both build anew what is older than a source.
+SELECTION, or what is named behind it, as pytest takes it. Both build anew what is older than a source. With SELECTION
+come WORLDS simulated worlds, each of which must come to the same on the source: a trace has all that happens in one.
 
 No extension module ever lies in the checkout, where it would hide its source.
 """
@@ -16,10 +17,14 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from simulator.base.program.build import COMPILED, PURE, build
+from simulator.base.program.collector import seldom_collected
+from simulator.world.draw import draw
+from simulator.world.run import simulate
 from tests.conformance import ROOT
 from tests.wheels import SOURCES, built, run
 
@@ -42,6 +47,9 @@ SELECTION: Final = (
     "tests/simulator/base/program",
 )
 """What CI runs: the tests of what is compiled, and of those who call it."""
+WORLDS: Final = 200
+"""A seed for each."""
+WORLDS_ASKED: Final = "--worlds"
 AT_ONCE: Final = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
@@ -97,17 +105,56 @@ def lay_out(found: Path) -> None:
 
 
 def test(arguments: Sequence[str]) -> int:
-    """The status of pytest."""
+    """The status of pytest, and 1 if a world comes to something else than on the source."""
     lay_out(wheel())
     environment = {"HYPOTHESIS_PROFILE": "core", **os.environ, "PYTHONPATH": str(PLACE)}
     command = [sys.executable, "-m", "pytest", *(arguments or (*AT_ONCE, *SELECTION))]
-    return subprocess.run(command, cwd=PLACE, env=environment, check=False).returncode
+    status = subprocess.run(command, cwd=PLACE, env=environment, check=False).returncode
+    return status if arguments else status | compare_worlds(WORLDS)
+
+
+def compare_worlds(count: int) -> int:
+    """Run the first seeds on both builds at a time; the status."""
+    command = [sys.executable, "-m", "tests.compiled", WORLDS_ASKED, str(count)]
+    running = [
+        subprocess.Popen(
+            command, cwd=place, env=os.environ | {"PYTHONPATH": str(place)}, stdout=subprocess.PIPE, text=True
+        )
+        for place in (ROOT, PLACE)
+    ]
+    pure, fast = (one.communicate()[0].splitlines() for one in running)
+    found = differences(pure, fast, count)
+    print(*found or [f"{count} worlds came to the same, compiled and on the source"], sep="\n", flush=True)
+    return int(bool(found))
+
+
+def come_to(seeds: Iterable[int]) -> Iterator[str]:
+    """Which build this is, and then a line for each world: its seed, the digest of its trace, what broke."""
+    yield build()
+    for seed in seeds:
+        result = simulate(draw(seed), traced=True)
+        yield f"{seed}: {result.trace.digest()}, {result.breach or 'every invariant held'}"
+
+
+def differences(pure: Sequence[str], fast: Sequence[str], count: int) -> list[str]:
+    """What is not as it should be in what the two builds have printed of this number of worlds."""
+    if [*pure[:1], *fast[:1]] != [PURE, COMPILED]:
+        return [f"these are not the two builds: {pure[:1]}, {fast[:1]}"]
+    if (len(pure), len(fast)) != (1 + count, 1 + count):
+        return [f"of {count} worlds {len(pure) - 1} ended on the source, {len(fast) - 1} compiled"]
+    pairs = zip(pure[1:], fast[1:], strict=True)
+    return [f"seed {one}, and compiled {other}" for one, other in pairs if one != other]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Do what is asked; the status."""
     if arguments[:1] == ["--test"]:
         return test(arguments[1:])
+    if arguments[:1] == [WORLDS_ASKED]:
+        with seldom_collected():
+            for line in come_to(range(int(arguments[1]))):
+                print(line, flush=True)
+        return 0
     install(wheel())
     return 0
 

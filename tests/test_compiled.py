@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from simulator.base.program.build import COMPILED, PURE
+from simulator.base.program.build import COMPILED, PURE, build
+from simulator.world.draw import draw
+from simulator.world.run import simulate
 from tests import compiled, conftest
 from tests.conformance import ROOT
 
@@ -99,6 +101,39 @@ def test_the_wheel_is_built_anew_when_a_source_is_newer(
     os.utime(source, (2**32, 2**32))
     compiled.wheel()
     assert made == [True, True]
+
+
+HELD = "digest, every invariant held"
+
+
+@pytest.mark.parametrize(
+    ("pure", "fast", "found"),
+    [
+        ([PURE, f"0: {HELD}"], [COMPILED, f"0: {HELD}"], []),
+        (
+            [PURE, "0: one, every invariant held"],
+            [COMPILED, "0: other, every invariant held"],
+            ["seed 0: one, every invariant held, and compiled 0: other, every invariant held"],
+        ),
+        (
+            [PURE, f"0: {HELD}"],
+            [PURE, f"0: {HELD}"],
+            ["these are not the two builds: ['pure Python'], ['pure Python']"],
+        ),
+        ([PURE, f"0: {HELD}"], [], ["these are not the two builds: ['pure Python'], []"]),
+        ([PURE, f"0: {HELD}"], [COMPILED], ["of 1 worlds 1 ended on the source, 0 compiled"]),
+        ([PURE], [COMPILED], ["of 1 worlds 0 ended on the source, 0 compiled"]),
+    ],
+)
+def test_worlds_that_come_to_something_else_are_named(
+    pure: list[str], fast: list[str], found: list[str]
+) -> None:
+    assert compiled.differences(pure, fast, 1) == found
+
+
+def test_of_a_world_its_trace_counts_and_what_broke() -> None:
+    traced = simulate(draw(3), traced=True)
+    assert [*compiled.come_to([3])] == [build(), f"3: {traced.trace.digest()}, every invariant held"]
 
 
 class Item:

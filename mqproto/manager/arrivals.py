@@ -124,6 +124,8 @@ class Arrivals:
         self._expiration = expiration
         self._tracing = tracing
         self._sequences = sequences
+        self.forward = self._forward
+        """A seam: see parts.py."""
         self._strangers: OrderedDict[IncomingSequence, None] = OrderedDict()
         """The sequences of strangers, that accessed longest ago first."""
         self._of_deleted: dict[tuple[Guid, QueueName], int] = {}
@@ -195,7 +197,7 @@ class Arrivals:
         if has_debug_header(packet) and remote.is_proven:
             self._tracing.received(message or decode_message(packet), now)
         if not is_ours:
-            self._forward(head, packet, remote, now)
+            self.forward(head, packet, remote, now)
             return
         message = message or decode_message(packet)
         arrival = Arrival(message, packet, remote)

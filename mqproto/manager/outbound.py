@@ -83,6 +83,9 @@ class Outbound:
         """By the name of sequences, as it is spelled in the store, the queue of what waits for its FinalAck."""
         self._next_queue = 1 + max((stored.queue for stored in state.queues), default=0)
         self._next_message_id = self._message_id_ceiling = state.counters.get(MESSAGE_ID_CEILING, 1)
+        self.acknowledge = self._acknowledge
+        self.sequence_to = self._sequence_to
+        """Two seams: see manager/parts.py."""
         if state.life is not None:
             self._begin(state.life)
         self._restore(state, now)
@@ -357,7 +360,7 @@ class Outbound:
         self._by_manager[key] = queue
         return queue
 
-    def acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
+    def _acknowledge(self, message: UserMessage, reply_to: ReplyTo) -> None:
         """Send an OrderAck or a FinalAck on its way.  3.1.7.17
 
         An OrderAck that has no way to go is dropped; the sender's resend asks for another.
@@ -382,7 +385,7 @@ class Outbound:
 
     # Sequences
 
-    def sequence_to(
+    def _sequence_to(
         self, name: str, manager: Guid | None, host: str | None, count: int, now: Moment
     ) -> OutgoingSequence:
         """The sequence that our next transactional messages to one destination queue join, by its format name.

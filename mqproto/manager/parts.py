@@ -23,7 +23,13 @@ from mqproto.turn.desk import Desk
 class Parts(NamedTuple):
     """What `QueueManager.inspect` shows. To look changes nothing; to change something here breaks the queue manager.
 
-    Worlds do both: they look for what must hold, and play queue managers that misbehave.
+    Worlds do both: they look for what must hold, and play queue managers that misbehave. For that some parts have
+    seams: attributes that hold a function, so that another can take its place. In the source a method could be replaced
+    as well; a compiled class lets nobody do that.
+
+    neighbours: with the seams `new_session`, `receive` and `acknowledge`.
+    outbound: with the seams `acknowledge` and `sequence_to`.
+    arrivals: with the seam `forward`.
     """
 
     desk: Desk

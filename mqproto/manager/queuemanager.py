@@ -270,7 +270,7 @@ class QueueManager:
             return 0
         full = False
         begun_bytes = found.begun_bytes
-        messages = found.receive(data, now)
+        messages = self._neighbours.receive(found, data, now)
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
         if not messages:
             self._neighbours.hosts.received(found, 0, len(data), now)

@@ -79,6 +79,10 @@ class Neighbours:
         self._refusals = Refusals(desk)
         self._sealing = Sealing(desk)
         self._stopped = False
+        self.new_session = self._new_session
+        self.receive = Session.receive
+        self.acknowledge = Session.acknowledge
+        """Three seams, how sessions begin, take bytes, and acknowledge: see manager/parts.py."""
 
     # Queues and their way
 
@@ -202,7 +206,7 @@ class Neighbours:
 
     def accepted(self, host: str, now: Moment, certified: Guid | None = None) -> Session:
         """Somebody has opened a transport to us.  3.1.5.10"""
-        session = self._new_session(
+        session = self.new_session(
             initiator=False, remote_qm=None, host=host, direct=False, certified=certified
         )
         self.hosts.of(session, now)
@@ -371,7 +375,7 @@ class Neighbours:
                     reads += self._dispatch(neighbour, now)
             touched, self._touched = self._touched, {}
             for session in touched:
-                session.acknowledge(now)
+                self.acknowledge(session, now)
                 chunks = session.take_outbox()
                 if chunks:
                     sends.append(SendBytes(session.key, chunks))
@@ -572,7 +576,7 @@ class Neighbours:
         avoid: of the addresses of the hop's host, the one to try last.
         """
         manager = hop.manager
-        session = self._new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
+        session = self.new_session(initiator=True, remote_qm=manager, host=hop.host, direct=manager is None)
         connect = OpenTransport(session.key, hop.host, hop.port, manager if hop.tls else None, avoid)
         if self._settings.require_pings:
             self.pings.ask(connect, hop.ping_address, now)  # 3.1.5.2.2
@@ -625,6 +629,6 @@ class Neighbours:
         """The queue manager stops.  3.1.4.2"""
         self._stopped = True
         for session in list(self.sessions.values()):
-            session.acknowledge()
+            self.acknowledge(session)
             session.close("3.1.4.2", reason)
             self._touched[session] = None

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from captures.net.tcp import MAX_SEGMENT_BYTES
 from mqproto.base.errors import UsageError
-from simulator.base.program.build import see_that_it_is_source
 from simulator.base.screen import plain_table, wide_console
 from simulator.world.campaign import at_once, run_seeds
 from simulator.world.draw import draw
@@ -48,9 +47,8 @@ def run(options: Options) -> bool:
     """Do what was typed, and print what came of it; whether all invariants held.
 
     Raises:
-        UsageError: that cannot be, or mqproto is compiled.
+        UsageError: that cannot be, or a fault is to be planted in a mqproto that is compiled.
     """
-    see_that_it_is_source("simulated worlds")
     with planted(options.plant) if options.plant else nullcontext():
         if options.seed is None and options.scenario is None:
             if options.shrink or options.trace or options.save or options.capture:

@@ -27,7 +27,7 @@ def build_of(file: str) -> str:
 
 
 def see_that_it_is_source(what: str) -> None:
-    """Refuse what has the methods of queue managers replaced while they run, which compiled ones allow nobody.
+    """Refuse what replaces methods of queue managers, as compiled classes let nobody do that.
 
     Raises:
         UsageError: they are compiled.
@@ -36,8 +36,7 @@ def see_that_it_is_source(what: str) -> None:
 
     if build() == COMPILED:
         raise UsageError(
-            f"{what} have nodes that misbehave, which a compiled mqproto cannot have: "
-            "install it without MQPROTO_COMPILE"
+            f"{what} replace methods, which a compiled mqproto lets nobody do: install it without MQPROTO_COMPILE"
         )
 
 

@@ -91,7 +91,7 @@ def _misread(
         )
         sound(said, reply_to)
 
-    outbound.acknowledge = acknowledge  # type: ignore[method-assign]
+    outbound.acknowledge = acknowledge
 
 
 def draw_readings(dice: random.Random, nodes: tuple[str, ...]) -> Iterable[Fault]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from mqproto.base.moment import Moment
-from mqproto.session import Session
+from mqproto.session import Remote, Session
 from mqproto.session.acknowledgment import FLAG_COUNT
 from mqproto.session.data import ahead
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
@@ -37,6 +37,7 @@ from simulator.world.scenarios.traffic import Message, body_of
 from simulator.world.world import World
 
 LATE_MS: Final = 200
+Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[tuple[UserMessage | None, bytes]]]
 
 
 def impatient(world: World, fault: Fault) -> bool:
@@ -68,7 +69,7 @@ def deaf(world: World, fault: Fault) -> bool:
         if message.user.recoverable or world.events.now_ms >= end_ms:
             sound(message, reply_to)
 
-    outbound.acknowledge = acknowledge  # type: ignore[method-assign]
+    outbound.acknowledge = acknowledge
     return True
 
 
@@ -92,17 +93,17 @@ def lossy(world: World, fault: Fault) -> bool:
     if machine.core is None:
         return False
     arrivals = machine.core.inspect().arrivals
-    sound = arrivals._forward
+    sound = arrivals.forward
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
-    def forward(head: Head, packet: bytes, *others: Any) -> None:
+    def forward(head: Head, packet: bytes, remote: Remote, now: Moment) -> None:
         if not head.flags & TRANSACTIONAL or world.events.now_ms >= end_ms:
-            sound(head, packet, *others)
+            sound(head, packet, remote, now)
         else:
             machine.stored.add(identity_of(packet))
             world.ledger.tally["lost on purpose"] += 1
 
-    arrivals._forward = forward  # type: ignore[method-assign, assignment]
+    arrivals.forward = forward
     return True
 
 
@@ -166,17 +167,20 @@ class Sparing:
         assert machine.core is not None
         self.life = machine.life
         self._world, self._machine, self._end_ms = world, machine, 0
-        self._spared: set[int] = set()
+        self._missing: dict[int, list[int]] = {}
+        """By the session that acknowledges so, the numbers of the messages that were not saved."""
         self._dice = chance(world.scenario.seed, "sparse", machine.name, str(fault.at_ms))
         self._neighbours, self._outbound = machine.core.inspect().neighbours, machine.core.inspect().outbound
-        self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)  # type: ignore[method-assign]
-        self._neighbours._new_session = partial(self._new_session, self._neighbours._new_session)  # type: ignore[method-assign]
+        self._outbound.acknowledge = partial(self._acknowledge_twice, self._outbound.acknowledge)
+        self._neighbours.new_session = partial(self._new_session, self._neighbours.new_session)
+        self._neighbours.receive = partial(self._receive, self._neighbours.receive)
+        self._neighbours.acknowledge = partial(self._acknowledge, self._neighbours.acknowledge)
 
     def spare_until(self, end_ms: int) -> None:
         """Begin, or go on longer."""
         self._end_ms = max(self._end_ms, end_ms)
-        for session in self._neighbours.sessions.values():
-            self._spare(session)
+        for session in self._neighbours.sessions:
+            self._missing.setdefault(session, [])
         self._world.events.at(end_ms, self._break)
 
     @property
@@ -191,24 +195,19 @@ class Sparing:
     def _new_session(self, sound: Callable[..., Session], **options: Any) -> Session:
         session = sound(**options)
         if not self._is_over:
-            self._spare(session)
+            self._missing[session.key] = []
         return session
 
-    def _spare(self, session: Session) -> None:
-        if session.key in self._spared:
-            return
-        self._spared.add(session.key)
-        missing: list[int] = []
-        session.receive = partial(self._receive, session, session.receive, missing)  # type: ignore[method-assign]
-        session.acknowledge = partial(self._acknowledge, session, session.acknowledge, missing)  # type: ignore[method-assign]
-
     def _receive(
-        self, session: Session, sound: Callable[..., Any], missing: list[int], chunk: bytes, now: Moment
+        self, sound: Receive, session: Session, chunk: bytes | bytearray | memoryview, now: Moment
     ) -> list[tuple[UserMessage | None, bytes]]:
-        """Leave out some of the recoverable messages that came; `missing` gets their numbers."""
+        """Leave out some of the recoverable messages that came, and keep their numbers."""
         number = session.data.recoverable_message_received_count
+        came = sound(session, chunk, now)
+        if (missing := self._missing.get(session.key)) is None:
+            return came
         saved = []
-        for message, packet in sound(chunk, now):
+        for message, packet in came:
             if is_recoverable(packet):
                 number = (number + 1) & 0xFFFF
                 if not self._is_over and self._dice.randrange(4) == 0:
@@ -218,14 +217,15 @@ class Sparing:
             saved.append((message, packet))
         return saved
 
-    def _acknowledge(
-        self, session: Session, sound: Callable[[], None], missing: list[int], now: Moment | None = None
-    ) -> None:
+    def _acknowledge(self, sound: Callable[..., None], session: Session, now: Moment | None = None) -> None:
+        if (missing := self._missing.get(session.key)) is None:
+            sound(session, now)
+            return
         data = session.data
         if not session.is_open or not data.unacked_received_msg_count:
             return
         if not missing and (self._is_over or self._dice.randrange(2)):
-            sound()
+            sound(session)
         elif not missing:
             self._machine.later(LATE_MS, self._remind, session)
         else:

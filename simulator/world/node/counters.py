@@ -17,9 +17,9 @@ def begin_late(core: QueueManager, counters: Counters) -> None:
     """A node's sessions and sequences begin as if they had carried that number of messages; both ends must do so."""
     neighbours, outbound = core.inspect().neighbours, core.inspect().outbound
     if counters.session:
-        neighbours._new_session = partial(_new_session, neighbours._new_session, counters.session)  # type: ignore[method-assign]
+        neighbours.new_session = partial(_new_session, neighbours.new_session, counters.session)
     if counters.sequence:
-        outbound.sequence_to = partial(_sequence_to, outbound.sequence_to, counters.sequence)  # type: ignore[method-assign]
+        outbound.sequence_to = partial(_sequence_to, outbound.sequence_to, counters.sequence)
 
 
 def _new_session(sound: Callable[..., Session], number: int, **options: Any) -> Session:

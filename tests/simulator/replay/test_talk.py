@@ -60,6 +60,7 @@ async def test_a_gap_is_kept_open_as_long_as_in_the_capture_and_the_peer_fills_i
     assert report.duration_s >= 0.4
 
 
+@pytest.mark.pure("it plants a fault, which replaces a method")
 async def test_an_order_ack_beyond_a_gap_is_found(tmp_path: Path, idle_clock: MockClock) -> None:
     talk = a_talk(a_pair(), [1, 2, 4, 5, 3], 0.8)
     with planted("order-ack-beyond-a-gap"):
@@ -72,7 +73,7 @@ async def test_an_order_ack_beyond_a_gap_is_found(tmp_path: Path, idle_clock: Mo
 async def test_a_missing_order_ack_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(Outbound, "acknowledge", lambda self, message, reply_to: None)
+    monkeypatch.setattr(Outbound, "_acknowledge", lambda self, message, reply_to: None)
     report = await a_run_with(tmp_path, a_talk(a_pair(), [1, 2]))
     assert [text.partition("): ")[2] or text for text in texts(report)] == [
         "no OrderAck at all, the capture has 1",
@@ -85,7 +86,7 @@ async def test_an_order_ack_that_stops_short_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:
     """The peer forgets the last message of each sequence."""
-    sound = Outbound.acknowledge
+    sound = Outbound._acknowledge
 
     def acknowledge(self: Outbound, message: UserMessage, reply_to: Any) -> None:
         body = message.properties.message_body
@@ -93,7 +94,7 @@ async def test_an_order_ack_that_stops_short_is_found(
         message.properties.message_body = body[:8] + number.to_bytes(4, "little") + body[12:]
         sound(self, message, reply_to)
 
-    monkeypatch.setattr(Outbound, "acknowledge", acknowledge)
+    monkeypatch.setattr(Outbound, "_acknowledge", acknowledge)
     report = await a_run_with(tmp_path, a_talk(a_pair(), [1, 2, 3]))
     assert [(each.message, each.text) for each in report.differences] == [
         (3, "no OrderAck, the capture has one")

@@ -56,13 +56,13 @@ def test_many_worlds_end_with_a_table_of_what_was_exercised(
     assert last[1] == "7,200"
 
 
-def test_in_a_compiled_build_worlds_are_refused_in_a_line(
+def test_in_a_compiled_build_planted_faults_are_refused_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "build", lambda: build.COMPILED)
-    assert simulate("--seeds", 1) == MISUSE
+    assert simulate("--seeds", 1, "--plant", "never-resend") == MISUSE
     assert capsys.readouterr().err == (
-        "mqproto: simulated worlds have nodes that misbehave, which a compiled mqproto cannot have: "
+        "mqproto: planted faults replace methods, which a compiled mqproto lets nobody do: "
         "install it without MQPROTO_COMPILE\n"
     )
 
@@ -94,6 +94,7 @@ def test_processes_end_with_the_one_that_started_them() -> None:
     assert (out, process.returncode) == (b"", -signal.SIGTERM)
 
 
+@pytest.mark.pure("it plants a fault, which replaces a method")
 def test_broken_worlds_are_named_with_the_command_that_repeats_the_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
