@@ -283,7 +283,8 @@ def run(
 
     page = None
     if console or console_at is not None:
-        options = live.options_of(console_at, None, typed_again(topology, directory))
+        again = typed_again(topology, directory)[1]
+        options = live.options_of(console_at, None, (f"mqproto restart{again}", again))
         page = partial(live.beside, options=options)
     place = place_of(topology, directory, waypoints=waypoints or page is not None)
     if free_ports:

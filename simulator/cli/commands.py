@@ -27,6 +27,7 @@ from simulator.command.options import (
     complain,
     place_of,
     print_json,
+    run_again,
     run_task,
     start_again,
     typed_again,
@@ -394,7 +395,7 @@ def queues(
     if as_json:
         print_json(oversee.queues_as_json(place.topology, found))
     else:
-        oversee.show_queues(place.topology, found)
+        oversee.show_queues(place.topology, found, typed_again(topology, directory)[1])
     return all_down(place, topology, directory) if not any(found.values()) else DONE
 
 
@@ -552,7 +553,8 @@ def history(
             print(line)
     if not found.has_waypoints:
         complain(
-            f"no log in {place.directory} has waypoints; nodes write them after `mqproto run --waypoints`"
+            f"no log in {place.directory} has waypoints; nodes write them after "
+            f"`{run_again(topology, directory)} --waypoints`"
         )
     if found.steps or any(map(oversee.knows, now)):
         return DONE

@@ -170,15 +170,14 @@ def show(
     for one in () if as_json else kept:
         print(_line(files.node, one))
     if not kept:
-        told = typed_again(topology, directory)[1]
-        complain(f"{files.node} has no keys: mqproto keys make {files.node}{told}")
+        complain(f"{files.node} has no keys: mqproto keys make {files.node}{files.again}")
         return FINDING
     late = [(wrong, one) for one in kept if one.certificate and (wrong := _out_of_date(one.certificate))]
     for wrong, one in late:
         anew = (
             f"import {files.node} URI --use {one.use} --certificate FILE" if one.uri else f"make {files.node}"
         )
-        complain(f"{files.node}: {wrong}: mqproto keys {anew} --replace")
+        complain(f"{files.node}: {wrong}: mqproto keys {anew} --replace{files.again}")
     return FINDING if late else DONE
 
 
@@ -300,7 +299,8 @@ def _files_of(node: str | None, topology: str, directory: Path | None) -> tuple[
     place = place_of(topology, directory)
     name = place.topology.node_named(node).name if node else only_node(place)
     named = place.topology.nodes[name].private_keys
-    return place, KeyFiles(keys_path(place.directory, name), name, named)
+    again = typed_again(topology, directory)[1]
+    return place, KeyFiles(keys_path(place.directory, name), name, named, again)
 
 
 def _use(word: str) -> str:
@@ -333,7 +333,7 @@ def _check_tokens(files: KeyFiles, uses: Iterable[str]) -> None:
         if (uri := files.uri(use)) is not None:
             raise UsageError(
                 f"the key of {files.node} for {use} is {uri}: make the next one with the token's own tools, then type "
-                f"mqproto keys import {files.node} URI --use {use} --replace"
+                f"mqproto keys import {files.node} URI --use {use} --replace{files.again}"
             )
 
 

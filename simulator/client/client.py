@@ -145,6 +145,7 @@ async def connect(
         recalls=recalls,
         in_question=in_question,
         patience_s=patience_s,
+        again=places.again(topology, stores),
     ) as client:
         yield client
 
@@ -152,13 +153,14 @@ async def connect(
 @asynccontextmanager
 async def connect_to(
     path: Path,
-    command: str = "mqproto node TOPOLOGY NAME",
+    command: str = "`mqproto node TOPOLOGY NAME`",
     name: str = "",
     *,
     journal: Path | None = None,
     recalls: bool = False,
     in_question: Iterable[bytes] = (),
     patience_s: float = PATIENCE_S,
+    again: str = "",
 ) -> AsyncIterator[Client]:
     """A client of the node whose socket lies at a path.
 
@@ -166,6 +168,7 @@ async def connect_to(
         command: what starts the node, for the error if it does not run.
         name: how to call the node in errors; by default by its socket.
         journal, recalls, in_question, patience_s: as for `connect`, which says what is raised.
+        again: see `Client.again`.
     """
     failure: BaseException | None = None
     with opened(journal) if journal else nullcontext() as kept:
@@ -178,7 +181,7 @@ async def connect_to(
                 await exchange.open(nursery, command)
                 nursery.start_soon(exchange.run)
                 await exchange.recovered()
-                yield Client(exchange, kept)
+                yield Client(exchange, kept, again)
             except BaseException as error:
                 failure = error
             exchange.close()
@@ -254,12 +257,14 @@ class Client:
     and did not come back in time: it may have been carried out, or not. With a journal, the next client learns that.
     """
 
-    def __init__(self, exchange: Exchange, journal: Journal | None = None) -> None:
+    def __init__(self, exchange: Exchange, journal: Journal | None = None, again: str = "") -> None:
         self.node = exchange.node
         self.manager = Guid(exchange.hello.guid)
         """The node's GUID."""
         self.journal = journal
         """What was asked for with a `tag`, and what came of it, in this process and in those before it."""
+        self.again = again
+        """The options with which a command that is proposed finds the node."""
         self.recall = Recall(exchange, self.manager) if exchange.recalls else None
         """For one that was connected so."""
         self._exchange = exchange

@@ -247,7 +247,7 @@ class Exchange:
         """A new connection, on which this invoker is known and everything has been asked for that has no answer."""
         connected = await self._connected()
         if connected is None:
-            raise NodeUnreachable(f"node {self.node} is not running: start it with `{self._command}`")
+            raise NodeUnreachable(f"node {self.node} is not running: start it with {self._command}")
         connection = Connection(connected, self._nursery, read_buffer())
         buffer = FrameBuffer(ANSWER_LIMIT_BYTES)
         try:

@@ -85,8 +85,9 @@ async def send_runs(client: Client, runs: Sequence[tuple[str, Sequence[Draft]]])
             queue = shlex.quote(destination.split(",")[0])
             raise InDoubt(
                 f"in doubt: messages {first:,} to {last:,} of {total:,}, which are not sent again: {doubt}. See "
-                f"what{label} came there or is on its way, with `mqproto explain {queue}` and `mqproto queues`; then "
-                f"send what is missing, and those after {last:,}, with another file than {journal.path}"
+                f"what{label} came there or is on its way, with `mqproto explain {queue}{client.again}` and "
+                f"`mqproto queues{client.again}`; then send what is missing, and those after {last:,}, with "
+                f"another file than {journal.path}"
             ) from None
         except UsageError:
             journal.forget([each.tag])  # It was refused, and is asked for once more.
@@ -141,8 +142,8 @@ async def receive_all(
         except InDoubt as doubt:
             raise InDoubt(
                 f"in doubt: messages {found + 1} to {found + len(part.packets)}, which are not taken again: {doubt}. "
-                f"See if they are still in {queue} with `mqproto peek {shlex.quote(queue)}`, and go on with the rest "
-                f"and another file than {journal.path}"
+                f"See if they are still in {queue} with `mqproto peek {shlex.quote(queue)}{client.again}`, and go on "
+                f"with the rest and another file than {journal.path}"
             ) from None
         for message in received(part.packets, [1] * len(part.packets)):
             found += 1

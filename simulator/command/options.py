@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
+from simulator.base.program import environment
 
 if TYPE_CHECKING:
     import trio
@@ -28,10 +29,9 @@ MISUSE: Final = 2
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 2.0
 """After what time a program that waits says for what."""
-
-DEFAULT_TOPOLOGY: Final = "three-node"
-TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"
-DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
+DEFAULT_TOPOLOGY: Final = environment.DEFAULT_TOPOLOGY
+TOPOLOGY_VARIABLE: Final = environment.TOPOLOGY_VARIABLE
+DIRECTORY_VARIABLE: Final = environment.DIRECTORY_VARIABLE
 
 TopologyArgument = Annotated[
     str, typer.Argument(help="A shipped topology, such as three-node, a .toml file, or a node alone.")

@@ -175,8 +175,11 @@ MEASURED_COLUMNS: Final = 10_000
 WORDS: Final = ("bytes", "state", "next hop", "why")
 
 
-def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> None:
-    """Every queue of every node for people; system queues and columns only where something is in them."""
+def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None], options: str = "") -> None:
+    """Every queue of every node for people; system queues and columns only where something is in them.
+
+    options: what a proposed command needs to find the nodes.
+    """
     rows = list(_rows(topology, found))
     filled = [any(row[place] for row in rows) for place in range(len(COUNTS) + len(WORDS) + 1)]
     table = plain_table(
@@ -195,7 +198,7 @@ def show_queues(topology: Topology, found: Mapping[str, NodeStatus | None]) -> N
         _print_narrow(console, rows, filled)
     else:
         console.print(table, markup=False)
-    for line in (*_unlisted(found), *_dropped(topology, found)):
+    for line in (*_unlisted(found, options), *_dropped(topology, found)):
         print(line)
 
 
@@ -217,13 +220,13 @@ def _print_narrow(console: Console, rows: Sequence[tuple[str, ...]], filled: Seq
             console.print(Text(f"  {shown(why, TEXT_LIMIT)}"), soft_wrap=True)
 
 
-def _unlisted(found: Mapping[str, NodeStatus | None]) -> Iterator[str]:
+def _unlisted(found: Mapping[str, NodeStatus | None], options: str) -> Iterator[str]:
     """What each node has beside the queues that it told of."""
     for name, status in found.items():
         if status is not None and status.unlisted:
             yield (
                 f"{name} has {status.unlisted:,} more outgoing queues, with {status.unlisted_waiting:,} messages; see "
-                f"who made them: mqproto peers {name}"
+                f"who made them: mqproto peers {name}{options}"
             )
 
 
@@ -339,9 +342,14 @@ async def _only_sender(place: Place, queue: str) -> str:
     if senders:
         raise UsageError(f"{' and '.join(senders)} send to {queue}: say which with --node {senders[0]}")
     if not any(found.values()):
-        name = place.topology.name
-        raise NodeUnreachable(f"no node of {name} is running; start them: mqproto run {name}")
-    raise UsageError(f"no node that runs has sent anything to {queue}; see what there is: mqproto queues")
+        raise NodeUnreachable(
+            f"no node of {place.topology.name} is running; start them: "
+            f"{places.run_command(place.topology, place.directory)}"
+        )
+    again = places.again(place.topology, place.directory)
+    raise UsageError(
+        f"no node that runs has sent anything to {queue}; see what there is: mqproto queues{again}"
+    )
 
 
 async def purge(place: Place, node: str | None, queue: str) -> tuple[str, int]:

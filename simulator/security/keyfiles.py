@@ -72,10 +72,17 @@ class KeyFiles:
         folder: where they are; it is made with the first.
         node: what people call it.
         named: those that the topology names, by use: PEM files or PKCS #11 URIs.
+        again: what a proposed command needs to find the node.
     """
 
-    def __init__(self, folder: Path, node: str, named: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.folder, self.node, self.named = folder, node, named
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        named: Mapping[str, str] = MappingProxyType({}),
+        again: str = "",
+    ) -> None:
+        self.folder, self.node, self.named, self.again = folder, node, named, again
 
     def path(self, use: str) -> Path:
         """Where the key pair for a use is, if there is one."""
@@ -97,7 +104,9 @@ class KeyFiles:
             return self._named(use)
         path = self.path(use)
         if not path.exists():
-            raise UsageError(f"{self.node} has no key for {use}: mqproto keys make {self.node}{_asked(use)}")
+            raise UsageError(
+                f"{self.node} has no key for {use}: mqproto keys make {self.node}{_asked(use)}{self.again}"
+            )
         data = self._read(path)
         try:
             pair, uri = self._pair_in(data, use)
@@ -119,7 +128,7 @@ class KeyFiles:
         if is_for_signatures(use) and (certificate is None or certificate.key != pair.public):
             raise UsageError(
                 f"{where}: no certificate of {uri} lies beside it: put one there, with the same id, or take the key by "
-                f"mqproto keys import {self.node} URI --use {use}"
+                f"mqproto keys import {self.node} URI --use {use}{self.again}"
             )
         return Kept(use, pair, certificate, uri)
 

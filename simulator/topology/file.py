@@ -108,7 +108,7 @@ import threading
 import tomllib
 import uuid
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib import resources
 from itertools import count
 from pathlib import Path
@@ -257,7 +257,7 @@ def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise TopologyError(f"{path}: {reason}; or name a shipped one: {', '.join(shipped())}") from None
-        return parse(text, path.name, path.parent)
+        return replace(parse(text, path.name, path.parent), typed=str(path))
     name = str(name_or_path)
     file = f"{name}.toml"
     if name not in shipped():
@@ -267,7 +267,7 @@ def load(name_or_path: str | Path, directory: Path | None = None) -> Topology:
 
 def _load_alone(name: str, path: Path) -> Topology:
     if re.fullmatch(NODE_NAME, name) and path.is_file():
-        return load(path)
+        return replace(load(path), typed=name)
     text = f"no topology is called {name!r}; {nearest(name, shipped())}; a file of your own ends in .toml"
     if re.fullmatch(NODE_NAME, name):
         text += f", and `mqproto node --name {name}` makes a node alone"

@@ -114,6 +114,7 @@ class Topology:
 
     Without sites, a message takes the way with the fewest links, but for `routes`, which has next hops by node and
     destination, where they are fixed. With sites, [MS-MQBR] says who comes next, and no links are needed.
+    `typed` is what it is called where commands are typed: its name, or the path of its file.
 
     Raises:
         TopologyError: parts of it do not fit together.
@@ -129,6 +130,7 @@ class Topology:
     sites: tuple[Site, ...] = ()
     routing_links: tuple[RoutingLink, ...] = ()
     users: tuple[User, ...] = ()
+    typed: str = field(default="", compare=False)
     _hops: Mapping[tuple[str, str], tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_queue_name
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
 from simulator.base.traces.asked import checked_collector
 from simulator.topology import Topology, TopologyError, load
 from simulator.topology.file import read_address, state_folder
@@ -113,12 +114,46 @@ def default_directory(topology: Topology) -> Path:
 
 
 def start_command(topology: Topology, node: str, directory: Path | None = None) -> str:
-    """What somebody has to type to start a node, whose store is in a directory; None for the usual one."""
-    is_alone = [*topology.nodes] == [node] == [topology.name]
-    command = f"mqproto node --name {node}" if is_alone else f"mqproto node {topology.name} {node}"
-    if directory is not None and directory != default_directory(topology):
-        command += f" --directory {shlex.quote(str(directory))}"
-    return command
+    """What somebody has to type to start a node, whose store is in a directory; None for the usual one.
+
+    If `mqproto run` has the others, that starts it. If nobody runs any, there are two ways: all of them, or this one.
+    """
+    where = directory_again(topology, directory)
+    if is_run(directory or default_directory(topology), topology.name):
+        return f"`mqproto restart {node}{again(topology, directory)}`"
+    if [*topology.nodes] == [node] == [topology.name]:
+        return f"`mqproto node --name {node}{where}`"
+    alone = f"`mqproto node {shlex.quote(topology.typed or topology.name)} {node}{where}`"
+    return (
+        alone
+        if len(topology.nodes) == 1
+        else f"{alone}, or all nodes with `{run_command(topology, directory)}`"
+    )
+
+
+def run_command(topology: Topology, directory: Path | None = None) -> str:
+    """What somebody has to type to run all nodes."""
+    typed = shlex.quote(topology.typed or topology.name)
+    return f"mqproto run {typed}{directory_again(topology, directory)}"
+
+
+def again(topology: Topology, directory: Path | None = None) -> str:
+    """The options that have to be typed for a command to find the same nodes, after a space; empty if none.
+
+    What stands in the environment needs not.
+    """
+    where, typed = directory_again(topology, directory), topology.typed or topology.name
+    if typed in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):
+        return where
+    return f" --topology {shlex.quote(typed)}{where}"
+
+
+def directory_again(topology: Topology, directory: Path | None) -> str:
+    """The option for their directory alone."""
+    if directory is None or directory == default_directory(topology):
+        return ""
+    is_said = os.environ.get(DIRECTORY_VARIABLE) == str(directory)
+    return "" if is_said else f" --directory {shlex.quote(str(directory))}"
 
 
 def store_path(directory: Path, name: str) -> Path:

@@ -17,6 +17,7 @@ from simulator.command.options import (
     TopologyOption,
     place_of,
     print_json,
+    typed_again,
 )
 
 
@@ -52,6 +53,10 @@ def audit(
     if in_json:
         print_json(as_json(found) | ({"messages": each_as_json(found)} if each else {}))
     else:
-        for line in (*(each_told(found) if each else ()), *told(found), *held):
+        for line in (
+            *(each_told(found) if each else ()),
+            *told(found, typed_again(topology, directory)[1]),
+            *held,
+        ):
             print(line)
     return FINDING if found.counted()[End.UNACCOUNTED] else DONE

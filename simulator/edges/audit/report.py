@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -43,7 +44,7 @@ def as_json(audit: Audit) -> dict[str, Any]:
     }
 
 
-def told(audit: Audit) -> Iterator[str]:
+def told(audit: Audit, again: str = "") -> Iterator[str]:
     """The same for people."""
     ends, answered = audit.counted(), audit.answered
     width = len(f"{len(answered):,}")
@@ -60,7 +61,8 @@ def told(audit: Audit) -> Iterator[str]:
     for message in ends[End.UNACCOUNTED][:SHOWN]:
         known = answered[message]
         key = f" ({known.key})" if known.key else ""
-        yield f"nobody has {message}{key} for {known.queue}: `mqproto history '{known.key or message}'`"
+        subject = shlex.quote(known.key or message)
+        yield f"nobody has {message}{key} for {known.queue}: `mqproto history {subject}{again}`"
     if (more := len(ends[End.UNACCOUNTED]) - SHOWN) > 0:
         yield f"and {more:,} more"
     yield from audit.unknown.told()

@@ -19,7 +19,7 @@ from simulator.command.options import (
     TopologyOption,
     place_of,
     run_task,
-    typed_again,
+    start_again,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def console(
     http://127.0.0.1:9170/#token=...
     """
     place = place_of(topology, directory)
-    options = options_of(at, tokens, typed_again(topology, directory))
+    options = options_of(at, tokens, start_again(place, topology, directory))
     run_task(partial(_serve, place, options))
     return DONE
 

@@ -20,6 +20,7 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
+    typed_again,
 )
 
 
@@ -58,7 +59,8 @@ def erase(
     else:
         print(f"{counted(len(done.messages))} erased, {done.copies} taken out of queues")
     for name in done.missing:
-        complain(f"nobody knows {name}: `mqproto audit --each` has all that was answered 200")
+        again = typed_again(topology, directory)[1]
+        complain(f"nobody knows {name}: `mqproto audit --each{again}` has all that was answered 200")
     for trouble in done.trouble:
         complain(f"not written anew: {trouble}")
     for name in done.left:

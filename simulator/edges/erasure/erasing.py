@@ -9,6 +9,7 @@ refused: somebody was promised that it arrives.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +94,7 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
     """
     erased = Erased()
     audit = audited(place, history)
-    meant = list(_meant(audit, names, erased))
+    meant = list(_meant(audit, names, erased, places.again(place.topology, place.directory)))
     for _ in range(PATIENCE):
         if not (reason := _find(place, meant)):
             break
@@ -124,7 +125,7 @@ def is_journal(name: str) -> bool:
     return name.endswith((".journal", ".journal-wal"))
 
 
-def _meant(audit: Audit, names: Iterable[str], erased: Erased) -> Iterator[_Meant]:
+def _meant(audit: Audit, names: Iterable[str], erased: Erased, again: str) -> Iterator[_Meant]:
     """The messages by their names; those that nobody has answered 200 by their identifiers alone.
 
     Raises:
@@ -143,7 +144,7 @@ def _meant(audit: Audit, names: Iterable[str], erased: Erased) -> Iterator[_Mean
             if (end := end_of(known)) in NOT_OVER:
                 raise UsageError(
                     f"{name} is {end}, for {known.queue}: it can be erased when that is over, or after"
-                    f" `mqproto purge '{known.queue}'`; nothing was erased"
+                    f" `mqproto purge {shlex.quote(known.queue)}{again}`; nothing was erased"
                 )
             yield _Meant(message, known.key, known.queue, set(known.names))
         if not found:

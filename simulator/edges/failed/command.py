@@ -22,6 +22,7 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
+    typed_again,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def show(
     with working(READING):
         found = list(failures_in(place, Unknown(), Chosen(names=[name])))
     if not found:
-        raise UsageError(_nobody_has(name))
+        raise UsageError(_nobody_has(name, typed_again(topology, directory)[1]))
     if len(found) > 1:
         ids = ", ".join(failure.id for failure, _ in found)
         raise UsageError(f"{len(found)} messages have the id {name}: name one of {ids}")
@@ -136,7 +137,9 @@ def retry(
         failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
         say("sending once more")
         count = run_task(partial(desk.retry, place, history, failures))
-    return _done(names, failures, unknown, count, "sent once more", as_json)
+    return _done(
+        names, failures, unknown, count, "sent once more", as_json, typed_again(topology, directory)[1]
+    )
 
 
 @app.command()
@@ -164,7 +167,7 @@ def resolve(
         failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
         say("taking them out")
         count = run_task(partial(desk.resolve, place, history, failures, note))
-    return _done(names, failures, unknown, count, "resolved", as_json)
+    return _done(names, failures, unknown, count, "resolved", as_json, typed_again(topology, directory)[1])
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:
@@ -202,9 +205,18 @@ def _failures(
 
 
 def _done(
-    names: list[str] | None, failures: list[Failure], unknown: Unknown, count: int, what: str, as_json: bool
+    names: list[str] | None,
+    failures: list[Failure],
+    unknown: Unknown,
+    count: int,
+    what: str,
+    as_json: bool,
+    again: str,
 ) -> int:
-    """Say what was done, and which of the names nobody has. Status 1 if there is one."""
+    """Say what was done, and which of the names nobody has. Status 1 if there is one.
+
+    again: what a proposed command needs to find the stores.
+    """
     from simulator.edges.failed.report import counted
 
     known = {name for failure in failures for name in (failure.id, failure.key)}
@@ -214,11 +226,11 @@ def _done(
     else:
         print(f"{counted(count)} {what}")
     for name in missing:
-        complain(_nobody_has(name))
+        complain(_nobody_has(name, again))
     for line in unknown.told() if missing else ():
         complain(line)
     return FINDING if missing else DONE
 
 
-def _nobody_has(name: str) -> str:
-    return f"no message that failed is called {name}: `mqproto failed list` has them"
+def _nobody_has(name: str, again: str) -> str:
+    return f"no message that failed is called {name}: `mqproto failed list{again}` has them"

@@ -354,7 +354,7 @@ async def test_send_resume_says_what_is_in_doubt_when_the_node_has_forgotten_its
             )
             assert "remembers one with a journal for 30 days" in told.complaint
             assert "what labelled 'a lot' came there" in told.complaint
-            assert r"`mqproto explain 'destination\orders'`" in told.complaint
+            assert r"`mqproto explain 'destination\orders' --" in told.complaint
         async with connect(topology, "destination", stores) as client:
             [orders] = [queue for queue in (await client.queues()).local if queue.name == "orders"]
             assert orders.waiting == kept

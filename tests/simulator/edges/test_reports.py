@@ -45,7 +45,7 @@ def test_the_audit_of_the_readme() -> None:
     audit.unknown.not_here.append("intermediate")
     assert list(told(audit))[-3:] == [
         "    1 unaccounted for",
-        r"nobody has 7 (order-7) for destination\orders: `mqproto history 'order-7'`",
+        r"nobody has 7 (order-7) for destination\orders: `mqproto history order-7`",
         "intermediate is not here: what lies there is not known",
     ]
     assert len(audit.counted()[End.UNACCOUNTED]) == 1

@@ -231,7 +231,10 @@ def test_the_command_says_what_it_does_not_know(tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(TWO, "utf-8")
     done = in_process("erase", "nobody's", "-t", tmp_path / "two.toml", "--directory", tmp_path)
     assert done.status == 1
-    assert done.complaint == "nobody knows nobody's: `mqproto audit --each` has all that was answered 200"
+    where = f"--topology {tmp_path / 'two.toml'} --directory {tmp_path}"
+    assert done.complaint == (
+        f"nobody knows nobody's: `mqproto audit --each {where}` has all that was answered 200"
+    )
     assert done.out == "0 messages erased, 0 taken out of queues\n"
     readme = (ROOT / "simulator" / "README.md").read_text("utf-8")
     assert done.out.replace("0", "2", 1).replace("0", "3") in readme

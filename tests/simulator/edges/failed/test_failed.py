@@ -319,7 +319,7 @@ def test_a_copy_is_a_trigger_s_by_where_it_comes_from(topology: Topology) -> Non
             "say which: messages by their identifiers or ids, or --all, with --reason for some of them",
         ),
         (("retry", "one", "--all"), "say which"),
-        (("show", "one"), "no message that failed is called one: `mqproto failed list` has them"),
+        (("show", "one"), "no message that failed is called one: `mqproto failed list --directory "),
     ],
 )
 def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
