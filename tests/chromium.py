@@ -11,6 +11,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +32,12 @@ ARGUMENTS: Final = (
     "--no-first-run",
     "--remote-debugging-pipe",
 )
+
+RULES: Final = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+FOUND: Final = """
+axe.run(%s, { runOnly: %s }).then(({ violations }) => violations.flatMap(({ id, nodes }) =>
+  nodes.map(({ target, failureSummary }) => `${id}: ${target}: ${failureSummary}`)))
+"""
 
 CONTRAST: Final = """
 (() => {
@@ -109,6 +117,13 @@ class Chromium:
         shown = self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
         return " ".join(str(shown).split())
 
+    def barriers(self, selector: str = "html") -> list[str]:
+        """What axe-core finds there that keeps somebody out, a line each: by WCAG 2.2 up to AA and good practice."""
+        if not self.evaluate("'axe' in window"):
+            self.evaluate(f"{_axe_core()};0")
+        found: list[str] = self.evaluate(FOUND % (json.dumps(selector), json.dumps(RULES)))
+        return found
+
     def type(self, text: str) -> None:
         """Keys pressed, wherever the focus is."""
         self._call("Input.insertText", text=text)
@@ -178,6 +193,15 @@ class Chromium:
         elif message.get("method") == "Runtime.exceptionThrown":
             self.complaints.append(str(message["params"]["exceptionDetails"]))
         return message
+
+
+@cache
+def _axe_core() -> str:
+    """Its source, out of a package that brings it for another browser's driver."""
+    package = find_spec("axe_playwright_python")
+    assert package is not None
+    assert package.origin is not None
+    return (Path(package.origin).parent / "axe.min.js").read_text("utf-8")
 
 
 @contextmanager

@@ -85,11 +85,12 @@ def test_what_the_page_does_not_name_does_not_run(browser: Chromium, gap_held_pa
 def test_every_text_can_be_read_by_day_and_by_night(
     browser: Chromium, gap_held_page: str, *, is_dark: bool
 ) -> None:
-    browser.show(gap_held_page, "search=lost", is_dark=is_dark)
+    browser.show(gap_held_page, "search=lost", 360 if is_dark else 1_440, is_dark=is_dark)
     assert browser.evaluate(CONTRAST) == []
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == (
         "rgb(21, 24, 27)" if is_dark else "rgb(255, 255, 255)"
     )
+    assert browser.barriers() == []
     turned = browser.evaluate(
         "[...document.images].every((each) => getComputedStyle(each).filter.includes('invert'))"
     )
@@ -163,6 +164,8 @@ def test_all_pictures_are_shown_and_the_page_is_no_wider_than_its_window(
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     scrolled = "[...document.querySelectorAll('.wide')].filter((each) => each.scrollWidth > each.clientWidth)"
     assert browser.evaluate(f"{scrolled}.every((each) => each.tabIndex === 0)"), "keys cannot scroll a table"
+    captions = "[...document.querySelectorAll('caption')].map((each) => each.getBoundingClientRect().right)"
+    assert max(browser.evaluate(captions)) <= width, "a sentence has to be scrolled"
     assert browser.picture().startswith(b"\x89PNG")
 
 
