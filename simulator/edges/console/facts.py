@@ -12,7 +12,8 @@ from mqproto.transfer.outgoing import ORDER_SUFFIX
 from simulator.command.explain import duration, is_kept
 from simulator.command.oversee import next_hop, why_it_waits
 from simulator.edges.console.rates import Rates
-from simulator.edges.console.routemap import manager_name
+from simulator.edges.console.routemap import key_of, manager_name
+from simulator.faults.byhand import WORDS, Deed
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
 
@@ -86,11 +87,18 @@ def _kind(queue: LocalStatus) -> str:
     return "transactional" if queue.transactional else "not transactional"
 
 
-def outgoing_facts(topology: Topology, name: str, status: NodeStatus) -> Iterator[dict[str, Any]]:
-    """What is on its way from a node; acknowledgments where some wait."""
+def outgoing_facts(
+    topology: Topology, name: str, status: NodeStatus, broken: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """What is on its way from a node; acknowledgments where some wait.
+
+    Args:
+        broken: what was done to links by hand, by their names.
+    """
     for queue in status.outgoing:
         if queue.waiting or queue.unread or not queue.name.endswith(ORDER_SUFFIX):
             waits = queue.waiting or queue.state == "on hold"
+            hop = next_hop(topology, queue)
             yield {
                 "key": f"{name} to {queue.name}",
                 "node": name,
@@ -103,9 +111,19 @@ def outgoing_facts(topology: Topology, name: str, status: NodeStatus) -> Iterato
                 "unacked": queue.unacked,
                 "unread": queue.unread,
                 "resent": queue.resent,
-                "next_hop": next_hop(topology, queue),
-                "why": why_it_waits(queue, status) if waits else "",
+                "next_hop": hop,
+                "why": "; ".join(filter(None, _why(name, hop, broken, queue, status))) if waits else "",
             }
+
+
+def _why(
+    name: str, hop: str, broken: Mapping[str, str], queue: OutgoingStatus, status: NodeStatus
+) -> Iterator[str]:
+    """What was done to the link that the messages go over, and what the node saw of it."""
+    for key in (key_of(name, hop), key_of(hop, name)):
+        if key in broken:
+            yield f"{key} is {WORDS[Deed(broken[key])]} by hand"
+    yield why_it_waits(queue, status)
 
 
 def sequence_facts(topology: Topology, statuses: Mapping[str, NodeStatus]) -> Iterator[dict[str, Any]]:

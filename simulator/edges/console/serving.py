@@ -71,7 +71,7 @@ async def serve_console(
         try:
             broken = await breaking.broken()
         except MqprotoError:
-            state.breakable = None
+            state.breakable, state.broken = None, {}
         else:
             state.breakable = {"links": broken is not None}
             state.broken = broken or {}

@@ -75,7 +75,9 @@ class State:
             for fact in local_facts(name, status, self._rates, now_s)
         ]
         outgoing = [
-            fact for name, status in statuses.items() for fact in outgoing_facts(topology, name, status)
+            fact
+            for name, status in statuses.items()
+            for fact in outgoing_facts(topology, name, status, self.broken)
         ]
         found = {
             "at_ms": time.time_ns() // 1_000_000,

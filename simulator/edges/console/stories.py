@@ -19,9 +19,10 @@ from simulator.command.explain import Explainer
 from simulator.command.story import Step, Story
 from simulator.edges.console.deeds import failed
 from simulator.edges.failed.failures import Chosen
+from simulator.faults.byhand import broken_now
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
-from simulator.topology.places import Place
+from simulator.topology.places import Place, run_socket
 
 FIRST: Final = 20
 """How many messages of a queue are told of."""
@@ -67,6 +68,8 @@ class Stories:
     async def explain(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
         """Why something waits, as `mqproto explain` says it.
 
+        What was done by hand comes first, as many messages may follow.
+
         Raises:
             UsageError, FormatNameError: there is no such queue.
             NodeUnreachable: its node does not run.
@@ -74,7 +77,8 @@ class Stories:
         subject = asked.get("of", "")
         found = await oversee.explanations(place, asked.get("node") or None, subject, FIRST)
         lines = oversee.explained(Explainer(place.topology, self._start, self._options), subject, found)
-        return {"lines": [_line(line) for line in lines]}
+        run = run_socket(place.directory, place.topology.name)
+        return {"lines": [_line(line) for line in (*await broken_now(run, self._options), *lines)]}
 
     async def story(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
         """What happened to a message, as `mqproto history` says it.

@@ -50,7 +50,7 @@ def test_the_figures_are_those_of_queues_as_json(counts: list[int]) -> None:
         if queue["waiting"] or queue["name"] == "orders":
             same(shown.pop(queue["name"]), queue)
     assert shown == {}
-    for fact, queue in zip(outgoing_facts(THREE, "sender", status), said["outgoing"], strict=True):
+    for fact, queue in zip(outgoing_facts(THREE, "sender", status, {}), said["outgoing"], strict=True):
         same(fact, queue)
 
 
@@ -85,6 +85,15 @@ def test_what_came_of_an_earlier_sequence_is_no_part_of_this_one() -> None:
     assert (begun.accepted, begun.missing, begun.held) == (0, (1, 3), 2)
     later = numbers_of(replace(queue, identifier=(49, 7)), HELD)
     assert (later.accepted, later.missing) == (None, None)
+
+
+def test_what_waits_behind_a_link_that_was_broken_by_hand_says_so() -> None:
+    status = NodeStatus(outgoing=[replace(EXPRESS, waiting=5), replace(SEQUENCE, waiting=0)], utc_s=NOW_S)
+    waits, rests = outgoing_facts(THREE, "sender", status, {"sender-intermediate": "stall"})
+    assert waits["why"].startswith("sender-intermediate is stalled by hand; connection refused by")
+    assert rests["why"] == ""
+    other, _ = outgoing_facts(THREE, "sender", status, {"intermediate-destination": "cut"})
+    assert other["why"].startswith("connection refused by")
 
 
 def test_a_link_is_known_by_what_its_ends_say() -> None:
