@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 from captures.drawing.shapes import Shape
 
-WIDTH: Final = 640
+WIDTH: Final = 560
+NARROW: Final = 300
+"""The same for a small screen, so that what is written stays as large."""
 HEIGHT: Final = 34
 BAR: Final = 16
 SETTLED_SHOWN: Final = 8
@@ -75,13 +77,13 @@ def parts(numbers: Numbers) -> Iterator[Part]:
             first = last + 1
 
 
-def strip(numbers: Numbers) -> Shape:
-    """A picture of WIDTH by HEIGHT."""
+def strip(numbers: Numbers, wide: int = WIDTH) -> Shape:
+    """A picture of that width, and HEIGHT high."""
     shown = list(parts(numbers))
     if not shown:
         return Shape("g", {})
     first, last = shown[0].first, shown[-1].last
-    one = WIDTH / (last - first + 1)
+    one = wide / (last - first + 1)
     inner = []
     for part in shown:
         x = (part.first - first) * one
@@ -89,7 +91,7 @@ def strip(numbers: Numbers) -> Shape:
         inner.append(
             Shape(
                 "rect",
-                {"class": f"part {part.style}", "x": max(0.0, min(x, WIDTH - width)), "y": 0, "width": width,
+                {"class": f"part {part.style}", "x": max(0.0, min(x, wide - width)), "y": 0, "width": width,
                  "height": BAR, "fill": COLOURS[part.style]},
                 [Shape("title", {}, f"{part.style}: {_span(part)}")],
             )
@@ -107,7 +109,7 @@ def strip(numbers: Numbers) -> Shape:
         text = f"{number:,}"
         x = (number - first + 0.5) * one
         half = len(text) * DIGIT / 2
-        x = min(max(x, half), WIDTH - half)
+        x = min(max(x, half), wide - half)
         if x - half > free:
             free = x + half + DIGIT
             inner.append(

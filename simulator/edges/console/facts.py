@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from captures.drawing.sequence import Numbers, spoken, strip
+from captures.drawing.sequence import NARROW, Numbers, spoken, strip
 from captures.drawing.shapes import as_json
 from mqproto.manager.status import IncomingStatus, LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
@@ -197,6 +197,7 @@ def _of(
         "resend": resend,
         "spoken": spoken(numbers),
         "strip": as_json(strip(numbers)),
+        "narrow": as_json(strip(numbers, NARROW)),
     }
 
 

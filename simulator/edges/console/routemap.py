@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
+from math import copysign
 from typing import Any, Final, NamedTuple
 
 from captures.drawing.placing import Point, Sheet, along, bend, label_lines, placed
@@ -16,10 +17,22 @@ from simulator.topology import Topology
 
 BOX_HEIGHT: Final = 54
 BOX_WIDTH: Final = 124
-CHARACTER: Final = 8.2
+LINE: Final = 16
+"""How much higher a box is whose name takes two lines."""
+CHARACTER: Final = 9.6
+"""How wide a letter of a name is, which is bold, in the widest of usual fonts."""
 NAME_SHOWN: Final = 28
-WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=130, dense_row=96, column=300)
-NARROW: Final = Sheet(width=300, edge=16, side=300, row=142, dense_row=142, column=0, abreast=1)
+AROUND: Final = 44
+"""What is left free above and below the middles of nodes; what stands beside a link has room in it."""
+LABEL: Final = (90.0, 84.0)
+"""How much room that takes, for each way its rate and what waits."""
+BESIDE: Final = (22, -16)
+"""How far it is beside a link that goes downwards: to the right, or else to the left."""
+BEYOND: Final = 1e6
+PARTS: Final = (0.5, 0.25, 0.75, 1 / 6, 5 / 6)
+"""Where on a link that may stand: in its middle, unless something is there; else a row off."""
+WIDE: Final = Sheet(width=1_200, edge=24, side=190, row=172, dense_row=96, column=300)
+NARROW: Final = Sheet(width=300, edge=16, side=300, row=164, dense_row=164, column=0, abreast=1)
 """In pixels. What is not needed of the width is left out."""
 
 
@@ -29,6 +42,22 @@ class Pair(NamedTuple):
     from_key: str
     to_key: str
     messages: int = 1
+
+
+class Room(NamedTuple):
+    """What something takes of the sheet: its middle, and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def meets(self, other: Room) -> bool:
+        """Whether both take the same place."""
+        return (
+            abs(self.x - other.x) < (self.width + other.width) / 2
+            and abs(self.y - other.y) < (self.height + other.height) / 2
+        )
 
 
 def pairs_of(topology: Topology) -> list[Pair]:
@@ -49,29 +78,56 @@ def drawn_map(topology: Topology, pairs: list[Pair]) -> dict[str, Any]:
 
 
 def _drawn(topology: Topology, pairs: list[Pair], sheet: Sheet) -> dict[str, Any]:
-    places, height = placed(pairs, sheet, topology.nodes)
+    places, _ = placed(pairs, sheet, topology.nodes)
     left = min(x for x, _ in places.values()) - sheet.side / 2
     right = max(x for x, _ in places.values()) + sheet.side / 2
-    places = {name: (x - left, y) for name, (x, y) in places.items()}
-    nodes = []
+    top = min(y for _, y in places.values()) - AROUND
+    height = max(y for _, y in places.values()) + AROUND - top
+    places = {name: (x - left, y - top) for name, (x, y) in places.items()}
+    nodes: list[dict[str, Any]] = []
     for name, (x, y) in places.items():
         lines = label_lines(name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…")
         width = max(BOX_WIDTH, CHARACTER * max(map(len, lines)) + 24)
-        nodes.append({"name": name, "x": x, "y": y, "width": width, "height": BOX_HEIGHT, "lines": lines})
-    links = []
-    for pair in pairs:
-        start, end = places[pair.from_key], places[pair.to_key]
-        bent = bend(start, end, places.values(), is_returned=False)
-        links.append(
-            {
-                "key": key_of(*pair[:2]),
-                "between": list(pair[:2]),
-                "path": _path(start, end, bent),
-                "middle": along(start, end, bent, 0.5),
-                "upright": abs(end[0] - start[0]) < abs(end[1] - start[1]),
-            }
-        )
-    return {"width": right - left, "height": height, "nodes": nodes, "links": links}
+        tall = BOX_HEIGHT + LINE * (len(lines) - 1)
+        nodes.append({"name": name, "x": x, "y": y, "width": width, "height": tall, "lines": lines})
+    beyond = Room(-BEYOND / 2, 0, BEYOND, 2 * BEYOND)
+    taken = [beyond, *(Room(node["x"], node["y"], node["width"], node["height"]) for node in nodes)]
+    ways = [(places[pair.from_key], places[pair.to_key]) for pair in pairs]
+    bends = [bend(start, end, places.values(), is_returned=False) for start, end in ways]
+    links: dict[int, dict[str, Any]] = {}
+    # Those that are straight have but one good place.
+    for at in sorted(range(len(pairs)), key=lambda at: bends[at] != 0):
+        (start, end), bent = ways[at], bends[at]
+        upright = abs(end[0] - start[0]) < abs(end[1] - start[1])
+        spots = [
+            (along(start, end, bent, part), beside)
+            for part in PARTS
+            for beside in (BESIDE if upright else (0,))
+        ]
+        free = (spot for spot in spots if not any(map(label_room(*spot).meets, taken)))
+        middle, beside = next(free, spots[0])
+        taken.append(label_room(middle, beside))
+        links[at] = {
+            "key": key_of(*pairs[at][:2]),
+            "between": list(pairs[at][:2]),
+            "path": _path(start, end, bent),
+            "middle": middle,
+            "beside": beside,
+            "upright": upright,
+        }
+    return {
+        "width": right - left,
+        "height": height,
+        "nodes": nodes,
+        "links": [links[at] for at in range(len(pairs))],
+    }
+
+
+def label_room(middle: Point, beside: int) -> Room:
+    """What is taken by that which stands there, on the link or beside it."""
+    width, height = LABEL
+    aside = beside + copysign(width / 2, beside) if beside else 0
+    return Room(middle[0] + aside, middle[1], width, height)
 
 
 def _path(start: Point, end: Point, bent: float) -> str:

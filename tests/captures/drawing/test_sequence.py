@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.drawing.sequence import SETTLED_SHOWN, WIDTH, Numbers, parts, spoken, strip
+from captures.drawing.sequence import NARROW, SETTLED_SHOWN, WIDTH, Numbers, parts, spoken, strip
 
 
 @st.composite
@@ -42,10 +42,10 @@ def test_each_number_from_those_on_that_are_confirmed_is_in_one_part(found: Numb
     assert first == found.last + 1
 
 
-@given(numbers())
-def test_the_strip_is_within_its_picture(found: Numbers) -> None:
-    for shape in strip(found).inner:
+@given(numbers(), st.sampled_from([WIDTH, NARROW]))
+def test_the_strip_is_within_its_picture(found: Numbers, wide: int) -> None:
+    for shape in strip(found, wide).inner:
         assert not isinstance(shape, str)
         x, width = float(shape.attributes.get("x", 0)), float(shape.attributes.get("width", 0))
         assert x >= 0
-        assert x + width <= WIDTH + 1e-6
+        assert x + width <= wide + 1e-6

@@ -11,7 +11,7 @@ let key = "";
 /** Show another one; a second time shows none. */
 export function chosen(wanted, page) {
   key = wanted;
-  $("chosen-inner").replaceChildren(h("dl"), h("div", { class: "buttons" }), h("p", { class: "faint" }));
+  $("chosen-inner").replaceChildren(h("dl"), ways(), h("div", { class: "buttons" }), h("p", { class: "faint" }));
   refresh(page);
 }
 
@@ -20,8 +20,10 @@ export function refresh(page) {
   const [kind, name] = [key.slice(0, 4), key.slice(5)];
   const found = page.state[`${kind}s`].find((each) => (kind === "node" ? each.name : each.key) === name);
   if (!found) return;
-  const [facts, buttons, note] = $("chosen-inner").children;
+  const [facts, both, buttons, note] = $("chosen-inner").children;
   const told = kind === "node" ? nodeFacts(found, page.state) : linkFacts(found);
+  both.hidden = kind === "node";
+  if (kind === "link") fillWays(both, found);
   put($("chosen-title"), kind === "node" ? `Node ${name}` : `Link ${found.between.join(" – ")}`);
   keyed(facts, told, ([word]) => word, ([word]) => h("div", {}, h("dt", {}, word), h("dd")), (node, [word, text, style]) => {
     node.lastChild.dataset.field = word;
@@ -63,20 +65,34 @@ function nodeFacts(node, state) {
   return facts;
 }
 
-function linkFacts(link) {
-  const what = linkState(link);
-  const facts = [["state", what, link.broken ? "bad" : link.open ? "good" : "open"]];
-  for (const way of link.ways) {
-    const words = [`${rate(way.rate)} a second, ${count(way.crossed)} in all`];
-    if (way.session) words.push(`window ${count(way.window)}, ${count(way.unacknowledged)} unacknowledged`);
-    if (way.acknowledged) words.push(`acknowledged in ${way.acknowledged}`);
-    if (way.round_trip) words.push(`round trip ${way.round_trip}`);
-    if (way.waiting) words.push(`${count(way.waiting)} waiting`);
-    if (way.resent) words.push(`${count(way.resent)} sent again`);
-    if (way.why) words.push(way.why);
-    facts.push([`${way.from} → ${way.to}`, words.join("; ")]);
-  }
-  return facts;
+const linkFacts = (link) => [
+  ["state", linkState(link), link.broken ? "bad" : link.open ? "good" : "open"],
+  ...link.ways.filter((way) => way.why).map((way) => [`to ${way.to}`, way.why]),
+];
+
+const WAYS = [
+  ["a second", (way) => rate(way.rate)],
+  ["in all", (way) => count(way.crossed)],
+  ["waiting", (way) => count(way.waiting)],
+  ["window", (way) => (way.session ? count(way.window) : "")],
+  ["unacknowledged", (way) => (way.session ? count(way.unacknowledged) : "")],
+  ["acknowledged in", (way) => way.acknowledged],
+  ["round trip", (way) => way.round_trip],
+  ["sent again", (way) => (way.resent ? count(way.resent) : "")],
+];
+
+/** What goes over a link, each way in a column. */
+function ways() {
+  return h("table", { class: "ways" }, h("caption", { class: "hidden-text" }, "Each way"),
+    h("thead", {}, h("tr", {}, h("td"), h("th", { scope: "col" }), h("th", { scope: "col" }))), h("tbody"));
+}
+
+function fillWays(made, link) {
+  const [, head, body] = made.children;
+  link.ways.forEach((way, place) => put(head.firstChild.children[place + 1], `to ${way.to}`));
+  const told = WAYS.map(([word, text]) => [word, ...link.ways.map(text)]).filter(([, ...texts]) => texts.some(Boolean));
+  const make = ([word]) => h("tr", {}, h("th", { scope: "row" }, word), h("td"), h("td"));
+  keyed(body, told, ([word]) => word, make, (row, [, ...texts]) => texts.forEach((text, place) => put(row.children[place + 1], text)));
 }
 
 const nodeDeeds = (node) =>

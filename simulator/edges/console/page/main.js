@@ -88,7 +88,7 @@ function show(state) {
 const TOTALS = [
   ["waiting", "in queues"],
   ["outgoing", "on the way"],
-  ["in_s", "came a second", rate],
+  ["in_s", "arrive a second", rate],
   ["held", "held behind gaps"],
   ["resent", "sent again"],
   ["duplicates", "duplicates dropped"],

@@ -83,14 +83,17 @@ function drawLink(parent, link) {
   const [x, y] = link.middle;
   const path = s("path", { d: link.path, class: "way" });
   const wide = s("path", { d: link.path, class: "reach" });
-  const away = link.upright ? [12, 0] : [0, 12];
-  const anchor = link.upright ? "start" : "middle";
-  const there = s("text", { x: x + away[0], y: y - (link.upright ? 8 : 13), "text-anchor": anchor, class: "flow" });
-  const back = s("text", { x: x + away[0], y: y + (link.upright ? 18 : 24), "text-anchor": anchor, class: "flow" });
+  const mark = s("path", { d: link.path, class: "mark" });
+  const place = { x: x + link.beside, "text-anchor": ["end", "middle", "start"][Math.sign(link.beside) + 1] };
+  const [there, back] = link.upright ? [[-8, -24], [18, 34]] : [[-16, -31], [24, 40]];
+  const flows = [there, back].map((lines) => {
+    const [rate, waiting] = lines.map((line) => s("tspan", { ...place, y: y + line }));
+    return { text: s("text", { class: "flow" }, rate, " ", waiting), rate, waiting };
+  });
   const sign = s("g", { class: "sign", transform: `translate(${x} ${y})` }, s("circle", { r: 11 }), s("path", {}));
-  const group = button(`link ${link.key}`, wide, path, sign, there, back);
+  const group = button(`link ${link.key}`, wide, mark, path, sign, ...flows.map((flow) => flow.text));
   parent.append(group);
-  return { group, path, there, back, sign, upright: link.upright };
+  return { group, path, flows, sign, upright: link.upright, said: "" };
 }
 
 const SIGNS = { cut: "M-4.5 -4.5L4.5 4.5M4.5 -4.5L-4.5 4.5", stall: "M-3 -5V5M3 -5V5", slow: "M0 -5V0L3.5 3" };
@@ -99,32 +102,35 @@ function showLink(parts, link) {
   const what = linkState(link);
   parts.group.setAttribute("class", `pick link ${link.broken ? "wrong" : link.open ? "up" : "idle"}`);
   parts.sign.lastChild.setAttribute("d", SIGNS[link.broken] || "");
-  const [there, back] = link.ways;
   const arrows = parts.upright ? ["↓", "↑"] : ["→", "←"];
-  put(parts.there, flow(arrows[0], there));
-  put(parts.back, flow(arrows[1], back));
+  link.ways.forEach((way, place) => {
+    put(parts.flows[place].rate, `${arrows[place]} ${rate(way.rate)}/s`);
+    put(parts.flows[place].waiting, way.waiting ? `${count(way.waiting)} waiting` : "");
+  });
   // What is seen is a part of what is read out, so that those who speak to their computer can say it.
-  const seen = `${parts.there.textContent}${parts.back.textContent}`;
-  parts.group.setAttribute("aria-label", `Link ${link.between.join(" to ")}, ${what}: ${seen}`);
+  const seen = parts.flows.map((flow) => flow.text.textContent).join("");
+  call(parts, what, `Link ${link.between.join(" to ")}, ${what}: ${seen}`);
   link.ways.forEach((way, place) => follow(parts, `${link.key} ${place}`, way, place));
 }
 
-function flow(arrow, way) {
-  const waiting = way.waiting ? ` · ${count(way.waiting)} waiting` : "";
-  return `${arrow} ${rate(way.rate)}/s${waiting}`;
+/** Name what can be chosen. While it has the focus, each new name is read out: it has one if its state is another. */
+function call(parts, state, name) {
+  if (parts.group === document.activeElement && parts.said === state) return;
+  parts.said = state;
+  parts.group.setAttribute("aria-label", name);
 }
 
 function drawNode(parent, node) {
   const { x, y, width, height } = node;
   const box = s("rect", { x: x - width / 2, y: y - height / 2, width, height, rx: 8, class: "box" });
   const name = s("text", { x, "text-anchor": "middle", class: "name" });
-  node.lines.forEach((line, place) =>
-    name.append(s("tspan", { x, y: y - 4 - 14 * (node.lines.length - 1 - place) }, line)),
-  );
-  const below = s("text", { x, y: y + 15, "text-anchor": "middle", class: "below" });
+  const first = y + 4.5 - 8.5 * node.lines.length;
+  node.lines.forEach((line, place) => name.append(s("tspan", { x, y: first + 17 * place }, line)));
+  const below = s("text", { x, y: first + 17 * node.lines.length + 2, "text-anchor": "middle", class: "below" });
   const group = button(`node ${node.name}`, box, name, below);
   parent.append(group);
-  return { group, below };
+  const whole = node.lines.join("") === node.name ? "" : `, ${node.name}`;
+  return { group, below, whole, said: "" };
 }
 
 function showNode(parts, node) {
@@ -136,8 +142,8 @@ function showNode(parts, node) {
     said.push(`${count(node.waiting)} in queues`);
     if (node.held) said.push(`${count(node.held)} held`);
   }
-  put(parts.below, said.slice(0, 2).join(" · "));
-  parts.group.setAttribute("aria-label", `Node ${parts.group.textContent}, ${what}`);
+  put(parts.below, ` ${said.slice(0, 2).join(" · ")}`);
+  call(parts, what, `Node ${parts.group.textContent}, ${what}${parts.whole}`);
 }
 
 // Dots

@@ -3,6 +3,9 @@
 import { $, h, keyed, put, s, shape } from "./dom.js";
 import { count } from "./words.js";
 
+const NARROW_PX = 420;
+const [WIDE, NARROW] = [560, 300];
+
 export function sequences(list) {
   const inner = $("sequences-inner");
   if (!inner.firstChild) inner.append(h("p", { class: "faint" }), h("ul", { class: "strips" }));
@@ -13,7 +16,7 @@ export function sequences(list) {
 }
 
 function make() {
-  return h("li", {}, h("h3"), s("svg", { viewBox: "0 0 640 34", role: "img" }), h("p", { class: "faint" }));
+  return h("li", {}, h("h3"), s("svg", { role: "img" }), h("p", { class: "faint" }));
 }
 
 function update(node, each) {
@@ -27,8 +30,10 @@ function update(node, each) {
   if (each.held) words.push(`${count(each.held)} held`);
   if (each.resend) words.push(each.resend);
   put(said, words.join(" · "));
-  if (node.spoken === each.spoken) return;
-  node.spoken = each.spoken;
+  const narrow = node.clientWidth < NARROW_PX;
+  if (node.spoken === each.spoken && node.narrow === narrow) return;
+  Object.assign(node, { spoken: each.spoken, narrow });
   strip.setAttribute("aria-label", each.spoken);
-  strip.replaceChildren(shape(each.strip));
+  strip.setAttribute("viewBox", `0 0 ${narrow ? NARROW : WIDE} 34`);
+  strip.replaceChildren(shape(narrow ? each.narrow : each.strip));
 }

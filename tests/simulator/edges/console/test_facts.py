@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from hypothesis import given
@@ -14,7 +15,16 @@ from mqproto.wire.guid import guid_text
 from simulator.command.oversee import queues_as_json
 from simulator.edges.console.facts import local_facts, node_facts, numbers_of, outgoing_facts
 from simulator.edges.console.rates import SPAN_S, Rates
-from simulator.edges.console.routemap import drawn_map, link_facts, other_sessions, pairs_of
+from simulator.edges.console.routemap import (
+    AROUND,
+    Pair,
+    Room,
+    drawn_map,
+    label_room,
+    link_facts,
+    other_sessions,
+    pairs_of,
+)
 from simulator.topology import load
 from tests.simulator.statuses import EXPRESS, HELD, INTERMEDIATE, NOW_MS, NOW_S, QUEUE, SEQUENCE, THREE
 
@@ -129,7 +139,20 @@ def test_every_shipped_topology_has_a_map_on_wide_and_narrow_screens() -> None:
             assert {node["name"] for node in sheet["nodes"]} == set(topology.nodes)
             for node in sheet["nodes"]:
                 assert node["width"] / 2 <= node["x"] <= sheet["width"] - node["width"] / 2
+                assert AROUND <= node["y"] <= sheet["height"] - AROUND
         assert drawn_map(topology, pairs_of(topology))["narrow"]["width"] <= 360
+
+
+def test_what_stands_beside_a_link_is_behind_no_node_and_over_nothing_else() -> None:
+    """Where a link passes a node that is none of its ends, and where links meet."""
+    topology = load("three-node")
+    pairs = [*pairs_of(topology), Pair("sender", "destination")]
+    for sheet in drawn_map(topology, pairs).values():
+        rooms = [Room(node["x"], node["y"], node["width"], node["height"]) for node in sheet["nodes"]]
+        for link in sheet["links"]:
+            rooms.append(label_room(link["middle"], link["beside"]))
+            assert rooms[-1].x >= rooms[-1].width / 2
+        assert not any(one.meets(other) for one, other in combinations(rooms, 2)), rooms
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=2, max_size=30))
