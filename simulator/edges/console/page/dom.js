@@ -44,11 +44,17 @@ export function put(node, text) {
 /** Have a parent show items in their order, each in an element of its own that stays: with it the focus stays. */
 export function keyed(parent, items, keyOf, make, update) {
   const known = (parent.keyed ??= new Map());
-  const wanted = new Set();
+  const wanted = new Set(items.map(keyOf));
+  // What is gone goes first: an element that has to be moved loses the focus.
+  for (const [key, node] of known) {
+    if (wanted.has(key)) continue;
+    node.remove();
+    known.delete(key);
+  }
+  const focused = document.activeElement;
   let place = parent.firstElementChild;
   for (const item of items) {
     const key = keyOf(item);
-    wanted.add(key);
     let node = known.get(key);
     if (!node) {
       node = make(item);
@@ -58,10 +64,5 @@ export function keyed(parent, items, keyOf, make, update) {
     if (node === place) place = place.nextElementSibling;
     else parent.insertBefore(node, place);
   }
-  for (const [key, node] of known) {
-    if (!wanted.has(key)) {
-      node.remove();
-      known.delete(key);
-    }
-  }
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }

@@ -17,7 +17,7 @@ export function open(queue) {
     h("div", { class: "bar" }, h("h2", { id: "sheet-title" }, title),
       h("button", { type: "button", onclick: () => dialog.close(), "aria-label": "Close" }, "×")),
     h("div", { class: "buttons" }, ...(rights.act ? can(queue, title) : [])),
-    h("div", { class: "why", role: "status" }),
+    h("div", { class: "why" }),
   );
   dialog.onclose = () => {
     open_ = null;
@@ -60,10 +60,20 @@ async function load(queue) {
     const { lines } = await ask("/explain", { node: queue.node, of: queue.to || queue.name });
     if (open_ !== queue) return;
     const all = lines.length ? lines : [{ text: "nothing waits", message: "" }];
-    keyed(why, all.map((line, place) => ({ ...line, place })), (line) => `${line.place} ${line.message}`, row, fill);
+    keyed(why, named(all), (line) => line.key, row, fill);
   } catch (error) {
-    if (open_ === queue) keyed(why, [{ text: error.message, message: "", place: "" }], () => "failed", row, fill);
+    if (open_ === queue) keyed(why, named([{ text: error.message, message: "" }]), (line) => line.key, row, fill);
   }
+}
+
+/** Lines with keys: one about a message keeps its key, and so the focus, when those before it go. */
+function named(lines) {
+  const seen = new Map();
+  return lines.map((line) => {
+    const number = seen.get(line.message) || 0;
+    seen.set(line.message, number + 1);
+    return { ...line, key: `${line.message} ${number}` };
+  });
 }
 
 /** A line of mqproto explain; one about a message leads to its story. */

@@ -223,6 +223,49 @@ def test_all_of_it_can_be_done_with_the_keyboard_alone(desk: Desk) -> None:
     desk.shows("#said", "3 messages deleted")
 
 
+OBSERVED = """
+window.read = [];
+new MutationObserver((changes) => changes.forEach(({ target, type }) => {
+  const spoken = (target.closest ? target : target.parentElement).closest("[role=status], [role=alert], [aria-live]");
+  if (type === "attributes" ? target === document.activeElement : spoken) read.push(target.textContent);
+})).observe(document, { subtree: true, childList: true, characterData: true, attributeFilter: ["aria-label"] });
+"""
+
+
+def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) -> None:
+    """By a screen reader, that is: it reads live regions anew, and what has the focus."""
+    focused = "document.activeElement.textContent"
+    crossed = "document.querySelector('#sessions [data-field=crossed]').textContent"
+    desk.typed("send", "orders", "-b", "x", "--transactional", "--dead-letter")
+    desk.until("document.querySelector('.link').getAttribute('aria-label').includes(', open')")
+    desk.browser.evaluate(OBSERVED)
+    desk.browser.evaluate("document.querySelector('.link').focus()")
+    before = desk.browser.evaluate(crossed)
+    desk.typed("send", "orders", "-b", "x", "--transactional")
+    desk.until(f"{crossed} !== {before!r}")
+
+    queues = "[...document.querySelectorAll('#queues .opens')]"
+    desk.browser.evaluate(f"{queues}.find((one) => one.textContent.endsWith('notes')).focus()")
+    assert desk.typed("receive", r"destination\orders", "--reject").status == 0
+    dead = f"{queues}.some((one) => one.textContent.includes('deadxact'))"
+    desk.until(dead)
+    assert desk.typed("purge", r"sender\deadxact").status == 0
+    desk.until(dead, value=False)
+    assert desk.browser.evaluate(focused) == r"destination\notes"
+
+    messages = "document.querySelectorAll('#sheet .opens').length"
+    assert desk.typed("purge", r"destination\notes").status == 0
+    desk.typed("send", r"destination\notes", "-b", "x", "--recoverable", "--count", "3")
+    desk.browser.press(*ENTER)
+    desk.until(messages, 3)
+    desk.browser.evaluate("[...document.querySelectorAll('#sheet .opens')].at(-1).focus()")
+    message = desk.browser.evaluate(focused)
+    assert desk.typed("receive", r"destination\notes").status == 0
+    desk.until(messages, 2)
+    assert desk.browser.evaluate(focused) == message
+    assert desk.browser.evaluate("read") == []
+
+
 @pytest.fixture(scope="module")
 def busy(running: Desk) -> Iterator[str]:
     """A link that was cut, a message that failed, and an application that holds two; the identifier of one of those."""
