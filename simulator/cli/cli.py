@@ -284,7 +284,7 @@ def run(
     page = None
     if console or console_at is not None:
         again = typed_again(topology, directory)[1]
-        options = live.options_of(console_at, None, (f"mqproto restart{again}", again))
+        options = live.options_of(console_at, None, (f"mqproto restart{again}", again), "--console-at")
         page = partial(live.beside, options=options)
     place = place_of(topology, directory, waypoints=waypoints or page is not None)
     if free_ports:

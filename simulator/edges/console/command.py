@@ -69,8 +69,11 @@ def console(
     return DONE
 
 
-def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> Options:
+def options_of(at: str | None, tokens: Path | None, again: tuple[str, str], option: str = "--at") -> Options:
     """What was typed.
+
+    Args:
+        option: with which `at` was.
 
     Raises:
         TopologyError: it is no address.
@@ -78,7 +81,7 @@ def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> O
     from simulator.edges.console.serving import PORT, Options
     from simulator.topology.file import read_address
 
-    address = None if at is None else read_address(at, "--at", PORT)
+    address = None if at is None else read_address(at, option, PORT)
     return Options(address=address, tokens=tokens, start=again[0], again=again[1])
 
 

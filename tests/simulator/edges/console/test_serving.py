@@ -13,6 +13,7 @@ from simulator.edges.console import serving
 from simulator.topology import load
 from simulator.topology.places import Place
 from tests.simulator.running import Log
+from tests.simulator.typed import in_process
 
 
 async def test_a_console_goes_elsewhere_if_its_port_is_taken_unless_that_was_asked_for(
@@ -31,3 +32,10 @@ async def test_a_console_goes_elsewhere_if_its_port_is_taken_unless_that_was_ask
             UsageError, match="is taken by another program; stop it or name another with --at"
         ):
             await serving.serve_console(place, serving.Options(address=taken), Log())
+
+
+@pytest.mark.parametrize(("command", "option"), [("console", "--at"), ("run", "--console-at")])
+def test_an_address_that_is_none_is_refused_by_the_name_of_what_was_typed(command: str, option: str) -> None:
+    done = in_process(command, option, "127.0.0.1:0")
+    assert done.status == 2
+    assert done.complaint.startswith(f"{option}: '127.0.0.1:0' has no port")
