@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo fast compiled crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests letter mutants test core wheel plants truth rotation torn wine bodies coverage lint format bench samples pictures lock clean
+.PHONY: help demo fast compiled crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation torn wine bodies coverage lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ readers: $(DEMO)  ## the readers of bodies and pasted text, each fuzzed for ten 
 
 requests: $(DEV)  ## schemathesis against three gateways, 300 requests of each kind; some minutes
 	@MQPROTO_OPENAPI_EXAMPLES=300 $(VENV)/bin/python -m pytest -n 0 --timeout 3600 tests/simulator/edges/gateway/test_schemathesis.py $(ARGS)
+
+console: $(DEV)  ## the console's numbers against queues --json in 1,000 samples under load, and 100,000 waiting messages; some minutes
+	@MQPROTO_CONSOLE_SAMPLES=1000 MQPROTO_CONSOLE_WAITING=100000 $(VENV)/bin/python -m pytest -n 0 -rP --timeout 3600 tests/simulator/edges/console/test_numbers.py $(ARGS)
 
 letter: $(DEV)  ## our node against a second queue manager, with every other reading of the text; a quarter of an hour
 	@$(VENV)/bin/python -m tests.letter.matrix $(ARGS)
