@@ -236,6 +236,7 @@ def test_what_changes_meanwhile_is_not_read_out_and_the_focus_stays(desk: Desk) 
     """By a screen reader, that is: it reads live regions anew, and what has the focus."""
     focused = "document.activeElement.textContent"
     crossed = "document.querySelector('#sessions [data-field=crossed]').textContent"
+    desk.typed("purge", r"destination\orders")
     desk.typed("send", "orders", "-b", "x", "--transactional", "--dead-letter")
     desk.until("document.querySelector('.link').getAttribute('aria-label').includes(', open')")
     desk.browser.evaluate(OBSERVED)
