@@ -463,6 +463,8 @@ def explain(
       destination` starts it
     """
     place = place_of(topology, directory)
+    from msgspec import to_builtins
+
     from simulator.client.live import as_it_is
     from simulator.command import oversee
     from simulator.command.explain import Explainer
@@ -473,18 +475,21 @@ def explain(
     place = run_task(partial(as_it_is, place))
     found = run_task(partial(oversee.explanations, place, node, subject, count))
     triggers = _triggers_of(place, history, found)
+    start, options = start_again(place, topology, directory)
+    by_hand = run_task(partial(broken_now, places.run_socket(place.directory, place.topology.name), options))
     if as_json:
         said = oversee.explanations_as_json(place.topology, found)
         for one in said:
             one["triggers"] = [standing.as_json() for standing in triggers[one["node"]]]
+            one["broken_links"] = [to_builtins(link) for link in by_hand if one["node"] in link.nodes]
         print_json(said)
         return DONE if any(found.values()) else FINDING
-    start, options = start_again(place, topology, directory)
     in_full = not oversee.is_message(subject)
     explainer = Explainer(place.topology, start, options, in_full=in_full)
-    by_hand = run_task(partial(broken_now, places.run_socket(place.directory, place.topology.name), options))
-    for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values())), *by_hand):
+    for line in (*oversee.explained(explainer, subject, found), *told(chain(*triggers.values()))):
         print(line)
+    for link in by_hand:
+        print(link.told())
     if not any(found.values()):
         return all_down(place, topology, directory)
     return DONE if oversee.is_known(subject, found) else FINDING

@@ -41,7 +41,7 @@ class Deed(StrEnum):
     SLOW = "slow"
     MEND = "mend"
     LOOK = "look"
-    """Nothing is done: `Done.broken`, and in words `Done.effects`, say which links are not whole."""
+    """Nothing is done: `Done.broken`, and by their nodes `Done.links`, say which links are not whole."""
 
 
 WORDS: Final = {Deed.CUT: "cut", Deed.STALL: "stalled", Deed.SLOW: "slow"}
@@ -69,16 +69,30 @@ class Effect(msgspec.Struct):
         return f"{self.text}; undone by: mqproto {self.undone_by}{place}" if self.undone_by else self.text
 
 
+class BrokenLink(msgspec.Struct):
+    """A link that is not whole: its nodes, whether it is cut, stalled or slow, and what is typed to mend it."""
+
+    nodes: list[str]
+    state: str
+    undone_by: str
+
+    def told(self) -> str:
+        """One line."""
+        return f"{'-'.join(self.nodes)} is {self.state} by hand; undone by: {self.undone_by}"
+
+
 class Done(msgspec.Struct):
     """What was done, and what could not be, through whose fault.
 
     broken: by its name, what was done to a link that is not whole; None if links cannot be broken.
+    links: the two nodes of each of these, and what was done, if that was all that was asked.
     """
 
     effects: list[Effect]
     failure: str = ""
     is_misuse: bool = False
     broken: dict[str, Deed] | None = None
+    links: list[tuple[str, str, Deed]] = []
 
     def raise_failure(self) -> None:
         """Say what could not be done, if anything.
@@ -137,10 +151,7 @@ class Hands:
         try:
             names = list(dict.fromkeys(self._topology.node_named(name).name for name in nodes))
             if deed is Deed.LOOK:  # Nobody is told: nothing has happened.
-                done.effects += [
-                    Effect(f"{'-'.join(ends)} is {WORDS[what]} by hand", f"mend {' '.join(ends)}")
-                    for ends, what in self._broken.items()
-                ]
+                done.links = [(*ends, what) for ends, what in self._broken.items()]
             elif deed in (*WORDS, Deed.MEND):
                 for link in self._named(names):
                     note(self._mend(link) if deed is Deed.MEND else self._break(link, deed))
@@ -276,8 +287,8 @@ async def asked(
         ) from None
 
 
-async def broken_now(path: Path, again: str) -> list[str]:
-    """What was done by hand to links of the run that takes orders there, a line each; none if no run answers.
+async def broken_now(path: Path, again: str) -> list[BrokenLink]:
+    """The links that were broken by hand, of the run that takes orders there; none if no run answers.
 
     Args:
         again: the options that name the topology and the directory, if they have to be typed.
@@ -286,4 +297,7 @@ async def broken_now(path: Path, again: str) -> list[str]:
         done = await asked(path, Deed.LOOK, [], "", LOOK_PATIENCE_S)
     except MqprotoError:
         return []
-    return [effect.told(again) for effect in done.effects]
+    return [
+        BrokenLink([first, second], WORDS[deed], f"mqproto mend {first} {second}{again}")
+        for first, second, deed in done.links
+    ]

@@ -355,6 +355,10 @@ def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running)
     )
     by_hand = "sender-intermediate is cut by hand; undone by: mqproto mend sender intermediate --topology"
     assert by_hand in running("explain", "orders").out
+    mend = f"mqproto mend sender intermediate --topology {running.file} --directory {running.directory}"
+    cut_link = {"nodes": ["sender", "intermediate"], "state": "cut", "undone_by": mend}
+    said = {one["node"]: one["broken_links"] for one in json.loads(running("explain", "--json").out)}
+    assert said == {"sender": [cut_link], "intermediate": [cut_link], "destination": []}
     assert running("receive", "orders", "--timeout", "0").status == FINDING
     assert running("mend", "sender").out == "sender-intermediate is mended\n"
     assert "by hand" not in running("explain", "orders").out

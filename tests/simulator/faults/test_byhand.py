@@ -103,9 +103,10 @@ async def test_who_asks_what_was_broken_by_hand_hears_how_to_mend_it(
         assert await broken_now(path, "") == []  # All links are whole.
         await hands.carry_out(Deed.SLOW, ENDS)
         said.clear()
-        assert await broken_now(path, " --topology shop.toml") == [
-            "sender-intermediate is slow by hand; undone by: mqproto mend sender intermediate --topology shop.toml"
-        ]
+        [link] = await broken_now(path, " --topology shop.toml")
+        mend = "mqproto mend sender intermediate --topology shop.toml"
+        assert (link.nodes, link.state, link.undone_by) == ([*ENDS], "slow", mend)
+        assert link.told() == f"sender-intermediate is slow by hand; undone by: {mend}"
         assert said == []  # To look is nothing that the run tells of.
         nursery.cancel_scope.cancel()
 
