@@ -341,8 +341,16 @@ def sessions_of_the_sender(running: Running) -> int:
     return int(sender["sessions_open"])
 
 
-def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running) -> None:
+def have_them_connected(running: Running) -> None:
+    """A node opens a session when it has something to send: whatever ran before, or if nothing did, it is there now."""
+    running("send", "orders", "-b", "opens the way")
+    assert running("receive", "orders", "--timeout", "60").out == "opens the way\n"
+    wait_until_acknowledged(running)
     eventually(lambda: sessions_of_the_sender(running) == 1, lambda: running("queues").out)
+
+
+def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running) -> None:
+    have_them_connected(running)
     cut = running("cut", "sender", "intermediate")
     assert cut.out.startswith(
         "sender-intermediate is cut, 1 connection reset; undone by: mqproto mend sender"
@@ -368,7 +376,7 @@ def test_a_link_that_is_cut_carries_nothing_until_it_is_mended(running: Running)
 
 
 def test_a_link_that_is_stalled_carries_nothing_and_loses_no_connection(running: Running) -> None:
-    eventually(lambda: sessions_of_the_sender(running) == 1, lambda: running("queues").out)
+    have_them_connected(running)
     assert "sender-intermediate is stalled" in running("stall", "INTERMEDIATE", "sender").out
     running("send", "orders", "-b", "into the stall")
     eventually(lambda: "resend 1" in running("explain").out, lambda: running("explain").out)
