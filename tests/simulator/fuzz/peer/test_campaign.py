@@ -121,7 +121,7 @@ def fields_with(kind: str, edit: Edit) -> dict[str, Any]:
     return {field.name: field.value for field in fields_of(edit.of(message_of(QUEUE, kind)))}
 
 
-def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1) -> list[int]:
+def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1, seeds: int = SEEDS) -> list[int]:
     """The first seeds of campaigns in which so many deadly lies are among the first twenty cases.
 
     With others each takes hundreds of cases. They are looked for, as every new lie puts all of them in another order.
@@ -132,7 +132,25 @@ def short_of(is_deadly: Deadly, count: int, deadly_count: int = 1) -> list[int]:
         soon = lies_in(QUEUE, seed)[1:7]
         return sum(is_deadly(fields_with(*lie)) for lie in soon) >= deadly_count
 
-    return list(islice(filter(is_short, range(1, SEEDS)), count))
+    found = list(islice(filter(is_short, range(1, seeds)), count))
+    if len(found) < count:
+        name = getattr(is_deadly, "__name__", "a lie")
+        pytest.fail(
+            f"of the seeds below {seeds:,} {len(found)} have {deadly_count} of {name} soon, and {count} are needed: "
+            "raise SEEDS, or have lies_in tell such a lie more often",
+            pytrace=False,
+        )
+    return found
+
+
+def test_too_few_seeds_are_said_in_a_sentence() -> None:
+    sentence = "of the seeds below 3 0 have 1 of never soon, and 2 are needed: raise SEEDS"
+
+    def never(_: dict[str, Any]) -> bool:
+        return False
+
+    with pytest.raises(pytest.fail.Exception, match=sentence):
+        short_of(never, 2, seeds=3)
 
 
 @pytest.mark.parametrize(
