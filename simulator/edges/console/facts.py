@@ -122,7 +122,7 @@ def _why(
     """What was done to the link that the messages go over, and what the node saw of it."""
     for key in (key_of(name, hop), key_of(hop, name)):
         if key in broken:
-            yield f"{key} is {WORDS[Deed(broken[key])]} by hand"
+            yield f"the link is {WORDS[Deed(broken[key])]} by hand"
     yield why_it_waits(queue, status)
 
 

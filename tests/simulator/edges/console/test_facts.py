@@ -100,7 +100,7 @@ def test_what_came_of_an_earlier_sequence_is_no_part_of_this_one() -> None:
 def test_what_waits_behind_a_link_that_was_broken_by_hand_says_so() -> None:
     status = NodeStatus(outgoing=[replace(EXPRESS, waiting=5), replace(SEQUENCE, waiting=0)], utc_s=NOW_S)
     waits, rests = outgoing_facts(THREE, "sender", status, {"sender-intermediate": "stall"})
-    assert waits["why"].startswith("sender-intermediate is stalled by hand; connection refused by")
+    assert waits["why"].startswith("the link is stalled by hand; connection refused by")
     assert rests["why"] == ""
     other, _ = outgoing_facts(THREE, "sender", status, {"intermediate-destination": "cut"})
     assert other["why"].startswith("connection refused by")

@@ -298,7 +298,7 @@ def test_it_can_be_read_by_day_and_by_night_on_any_screen(
     browser.evaluate("document.querySelector('.link.wrong').dispatchEvent(new MouseEvent('click'))")
     running.shows("#chosen dd", "cut")
     running.shows("#sessions td[data-field=round_trip]", "ms")
-    running.shows("#outgoing td", "intermediate-destination is cut by hand")
+    running.shows("#outgoing td", "the link is cut by hand")
     browser.evaluate(f"document.getElementById('story-of').value = {busy!r}")
     running.press("Tell", "#story")
     running.shows("#story-inner td", "delivered")
