@@ -178,10 +178,16 @@ def test_texts_of_strangers_stay_text_wherever_they_are_shown(desk: Desk) -> Non
     desk.browser.press(*ESCAPE)
     desk.until("document.getElementById('sheet').open", value=False)
     desk.browser.evaluate(f"document.getElementById('story-of').value = {sent!r}")
-    desk.press("Tell", "#story")
-    desk.shows("#story-inner p", "<img src=x onerror=")
+    arrows = "document.querySelectorAll('.ladder .arrow').length"
+
+    def is_told() -> bool:
+        """With all that nodes have logged by now."""
+        desk.press("Tell", "#story")
+        desk.shows("#story-inner p", "<img src=x onerror=")
+        return bool(desk.browser.evaluate(arrows) >= 4)
+
+    eventually(is_told, lambda: f"{desk.browser.evaluate(arrows)} arrows")
     desk.shows("#story-inner td", "session-acknowledged")
-    assert desk.browser.evaluate("document.querySelectorAll('.ladder .arrow').length") >= 4
     assert desk.browser.evaluate("document.images.length + document.scripts.length") == 1
     assert "console" in desk.browser.evaluate("document.title")
     for text in ("</script>", HOSTILE):
