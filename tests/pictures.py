@@ -23,7 +23,7 @@ FOLDER: Final = ROOT / ".github" / "pictures"
 LADDER: Final = FOLDER / "ladder.svg"
 CONSOLE: Final = FOLDER / "console.png"
 SAMPLE: Final = "captures/samples/intermediate-killed.pcapng"
-WIDTH, HEIGHT = 1_280, 945
+WIDTH, HEIGHT = 1_280, 875
 KEYWORD: Final = b"page\0"
 PATIENCE_S: Final = 60
 
@@ -87,7 +87,10 @@ def _break(browser: Chromium) -> None:
         "[...document.querySelectorAll('.strips .faint')].some((one) => one.textContent.includes('4th'))",
     )
     browser.evaluate("document.getElementById('said').hidden = true")
-    _until(browser, "document.querySelectorAll('.dot').length > 1")
+    _until(
+        browser,
+        "[...document.querySelectorAll('.dot')].filter((one) => one.style.visibility === 'visible').length > 1",
+    )
 
 
 def _until(browser: Chromium, holds: str) -> None:
