@@ -300,7 +300,7 @@ def test_it_can_be_read_by_day_and_by_night_on_any_screen(
 ) -> None:
     browser = running.browser
     browser.open(running.address, width, is_dark=is_dark)
-    running.until("document.body.dataset.at > 0")
+    running.until("Boolean(document.querySelector('.link.wrong'))")
     browser.evaluate("document.querySelector('.link.wrong').dispatchEvent(new MouseEvent('click'))")
     running.shows("#chosen dd", "cut")
     running.shows("#sessions td[data-field=round_trip]", "ms")
