@@ -63,7 +63,7 @@ def listen(
     *,
     kind: socket.SocketKind = socket.SOCK_STREAM,
     allow_remote: bool = False,
-    advice: str = "run `mqproto run --free-ports`",
+    advice: str = "name another address in the topology, or have `mqproto run --free-ports` choose one",
     backlog: int = BACKLOG,
 ) -> socket.socket:
     """Listen for connections, or for datagrams: on this machine alone, unless more is asked for.

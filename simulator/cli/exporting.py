@@ -9,6 +9,10 @@ from simulator.topology import QueueDeclaration, Topology
 from simulator.topology.views import as_toml
 
 MADE = "made by a command, or changed by one"
+HEADING = (
+    "# As its nodes had it. Where they go on, another machine needs other addresses, and another `name` and no `guid`\n"
+    "# at its nodes, or GUIDs of their own: two queue managers that meet must not have the same.\n"
+)
 AS_DECLARED = "does not run: of its queues, what the file says"
 
 
@@ -30,4 +34,4 @@ def exported(topology: Topology, found: Mapping[str, Sequence[QueueDeclaration] 
         if topology.nodes[name].queues.get(queue.name) != queue
     }
     remarks |= {(name, ""): f"{name} {AS_DECLARED}" for name, queues in found.items() if queues is None}
-    return as_toml(replace(topology, nodes=nodes), is_brief=True, remarks=remarks)
+    return HEADING + as_toml(replace(topology, nodes=nodes), is_brief=True, remarks=remarks)

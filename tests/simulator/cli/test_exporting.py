@@ -14,7 +14,8 @@ from mqproto.queues.protection import EVERYONE, Protection
 from mqproto.turn.guard import PRIVACY_LEVELS, WEAK_CIPHERS
 from mqproto.wire import NULL_GUID, Guid, guid_text
 from simulator.cli.cli import DONE, FINDING
-from simulator.cli.exporting import AS_DECLARED, MADE, exported
+from simulator.cli.exporting import AS_DECLARED, HEADING, MADE, exported
+from simulator.cli.likeness import like
 from simulator.client import connect
 from simulator.testing.topologies import topologies
 from simulator.topology import QueueDeclaration, Topology, load, parse
@@ -87,7 +88,7 @@ def test_what_is_as_by_default_is_left_out() -> None:
     guid = guid_text(topology.nodes["shop"].guid)
     assert (
         exported(topology, {"shop": [*topology.nodes["shop"].queues.values()]})
-        == f"""name = "one"
+        == f"""{HEADING}name = "one"
 
 [node.shop]
 guid = "{guid}"
@@ -104,6 +105,16 @@ id = 17
 window_size = 16
 """
     )
+
+
+def test_a_copy_that_is_changed_as_its_heading_says_has_the_queues_and_other_queue_managers() -> None:
+    pair = load("pair")
+    text = exported(pair, {name: [*node.queues.values()] for name, node in pair.nodes.items()})
+    lines = [line for line in text.splitlines() if not line.startswith("guid = ")]
+    copy = read("\n".join(lines).replace('name = "pair"', 'name = "copy"'))
+    for name, node in pair.nodes.items():
+        assert copy.nodes[name].queues == node.queues
+        assert copy.nodes[name].guid != node.guid
 
 
 def test_of_a_node_that_does_not_run_there_is_what_is_declared_and_that_is_said() -> None:
@@ -130,12 +141,14 @@ async def test_what_commands_have_made_is_in_the_file_that_the_node_goes_on_with
         await client.make("public", public=bytes(range(16)), strangers=True, authenticated=True)
         await client.change("orders", journal=True, journal_quota_kb=9, weak_ciphers=["RC4-128"])
         await client.delete("gone")
+        bills = next(queue for queue in await client.declared() if queue.name == "bills")
+        await client.make("like-bills", **like(bills, {}))
         there = await client.declared()
         status, text = await trio.to_thread.run_sync(export)
         named = await trio.to_thread.run_sync(export, "--node", "shop")
     assert status == DONE
     assert named == (status, text)
-    assert text.count(MADE) == 3
+    assert text.count(MADE) == 4
     file.write_text(text)
     again, log = load(file), Log()
     assert [*again.nodes["shop"].queues.values()] == there
@@ -144,4 +157,7 @@ async def test_what_commands_have_made_is_in_the_file_that_the_node_goes_on_with
     async with running(again, "shop", tmp_path, log), connect(again, "shop", tmp_path) as client:
         assert await client.declared() == there
     assert log.lines("declared-otherwise") == []
+    elsewhere = tmp_path / "elsewhere"
+    async with running(again, "shop", elsewhere), connect(again, "shop", elsewhere) as client:
+        assert await client.declared() == there
     assert await trio.to_thread.run_sync(export) == (FINDING, "")

@@ -366,7 +366,8 @@ async def test_a_taken_port_is_one_line_that_says_what_to_do(chain: Topology, tm
     with closing(socket.create_server((host, port))), pytest.raises(UsageError) as refused:
         await run_node(chain, "sender", tmp_path, log=Log())
     assert str(refused.value) == (
-        f"{host}:{port} is taken by another program; stop it or run `mqproto run --free-ports`"
+        f"{host}:{port} is taken by another program; stop it or name another address in the topology, "
+        "or have `mqproto run --free-ports` choose one"
     )
 
 
