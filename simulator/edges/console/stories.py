@@ -78,7 +78,8 @@ class Stories:
         found = await oversee.explanations(place, asked.get("node") or None, subject, FIRST)
         lines = oversee.explained(Explainer(place.topology, self._start, self._options), subject, found)
         run = run_socket(place.directory, place.topology.name)
-        return {"lines": [_line(line) for line in (*await broken_now(run, self._options), *lines)]}
+        by_hand = [link.told() for link in await broken_now(run, self._options)]
+        return {"lines": [_line(line) for line in (*by_hand, *lines)]}
 
     async def story(self, place: Place, asked: Mapping[str, str]) -> dict[str, Any]:
         """What happened to a message, as `mqproto history` says it.
