@@ -114,7 +114,7 @@ bodies: $(DEV)  ## 10,000 random bodies that Mono's System.Messaging writes, and
 fast: $(DEV)  ## the hot modules compiled, in .venv-fast and as a wheel in dist; some minutes, needs a C compiler
 	@$(VENV)/bin/python -m tests.compiled
 
-compiled: $(DEV)  ## the tests of what is compiled on that wheel, in build/compiled; ARGS=tests for all that can run there
+compiled: $(DEV)  ## the tests of what is compiled on that wheel, and 200 worlds on both builds; ARGS=tests for all that can run there
 	@$(VENV)/bin/python -m tests.compiled --test $(ARGS)
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
