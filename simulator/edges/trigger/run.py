@@ -162,13 +162,13 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             traces,
             say,
         )
-        say(f"{scope}: each message is {_given_to(options)}; the log is {path}")
         with asked_to_end() as signals:
             async with trio.open_nursery() as nursery:
                 if options.metrics is not None:
                     await _start_metrics(
                         nursery, options.metrics, options, node, f"{node}\\{local}", trigger, lines
                     )
+                say(f"{scope}: each message is {_given_to(options)}; the log is {path}")
                 nursery.start_soon(_stop_at_signal, trigger, signals)
                 nursery.start_soon(_say_ready, options.name, ready)
                 nursery.start_soon(say_why_it_waits, ready, start, path)

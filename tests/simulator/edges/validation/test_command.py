@@ -59,7 +59,7 @@ def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: 
             assert process.stderr is not None
             said = process.stderr.readline().decode()
             assert said.startswith(
-                f"mqproto: waits until its node runs (mqproto node three-node sender --directory {tmp_path})"
+                f"mqproto: waits until its node runs (`mqproto node {file} sender --directory {tmp_path}`, or all"
             )
             assert "sender is not running" in (tmp_path / "sender-gateway.log").read_text()
         finally:

@@ -58,7 +58,7 @@ def test_the_next_key_is_made_in_the_token_and_the_one_before_is_set_aside(
         refused = keys(tmp_path, "make", "sender", "--replace", "--bits", "1024", *make)
         assert refused.complaint == (
             "the key of sender for aes is key aes of token office: make the next one with the token's own tools, "
-            "then type mqproto keys import sender URI --use aes --replace"
+            f"then type mqproto keys import sender URI --use aes --replace --directory {tmp_path}"
         )
     assert keys(tmp_path, "make", "sender", "--bits", "1024").status == 0, "those that it lacks"
     assert keys(tmp_path, "import", "sender", token.uri("signing"), "--replace").status == 0
