@@ -267,7 +267,10 @@ def _join(
     elif lead.pieces:
         chunks = from_pieces(lead.pieces)
         chunks.ahead[:] |= ahead
-        seam.packets += _cut(state, {stream: chunks})
+        packets = _cut(state, {stream: chunks})
+        seam.packets += packets
+        if any((some.missing | some.skipped).any() for some in packets):
+            lossy.add(stream)  # Until these told of it.
     if framing.untold:
         lossy.add(stream)
     if read.framing is None:

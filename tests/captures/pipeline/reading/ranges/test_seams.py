@@ -93,6 +93,19 @@ def test_a_syn_begins_another_connection_though_the_byte_behind_it_is_due() -> N
         assert_same(frames, {cut})
 
 
+def test_what_is_said_before_a_packet_tells_of_a_loss_is_ahead_though_a_later_one_proves_that_it_is_a_packet() -> (
+    None
+):
+    """It stands behind bytes of none, and the head behind it comes in two pieces."""
+    talk = TcpConversation(CLIENT, SERVER)
+    talk.open()
+    proof = [(Side.CLIENT, SMALL[:1]), (Side.CLIENT, SMALL[1:])]
+    said = [(Side.CLIENT, b"GET / HTTP/1.1\r\n\r\n" + SMALL), (Side.SERVER, SMALL), *proof]
+    line = [frame for side, data in said for frame in talk.send(side, data)[:1]]
+    result = assert_same(numbered(Frame(1_000 * time, frame) for time, frame in enumerate(line, 1)))
+    assert [packet["ahead"] for packet in result.packets] == [True, False, False]
+
+
 def test_what_is_acknowledged_may_be_half_of_all_numbers_away() -> None:
     """From the other side's own numbers, or from what was acknowledged before, while nothing of it was seen."""
     far = 2**31
