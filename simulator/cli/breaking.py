@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     DirectoryOption,
     TopologyOption,

@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.program.again import AGAIN
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.base.program.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import breaking, commands, keys
@@ -29,7 +30,6 @@ from simulator.cli.queues import app as queue_app
 from simulator.cli.service import command as services
 from simulator.command import analysis, decoding, peers, reporting, store
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     INTERRUPTED,

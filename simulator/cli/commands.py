@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     DirectoryOption,

@@ -19,8 +19,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.wire.layouts.keyblobs import MINIMUM_BITS, RSA_KEY_EXCHANGE, RSA_SIGN
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     DirectoryOption,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mqproto.base.errors import UsageError
 from simulator.client.live import as_it_is, host_of
@@ -49,7 +49,5 @@ def like(model: QueueDeclaration, typed: MadeOptions) -> MadeOptions:
     }
     if typed.get("journal") is False:
         del found["journal_quota_kb"]
-    for name, value in typed.items():
-        if value is not None:
-            found[name] = value  # type: ignore[literal-required]
-    return found
+    said = {name: value for name, value in typed.items() if value is not None}
+    return {**found, **cast("MadeOptions", said)}

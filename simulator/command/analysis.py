@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from simulator.base.program.environment import TOPOLOGY_VARIABLE
 from simulator.command.options import (
     DONE,
     FINDING,
     MISUSE,
-    TOPOLOGY_VARIABLE,
     JsonOption,
     complain,
     print_json,

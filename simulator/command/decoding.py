@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.command.options import DONE, FINDING, TOPOLOGY_VARIABLE, JsonOption, complain, print_json
+from simulator.base.program.environment import TOPOLOGY_VARIABLE
+from simulator.command.options import DONE, FINDING, JsonOption, complain, print_json
 
 if TYPE_CHECKING:
     from simulator.command import captured

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.base.program import environment
+from simulator.base.program.environment import (
+    DIRECTORY_VARIABLE,
+    TOPOLOGY_VARIABLE,
+    again,
+    directory_again,
+)
 
 if TYPE_CHECKING:
     import trio
@@ -29,9 +34,6 @@ MISUSE: Final = 2
 INTERRUPTED: Final = 130
 PATIENCE_S: Final = 2.0
 """After what time a program that waits says for what."""
-DEFAULT_TOPOLOGY: Final = environment.DEFAULT_TOPOLOGY
-TOPOLOGY_VARIABLE: Final = environment.TOPOLOGY_VARIABLE
-DIRECTORY_VARIABLE: Final = environment.DIRECTORY_VARIABLE
 
 TopologyArgument = Annotated[
     str, typer.Argument(help="A shipped topology, such as three-node, a .toml file, or a node alone.")
@@ -141,11 +143,8 @@ def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:
 
     What stands in the environment needs not.
     """
-    place = directory_again(directory)
-    start = f"mqproto node{place} {shlex.quote(topology)}"
-    if topology == DEFAULT_TOPOLOGY or os.environ.get(TOPOLOGY_VARIABLE) == topology:
-        return start, place
-    return start, f" --topology {shlex.quote(topology)}{place}"
+    start = f"mqproto node{directory_again(directory)} {shlex.quote(topology)}"
+    return start, again(topology, directory)
 
 
 def start_again(place: Place, topology: str, directory: Path | None) -> tuple[str, str]:
@@ -165,13 +164,6 @@ def all_down(place: Place, topology: str, directory: Path | None) -> int:
     """Say that no node runs; the exit status."""
     complain(f"no node of {place.topology.name} is running; start them: {run_again(topology, directory)}")
     return FINDING
-
-
-def directory_again(directory: Path | None) -> str:
-    """The option that has to be typed for other commands to find the same directory, after a space; empty if none."""
-    if directory is None or os.environ.get(DIRECTORY_VARIABLE) == str(directory):
-        return ""
-    return f" --directory {shlex.quote(str(directory))}"
 
 
 def run_task(task: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -15,9 +15,9 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.wire.guid import guid_from_text, guid_text
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.explain import brief, duration
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     MISUSE,
     DirectoryOption,

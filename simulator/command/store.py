@@ -14,8 +14,8 @@ import typer
 
 from mqproto.base.errors import UsageError
 from simulator.base.logfile import private
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     DirectoryOption,

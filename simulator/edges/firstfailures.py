@@ -14,6 +14,10 @@ from simulator.command.options import complain
 QUIET_S: Final = 10.0
 """Between two lines of one kind, also where failures and successes take turns."""
 
+RETRIED: Final = "retried"
+GIVEN_UP: Final = "given up"
+"""The kinds of failures."""
+
 FURTHER: Final = "until one is processed, the log alone has more"
 
 
@@ -28,12 +32,12 @@ class FirstFailures:
     def __init__(self, queue: str, say: Callable[[str], None]) -> None:
         self._queue = queue
         self._say = say
-        self._awaited = {self.retried: True, self.given_up: True}
+        self._awaited = {RETRIED: True, GIVEN_UP: True}
         self._said_s = dict.fromkeys(self._awaited, -QUIET_S)
 
     def retried(self, message: str, reason: str, next_try_s: float) -> None:
         """A message failed and is attempted again, so many seconds later."""
-        if self._is_news(self.retried):
+        if self._is_news(RETRIED):
             self._say(
                 f"{self._queue}: {message} failed ({reason}) and is tried again in {next_try_s:g} s; {FURTHER}"
             )
@@ -44,8 +48,8 @@ class FirstFailures:
         Args:
             copy_in: the queue that has a copy; empty if it was refused.
         """
-        self._awaited[self.retried] = True  # The service has answered, or another message is called.
-        if self._is_news(self.given_up):
+        self._awaited[RETRIED] = True  # The service has answered, or another message is called.
+        if self._is_news(GIVEN_UP):
             whose = (
                 f"{copy_in} has a copy" if copy_in else "its sender has a dead letter, if he asked for one"
             )
@@ -55,7 +59,7 @@ class FirstFailures:
         """A message was processed."""
         self._awaited = dict.fromkeys(self._awaited, True)
 
-    def _is_news(self, kind: Callable[..., None]) -> bool:
+    def _is_news(self, kind: str) -> bool:
         now_s = trio.current_time()
         if not self._awaited[kind] or now_s < self._said_s[kind] + QUIET_S:
             return False

@@ -138,6 +138,7 @@ class Topology:
             raise TopologyError(
                 f"name {self.name!r}: a topology's name has up to 63 characters, no slash, no dot first"
             )
+        object.__setattr__(self, "typed", self.typed or self.name)
         nodes = self.nodes.values()
         proxies = ((link.proxy, f"the proxy of {link.first}") for link in self.links if link.proxy)
         refuse_twins("have one name", ((node.name.casefold(), node.name) for node in nodes))

@@ -16,7 +16,7 @@ from typing import Final
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.formatname import PrivateName, parse_queue_name
-from simulator.base.program.environment import DEFAULT_TOPOLOGY, DIRECTORY_VARIABLE, TOPOLOGY_VARIABLE
+from simulator.base.program import environment
 from simulator.base.traces.asked import checked_collector
 from simulator.topology import Topology, TopologyError, load
 from simulator.topology.file import read_address, state_folder
@@ -118,12 +118,12 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
     If `mqproto run` has the others, that starts it. If nobody runs any, there are two ways: all of them, or this one.
     """
-    where = directory_again(topology, directory)
+    where = environment.directory_again(_elsewhere(topology, directory))
     if is_run(directory or default_directory(topology), topology.name):
         return f"`mqproto restart {node}{again(topology, directory)}`"
     if [*topology.nodes] == [node] == [topology.name]:
         return f"`mqproto node --name {node}{where}`"
-    alone = f"`mqproto node {shlex.quote(topology.typed or topology.name)} {node}{where}`"
+    alone = f"`mqproto node {shlex.quote(topology.typed)} {node}{where}`"
     return (
         alone
         if len(topology.nodes) == 1
@@ -133,27 +133,18 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 def run_command(topology: Topology, directory: Path | None = None) -> str:
     """What somebody has to type to run all nodes."""
-    typed = shlex.quote(topology.typed or topology.name)
-    return f"mqproto run {typed}{directory_again(topology, directory)}"
+    typed = shlex.quote(topology.typed)
+    return f"mqproto run {typed}{environment.directory_again(_elsewhere(topology, directory))}"
 
 
 def again(topology: Topology, directory: Path | None = None) -> str:
-    """The options that have to be typed for a command to find the same nodes, after a space; empty if none.
-
-    What stands in the environment needs not.
-    """
-    where, typed = directory_again(topology, directory), topology.typed or topology.name
-    if typed in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):
-        return where
-    return f" --topology {shlex.quote(typed)}{where}"
+    """The options that have to be typed for a command to find the same nodes, after a space; empty if none."""
+    return environment.again(topology.typed, _elsewhere(topology, directory))
 
 
-def directory_again(topology: Topology, directory: Path | None) -> str:
-    """The option for their directory alone."""
-    if directory is None or directory == default_directory(topology):
-        return ""
-    is_said = os.environ.get(DIRECTORY_VARIABLE) == str(directory)
-    return "" if is_said else f" --directory {shlex.quote(str(directory))}"
+def _elsewhere(topology: Topology, directory: Path | None) -> Path | None:
+    """A directory, unless it is the usual one."""
+    return None if directory == default_directory(topology) else directory
 
 
 def store_path(directory: Path, name: str) -> Path:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     ConfigOption,
     DirectoryOption,

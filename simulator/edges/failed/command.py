@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
-    DEFAULT_TOPOLOGY,
     DONE,
     FINDING,
     DirectoryOption,
