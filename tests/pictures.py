@@ -55,7 +55,6 @@ def console() -> bytes:
         command = [
             *COMMAND,
             "run",
-            "three-node",
             "--free-ports",
             "--console",
             "--directory",

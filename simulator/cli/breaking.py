@@ -8,15 +8,13 @@ from typing import Annotated
 
 import typer
 
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
     DirectoryOption,
     TopologyOption,
     place_of,
-    run_again,
     run_task,
-    typed_again,
 )
 
 NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE", help="Which nodes.", show_default=False)]
@@ -105,10 +103,9 @@ def _have_done(deed: str, nodes: list[str], topology: str, directory: Path | Non
     from simulator.topology import places
 
     place = place_of(topology, directory)
-    start = run_again(topology, directory)
-    again = typed_again(topology, directory)[1]
+    again = typed_again(topology, directory)
     path = places.run_socket(place.directory, place.topology.name)
-    otherwise = f"no mqproto run has the nodes of {place.topology.name}; start it: {start}"
+    otherwise = f"no mqproto run has the nodes of {place.topology.name}; start it: mqproto run{again}"
     done = run_task(partial(byhand.asked, path, byhand.Deed(deed), nodes, otherwise))
     for effect in done.effects:
         print(effect.told(again))

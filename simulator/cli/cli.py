@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
@@ -19,7 +21,7 @@ from typer.main import get_command
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.program.again import AGAIN
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.base.program.extras import to_install
 from simulator.bench import command as bench
 from simulator.cli import breaking, commands, keys
@@ -37,7 +39,6 @@ from simulator.command.options import (
     DirectoryOption,
     HistoryOption,
     JsonOption,
-    TopologyArgument,
     TopologyOption,
     TracesOption,
     WaypointsOption,
@@ -46,7 +47,6 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
-    typed_again,
 )
 from simulator.edges.audit.command import audit
 from simulator.edges.console import command as live
@@ -60,6 +60,8 @@ __all__ = ["DONE", "FINDING", "MISUSE", "app", "main", "run_command"]
 
 DEBUG: Final = "MQPROTO_DEBUG"
 """Set to anything, this environment variable has every error shown with its traceback."""
+
+TOO_MANY: Final = "unexpected extra argument"
 
 MISNAMED: Final = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 """What comes of a path that cannot be, such as a file to write in a folder that is not there."""
@@ -181,7 +183,7 @@ def crash(
     topology: Annotated[
         str,
         typer.Option(
-            "--topology", help="Whose nodes; it has a sender, and a destination with orders and notes."
+            "--topology", "-t", help="Whose nodes; it has a sender, and a destination with orders and notes."
         ),
     ] = "three-node",
     kills: Annotated[bool, typer.Option(help="Whether nodes are killed at all.")] = True,
@@ -221,7 +223,7 @@ def crash(
 
 @app.command()
 def run(
-    topology: TopologyArgument = "three-node",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Take whatever ports are free on 127.0.0.1.")
@@ -283,7 +285,7 @@ def run(
 
     page = None
     if console or console_at is not None:
-        again = typed_again(topology, directory)[1]
+        again = typed_again(topology, directory)
         options = live.options_of(console_at, None, (f"mqproto restart{again}", again), "--console-at")
         page = partial(live.beside, options=options)
     place = place_of(topology, directory, waypoints=waypoints or page is not None)
@@ -576,7 +578,10 @@ def run_command(arguments: list[str]) -> int:
         else:
             context = getattr(misuse, "ctx", None)
             asked = context.command_path if context is not None else "mqproto"
-            complain(f"{' '.join(text.split()).rstrip('.?')}; see {asked} --help")
+            text = " ".join(text.split()).rstrip(".?")
+            if TOO_MANY in text:
+                text += _how_a_topology_is_named(arguments)
+            complain(f"{text}; see {asked} --help")
         return MISUSE
     except (UsageError, FormatNameError) as error:
         if debug:
@@ -616,6 +621,17 @@ def run_command(arguments: list[str]) -> int:
         inner = only_one(bug)
         complain(f"a bug in mqproto: {type(inner).__name__}: {inner}; to see where, set {DEBUG}=1 and repeat")
         return FINDING
+
+
+def _how_a_topology_is_named(arguments: list[str]) -> str:
+    """What to do, if there is one argument too many and one of them is a topology; empty if none is."""
+    from simulator.topology import shipped
+
+    known = shipped()
+    for before, argument in pairwise(arguments):
+        if not before.startswith("-") and (argument in known or argument.endswith(".toml")):
+            return f": a topology is named with --topology {shlex.quote(argument)}"
+    return ""
 
 
 def _was_typed(path: str, arguments: list[str]) -> bool:

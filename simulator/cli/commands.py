@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
     FINDING,
@@ -27,10 +27,8 @@ from simulator.command.options import (
     complain,
     place_of,
     print_json,
-    run_again,
     run_task,
     start_again,
-    typed_again,
 )
 
 if TYPE_CHECKING:
@@ -355,7 +353,7 @@ def receive(
     if not found:
         complain(
             f"no message came to {queue} within {timeout_s:g} s; see why: mqproto explain {shlex.quote(queue)}"
-            f"{typed_again(topology, directory)[1]}"
+            f"{typed_again(topology, directory)}"
         )
     return DONE if found else FINDING
 
@@ -395,7 +393,7 @@ def queues(
     if as_json:
         print_json(oversee.queues_as_json(place.topology, found))
     else:
-        oversee.show_queues(place.topology, found, typed_again(topology, directory)[1])
+        oversee.show_queues(place.topology, found, typed_again(topology, directory))
     return all_down(place, topology, directory) if not any(found.values()) else DONE
 
 
@@ -459,7 +457,7 @@ def explain(
     intermediate to destination: 7 messages wait, the oldest for 14 s
       not connected to destination (127.0.0.3:1801) for 14 s:
         connection refused by 127.0.0.3:1801; next try in 0.1 s
-    destination is not running, or does not answer; `mqproto node three-node
+    destination is not running, or does not answer; `mqproto node
       destination` starts it
     """
     place = place_of(topology, directory)
@@ -559,7 +557,7 @@ def history(
     if not found.has_waypoints:
         complain(
             f"no log in {place.directory} has waypoints; nodes write them after "
-            f"`{run_again(topology, directory)} --waypoints`"
+            f"`mqproto run{typed_again(topology, directory)} --waypoints`"
         )
     if found.steps or any(map(oversee.knows, now)):
         return DONE

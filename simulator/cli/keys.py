@@ -19,7 +19,7 @@ import typer
 
 from mqproto.base.errors import UsageError
 from mqproto.wire.layouts.keyblobs import MINIMUM_BITS, RSA_KEY_EXCHANGE, RSA_SIGN
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
     FINDING,
@@ -31,7 +31,6 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
-    typed_again,
 )
 from simulator.security.keyfiles import (
     ASIDE,
@@ -299,7 +298,7 @@ def _files_of(node: str | None, topology: str, directory: Path | None) -> tuple[
     place = place_of(topology, directory)
     name = place.topology.node_named(node).name if node else only_node(place)
     named = place.topology.nodes[name].private_keys
-    again = typed_again(topology, directory)[1]
+    again = typed_again(topology, directory)
     return place, KeyFiles(keys_path(place.directory, name), name, named, again)
 
 

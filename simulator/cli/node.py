@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from mqproto.base.errors import UsageError
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.cli.queues import asked_for
 from simulator.command.options import (
     DONE,
     ConfigOption,
     DirectoryOption,
     ProfileOption,
+    TopologyOption,
     TracesOption,
     WaypointsOption,
     only_node,
@@ -22,18 +24,14 @@ from simulator.command.options import (
 
 
 def node(
-    topology: Annotated[
-        str,
-        typer.Argument(
-            metavar="[TOPOLOGY]",
-            help="A shipped topology, a .toml file, or a node alone that was made before.",
-            show_default=False,
-        ),
-    ] = "",
+    context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(metavar="[NODE]", help="Which of its nodes, if it has several.", show_default=False),
+        typer.Argument(
+            metavar="[NODE]", help="Which node of the topology, if it has several.", show_default=False
+        ),
     ] = "",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     alone: Annotated[
         str,
         typer.Option(
@@ -115,8 +113,8 @@ def node(
     from simulator.node.node import serve
     from simulator.topology.places import Place
 
-    if alone and (topology or name):
-        raise UsageError("--name is that of a node alone: leave TOPOLOGY and NAME out")
+    if alone and (name or _was_said(context, "topology")):
+        raise UsageError("--name is that of a node alone: leave NODE and --topology out")
     if address is not None and not alone:
         raise UsageError("--address is for a node alone, with --name; a topology says where its nodes listen")
     wanted = list(map(asked_for, queues or ()))
@@ -128,11 +126,9 @@ def node(
         place, name = Place(found, where), alone
         allow_remote = True  # Whoever gave it its address has asked for that.
         place = place.with_waypoints() if waypoints else place
-    elif topology:
+    else:
         place = place_of(topology, directory, waypoints=waypoints)
         name = name or only_node(place)
-    else:
-        raise UsageError("name a topology and one of its nodes, or a node alone with --name")
     name = place.topology.node_named(name).name
     if metrics is not None:
         place = place.with_metrics(metrics, name)
@@ -151,3 +147,9 @@ def node(
             supervised=supervised,
         )
     return DONE
+
+
+def _was_said(context: typer.Context, name: str) -> bool:
+    """Whether an option was typed, or stands in the file of settings; the environment is for all commands."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")

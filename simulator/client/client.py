@@ -153,7 +153,7 @@ async def connect(
 @asynccontextmanager
 async def connect_to(
     path: Path,
-    command: str = "`mqproto node TOPOLOGY NAME`",
+    command: str = "`mqproto node NAME`",
     name: str = "",
     *,
     journal: Path | None = None,

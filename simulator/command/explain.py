@@ -34,7 +34,7 @@ class Explainer:
 
     Args:
         topology: what GUIDs and format names mean.
-        start: the command that starts a node, without its name: `mqproto node three-node`.
+        start: the command that starts a node, without its name: `mqproto node`.
         options: what a proposed command needs to find the nodes, such as ` --directory stores`; or empty.
         in_full: whether all messages of a queue are meant; else only those that the nodes tell of.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import sys
 import threading
@@ -19,8 +18,7 @@ from mqproto.base.errors import MqprotoError, UsageError
 from simulator.base.program.environment import (
     DIRECTORY_VARIABLE,
     TOPOLOGY_VARIABLE,
-    again,
-    directory_again,
+    typed_again,
 )
 
 if TYPE_CHECKING:
@@ -35,9 +33,6 @@ INTERRUPTED: Final = 130
 PATIENCE_S: Final = 2.0
 """After what time a program that waits says for what."""
 
-TopologyArgument = Annotated[
-    str, typer.Argument(help="A shipped topology, such as three-node, a .toml file, or a node alone.")
-]
 TopologyOption = Annotated[
     str,
     typer.Option(
@@ -138,31 +133,20 @@ def only_node(place: Place) -> str:
     return nodes[0]
 
 
-def typed_again(topology: str, directory: Path | None) -> tuple[str, str]:
-    """What has to be typed for other commands to find the same nodes: to start one, and with all others.
-
-    What stands in the environment needs not.
-    """
-    start = f"mqproto node{directory_again(directory)} {shlex.quote(topology)}"
-    return start, again(topology, directory)
-
-
 def start_again(place: Place, topology: str, directory: Path | None) -> tuple[str, str]:
-    """The same as `typed_again`; where `mqproto run` has the nodes, it is what has that start one."""
+    """What has to be typed to start a node, before its name; and the options of all other commands for these nodes."""
     from simulator.topology.places import is_run
 
-    start, options = typed_again(topology, directory)
-    return (f"mqproto restart{options}" if is_run(place.directory, place.topology.name) else start), options
-
-
-def run_again(topology: str, directory: Path | None) -> str:
-    """What has to be typed to run all nodes."""
-    return f"mqproto run {shlex.quote(topology)}{directory_again(directory)}"
+    command = "restart" if is_run(place.directory, place.topology.name) else "node"
+    options = typed_again(topology, directory)
+    return f"mqproto {command}{options}", options
 
 
 def all_down(place: Place, topology: str, directory: Path | None) -> int:
     """Say that no node runs; the exit status."""
-    complain(f"no node of {place.topology.name} is running; start them: {run_again(topology, directory)}")
+    complain(
+        f"no node of {place.topology.name} is running; start them: mqproto run{typed_again(topology, directory)}"
+    )
     return FINDING
 
 

@@ -15,7 +15,7 @@ from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.wire.guid import guid_from_text, guid_text
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.explain import brief, duration
 from simulator.command.options import (
     DONE,
@@ -28,7 +28,6 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
-    typed_again,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def show(
     if as_json:
         print_json(as_values(place.topology, found))
     else:
-        show_peers(place.topology, found, typed_again(topology, directory)[1])
+        show_peers(place.topology, found, typed_again(topology, directory))
     return DONE if any(found.values()) else all_down(place, topology, directory)
 
 

@@ -1,8 +1,8 @@
 """Starts queue managers as processes, waits until they are ready, kills, restarts and reaps them.
 
-A node process is `mqproto node TOPOLOGY NAME --supervised`. It says on its standard output `opening` before it opens
-its store, and `ready` when it listens; it ends when its standard input does, so that no node outlives its supervisor,
-however that one ends.
+A node process is `mqproto node NAME --topology FILE --supervised`. It says on its standard output `opening` before it
+opens its store, and `ready` when it listens; it ends when its standard input does, so that no node outlives its
+supervisor, however that one ends.
 
 `Supervisor.keep` starts a node again however often it ends, with growing pauses. Those who kill nodes on purpose use
 `start`, `kill` and `watch`.
@@ -216,8 +216,15 @@ class Supervisor:
         # Somebody else may have tried to run a topology here since, and left files that tell of other ports.
         seen = as_toml(seen_by(self.topology, name, self._detours))
         written(self.topology_file(name), seen)
-        command = [sys.executable, "-m", "simulator.cli.cli", "node", str(self.topology_file(name)), name]
-        command += ["--directory", str(self.directory), "--log", str(log), "--supervised"]
+        command = [sys.executable, "-m", "simulator.cli.cli", "node", name, "--supervised"]
+        command += [
+            "--topology",
+            str(self.topology_file(name)),
+            "--directory",
+            str(self.directory),
+            "--log",
+            str(log),
+        ]
         if self._capture is not None:
             command += ["--capture", str(capture_of(self._capture, name))]
         if self._profiles is not None:

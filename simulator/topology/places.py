@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import socket
 import stat
 import tempfile
@@ -123,7 +122,7 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
         return f"`mqproto restart {node}{again(topology, directory)}`"
     if [*topology.nodes] == [node] == [topology.name]:
         return f"`mqproto node --name {node}{where}`"
-    alone = f"`mqproto node {shlex.quote(topology.typed)} {node}{where}`"
+    alone = f"`mqproto node {node}{again(topology, directory)}`"
     return (
         alone
         if len(topology.nodes) == 1
@@ -133,13 +132,12 @@ def start_command(topology: Topology, node: str, directory: Path | None = None) 
 
 def run_command(topology: Topology, directory: Path | None = None) -> str:
     """What somebody has to type to run all nodes."""
-    typed = shlex.quote(topology.typed)
-    return f"mqproto run {typed}{environment.directory_again(_elsewhere(topology, directory))}"
+    return f"mqproto run{again(topology, directory)}"
 
 
 def again(topology: Topology, directory: Path | None = None) -> str:
     """The options that have to be typed for a command to find the same nodes, after a space; empty if none."""
-    return environment.again(topology.typed, _elsewhere(topology, directory))
+    return environment.typed_again(topology.typed, _elsewhere(topology, directory))
 
 
 def _elsewhere(topology: Topology, directory: Path | None) -> Path | None:

@@ -66,7 +66,7 @@ class Node:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The process, from when it is ready until it has stopped; what it says is in node.log."""
-        words = [COMMAND, "node", str(self.topology), "ours", "--directory", str(self.folder)]
+        words = [COMMAND, "node", "ours", "--topology", str(self.topology), "--directory", str(self.folder)]
         with (self.folder / "node.log").open("ab") as log:
             process = await trio.lowlevel.open_process(words, stdout=subprocess.PIPE, stderr=log)
         assert process.stdout

@@ -127,7 +127,7 @@ def node(
         if limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
-    command = [*COMMAND, "node", str(file), name, "--directory", str(directory)]
+    command = [*COMMAND, "node", name, "--topology", str(file), "--directory", str(directory)]
     said = directory / "stderr"
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"} if limit_bytes is not None else None
     with said.open("wb") as stderr:

@@ -12,7 +12,7 @@ TOPOLOGY_VARIABLE: Final = "MQPROTO_TOPOLOGY"
 DIRECTORY_VARIABLE: Final = "MQPROTO_DIRECTORY"
 
 
-def again(topology: str, directory: Path | None) -> str:
+def typed_again(topology: str, directory: Path | None) -> str:
     """The options for a topology, as it was typed, and a directory, after a space; empty if none are needed."""
     where = directory_again(directory)
     if topology in (DEFAULT_TOPOLOGY, os.environ.get(TOPOLOGY_VARIABLE)):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
     FINDING,
@@ -17,7 +17,6 @@ from simulator.command.options import (
     TopologyOption,
     place_of,
     print_json,
-    typed_again,
 )
 
 
@@ -55,7 +54,7 @@ def audit(
     else:
         for line in (
             *(each_told(found) if each else ()),
-            *told(found, typed_again(topology, directory)[1]),
+            *told(found, typed_again(topology, directory)),
             *held,
         ):
             print(line)

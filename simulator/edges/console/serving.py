@@ -44,7 +44,7 @@ class Options:
 
     address: tuple[str, int] | None = None
     tokens: Path | None = None
-    start: str = "mqproto node TOPOLOGY"
+    start: str = "mqproto node"
     again: str = ""
 
 

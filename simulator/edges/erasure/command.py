@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
     FINDING,
@@ -20,7 +20,6 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
-    typed_again,
 )
 
 
@@ -59,7 +58,7 @@ def erase(
     else:
         print(f"{counted(len(done.messages))} erased, {done.copies} taken out of queues")
     for name in done.missing:
-        again = typed_again(topology, directory)[1]
+        again = typed_again(topology, directory)
         complain(f"nobody knows {name}: `mqproto audit --each{again}` has all that was answered 200")
     for trouble in done.trouble:
         complain(f"not written anew: {trouble}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.environment import DEFAULT_TOPOLOGY
+from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
     FINDING,
@@ -22,7 +22,6 @@ from simulator.command.options import (
     place_of,
     print_json,
     run_task,
-    typed_again,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def show(
     with working(READING):
         found = list(failures_in(place, Unknown(), Chosen(names=[name])))
     if not found:
-        raise UsageError(_nobody_has(name, typed_again(topology, directory)[1]))
+        raise UsageError(_nobody_has(name, typed_again(topology, directory)))
     if len(found) > 1:
         ids = ", ".join(failure.id for failure, _ in found)
         raise UsageError(f"{len(found)} messages have the id {name}: name one of {ids}")
@@ -137,9 +136,7 @@ def retry(
         failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
         say("sending once more")
         count = run_task(partial(desk.retry, place, history, failures))
-    return _done(
-        names, failures, unknown, count, "sent once more", as_json, typed_again(topology, directory)[1]
-    )
+    return _done(names, failures, unknown, count, "sent once more", as_json, typed_again(topology, directory))
 
 
 @app.command()
@@ -167,7 +164,7 @@ def resolve(
         failures = _failures(place, unknown, _asked_for(names, every), queue, reason, since, until)
         say("taking them out")
         count = run_task(partial(desk.resolve, place, history, failures, note))
-    return _done(names, failures, unknown, count, "resolved", as_json, typed_again(topology, directory)[1])
+    return _done(names, failures, unknown, count, "resolved", as_json, typed_again(topology, directory))
 
 
 def _asked_for(names: list[str] | None, every: bool) -> list[str] | None:

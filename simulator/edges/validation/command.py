@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.base.traces.asked import checked_collector
 from simulator.command.options import (
     DONE,
@@ -16,7 +17,7 @@ from simulator.command.options import (
     DirectoryOption,
     HistoryOption,
     SupervisedOption,
-    TopologyArgument,
+    TopologyOption,
     TracesOption,
     end_with_input,
     place_of,
@@ -46,8 +47,8 @@ MetricsOption = Annotated[
 
 
 def gateway(
-    topology: TopologyArgument,
-    node: Annotated[str, typer.Argument(help="Which of its nodes messages are handed to.")],
+    node: Annotated[str, typer.Argument(help="Which node messages are handed to.")],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where producers find it.")
@@ -191,8 +192,8 @@ def gateway(
 
 
 def trigger(
-    topology: TopologyArgument,
     queue: Annotated[str, typer.Argument(help=r"Such as 'destination\orders'.")],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
     url: Annotated[
         str, typer.Option(help="Post each message to this URL.", metavar="URL", show_default=False)
     ] = "",
@@ -363,7 +364,7 @@ def trigger(
     here too, and the next one after a message was processed.
 
     \b
-    $ mqproto trigger three-node orders --url http://127.0.0.1:8080/orders
+    $ mqproto trigger orders --url http://127.0.0.1:8080/orders
     """
     if supervised:
         end_with_input()

@@ -378,15 +378,12 @@ class EdgesDemo:
         address = "{}:{}".format(*reserved_address())
         self._commands = {
             GATEWAY: [
-                GATEWAY,
-                str(supervisor.topology_file("sender")),
-                "sender",
-                "--listen",
-                address,
-                *history,
+                *(GATEWAY, "sender", "--topology", str(supervisor.topology_file("sender"))),
+                *("--listen", address, *history),
             ],
             TRIGGER: [
-                *(TRIGGER, str(supervisor.topology_file("destination")), r"destination\orders", *history),
+                *(TRIGGER, r"destination\orders", "--topology", str(supervisor.topology_file("destination"))),
+                *history,
                 *("--url", consumer + "/orders", "--resolver", consumer + QUESTIONS),
                 *("--error-queue", r"destination\errors", "--group-by", "correlation"),
                 *("--timeout", f"{ANSWER_S}", "--interval", "0.05", "--max-delay", "1"),

@@ -117,10 +117,10 @@ class Stage:
     def _command(self, name: str) -> list[str]:
         topology = str(self.nodes.topology_file(SENDER))
         if name == "gateway":
-            return ["gateway", topology, SENDER, "--listen", f"127.0.0.1:{self.gateway_port}"]
+            return ["gateway", SENDER, "--topology", topology, "--listen", f"127.0.0.1:{self.gateway_port}"]
         scenario = self.scenario
         return [
-            *("trigger", topology, f"{DESTINATION}\\{QUEUE}"),
+            *("trigger", f"{DESTINATION}\\{QUEUE}", "--topology", topology),
             *("--url", f"http://127.0.0.1:{self.consumer_port}/"),
             *("--error-queue", f"{DESTINATION}\\{ERRORS}", "--in-doubt-queue", f"{DESTINATION}\\{IN_DOUBT}"),
             *("--interval", str(INTERVAL_S), "--factor", "1", "--timeout", str(scenario.timeout_s)),

@@ -59,7 +59,7 @@ def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
 ) -> None:
     done = in_process(*command, "-d", tmp_path)
     assert done.status == FINDING
-    assert re.search("mqproto (run|node) three-node", done.complaint)
+    assert re.search(f"mqproto (run|node [a-z]+) --directory {tmp_path}", done.complaint)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_topology_that_cannot_be_names_the_file_and_the_place(
 ) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
-    done = in_process("run", path, "-d", tmp_path / "stores")
+    done = in_process("run", "-t", path, "-d", tmp_path / "stores")
     assert done.status in (MISUSE, FINDING)
     assert words in done.complaint
 
@@ -86,7 +86,7 @@ def test_a_store_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     path = store_path(tmp_path, "sender")
     path.write_bytes(b"a letter to my mother, which must not be overwritten" * 100)
     before = path.read_bytes()
-    done = mqproto("node", file, "sender", "-d", tmp_path)
+    done = mqproto("node", "sender", "-t", file, "-d", tmp_path)
     assert done.status == FINDING
     assert "sender.sqlite" in done.complaint
     assert path.read_bytes() == before
@@ -254,8 +254,10 @@ def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
         (("decode", "nowhere.pcap"), "there is no such file"),
         (("decode", "/"), "is a folder"),
         (("keys", "make", "--frobnicate"), "see mqproto keys make --help"),
-        (("node", "three-node", "sendr"), "did you mean 'sender'"),
-        (("run", "three-nodes"), "did you mean 'three-node'"),
+        (("run", "three-node"), "a topology is named with --topology three-node; see mqproto run --help"),
+        (("gateway", "shop.toml", "sender"), "a topology is named with --topology shop.toml; see"),
+        (("node", "sendr"), "did you mean 'sender'"),
+        (("run", "-t", "three-nodes"), "did you mean 'three-node'"),
         (("demo", "--input", "/nowhere"), "/nowhere"),
         (("demo", "--count", "0"), "--count"),
         (("demo", "--count", "1", "--capture", "/nowhere/x"), "/nowhere/x"),
@@ -377,9 +379,9 @@ WRONG = (
     "failed retry x --topology nope",
     "failed resolve x --topology nope",
     "erase x --topology nope",
-    "trigger three-node orders",
-    "trigger nope orders --url http://127.0.0.1:9/",
-    "gateway nope sender",
+    "trigger orders",
+    "trigger orders --topology nope --url http://127.0.0.1:9/",
+    "gateway sender --topology nope",
     "console --topology nope",
     "queues --topology nope",
     "top --topology nope",

@@ -214,10 +214,10 @@ def test_what_cannot_be_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "reason"),
     [
-        ("", "name a topology and one of its nodes, or a node alone with --name"),
-        ("three-node", "three-node has several nodes: name one of sender, intermediate, destination"),
-        ("three-node sender --name shop", "--name is that of a node alone: leave TOPOLOGY and NAME out"),
-        ("three-node sender --address 127.0.0.9", "--address is for a node alone, with --name"),
+        ("", "three-node has several nodes: name one of sender, intermediate, destination"),
+        ("sender --name shop", "--name is that of a node alone: leave NODE and --topology out"),
+        ("--name shop -t three-node", "--name is that of a node alone: leave NODE and --topology out"),
+        ("sender --address 127.0.0.9", "--address is for a node alone, with --name"),
         (
             "--name shop --queue orders:journal",
             "--queue 'orders:journal': write a queue's name, and behind it :transactional, :strangers or both",

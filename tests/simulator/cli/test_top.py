@@ -131,7 +131,7 @@ def test_it_fits_whatever_strangers_call_their_queues(
 def test_where_no_node_runs_it_says_how_to_run_them(tmp_path: Path) -> None:
     done = in_process("top", "-d", tmp_path)
     assert (done.status, done.out) == (FINDING, "")
-    assert done.complaint.endswith(f"start them: mqproto run three-node --directory {tmp_path}")
+    assert done.complaint.endswith(f"start them: mqproto run --directory {tmp_path}")
 
 
 def test_in_a_pipe_ctrl_c_ends_it_before_it_looks_again(

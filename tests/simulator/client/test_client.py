@@ -607,8 +607,8 @@ async def test_a_node_that_does_not_run_is_said_with_the_command_that_starts_it(
             pass
     assert str(raised.value) == (
         "node destination is not running: start it with "
-        f"`mqproto node three-node destination --directory {tmp_path}`, or all nodes with "
-        f"`mqproto run three-node --directory {tmp_path}`"
+        f"`mqproto node destination --directory {tmp_path}`, or all nodes with "
+        f"`mqproto run --directory {tmp_path}`"
     )
 
 

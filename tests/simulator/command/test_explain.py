@@ -58,7 +58,7 @@ def words(
         utc_s=NOW_S,
         **status,
     )
-    explainer = Explainer(THREE, "mqproto node three-node", " --directory stores", in_full=in_full)
+    explainer = Explainer(THREE, "mqproto node", " --directory stores", in_full=in_full)
     return list(explainer.lines({node: Explanation(found, list(messages))}))
 
 
@@ -275,9 +275,9 @@ def test_a_disk_that_is_full_or_soon_will_be_is_said() -> None:
 
 
 def test_a_node_that_does_not_run_is_a_reason_too() -> None:
-    explainer = Explainer(THREE, "mqproto node three-node")
+    explainer = Explainer(THREE, "mqproto node")
     assert list(explainer.lines({"destination": None})) == [
-        "destination is not running, or does not answer; `mqproto node three-node destination` starts it"
+        "destination is not running, or does not answer; `mqproto node destination` starts it"
     ]
 
 
@@ -453,7 +453,7 @@ explanations: st.SearchStrategy[Mapping[str, Explanation | None]] = st.dictionar
 def test_whatever_nodes_tell_becomes_lines_whose_commands_can_be_typed(
     found: Mapping[str, Explanation | None],
 ) -> None:
-    for line in Explainer(THREE, "mqproto node three-node").lines(found):
+    for line in Explainer(THREE, "mqproto node").lines(found):
         assert line.strip()
         assert "None" not in line
         assert "\n" not in line

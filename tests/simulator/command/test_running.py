@@ -37,7 +37,7 @@ class Running:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("run")
     file = topology_file(folder)
-    command = [*COMMAND, "run", str(file), "--directory", str(folder / "stores")]
+    command = [*COMMAND, "run", "--topology", str(file), "--directory", str(folder / "stores")]
     command += ["--capture", str(folder / "run.pcapng"), "--breakable"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -166,7 +166,7 @@ def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) 
     files = [*running.directory.glob("*.log"), *running.directory.glob("*.seen.toml")]
     before = {file: file.read_bytes() for file in files}
     assert len(before) == 6
-    assert "stop that one first" in mqproto("run", again, "-d", running.directory).complaint
+    assert "stop that one first" in mqproto("run", "-t", again, "-d", running.directory).complaint
     assert {file: file.read_bytes() for file in files} == before
     os.kill(pid_of(running.directory / "intermediate.seen.toml"), signal.SIGKILL)
     running("send", r"destination\orders", "-b", "through")
@@ -436,12 +436,12 @@ def test_who_gives_no_order_is_told_so_and_ends_nothing(running: Running) -> Non
 
 def test_a_run_that_is_not_there_or_cannot_be_broken_is_one_line(running: Running, tmp_path: Path) -> None:
     nobody = in_process("kill", "sender", "-d", tmp_path)
-    start = f"mqproto run three-node --directory {tmp_path}"
+    start = f"mqproto run --directory {tmp_path}"
     assert (nobody.status, nobody.complaint) == (
         FINDING,
         f"no mqproto run has the nodes of three-node; start it: {start}",
     )
-    again = mqproto("run", running.file, "-d", running.directory)
+    again = mqproto("run", "-t", running.file, "-d", running.directory)
     assert (again.status, "stop that one first" in again.complaint) == (MISUSE, True)
 
 
@@ -508,7 +508,7 @@ def test_what_cannot_be_done_is_one_line_and_misuse(
 def test_a_node_that_cannot_start_takes_no_other_with_it_and_the_end_tells(tmp_path: Path) -> None:
     file, stores = topology_file(tmp_path), tmp_path / "stores"
     (stores / "sender.sqlite").mkdir(parents=True)
-    command = [*COMMAND, "run", str(file), "--directory", str(stores)]
+    command = [*COMMAND, "run", "--topology", str(file), "--directory", str(stores)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         lines = iter(process.stdout)
@@ -535,14 +535,14 @@ def lines_until(lines: Iterator[str], start: str) -> list[str]:
 
 
 def test_a_second_node_on_a_store_is_told_that_it_is_open(running: Running) -> None:
-    done = mqproto("node", running.file, "sender", "-d", running.directory)
+    done = mqproto("node", "sender", "-t", running.file, "-d", running.directory)
     assert done.status == FINDING
     assert "sender.sqlite" in done.err.splitlines()[-1]
     assert "Traceback" not in done.err
 
 
 def test_a_port_that_is_taken_is_said_with_the_way_out(running: Running, tmp_path: Path) -> None:
-    done = mqproto("run", running.file, "-d", tmp_path / "other")
+    done = mqproto("run", "-t", running.file, "-d", tmp_path / "other")
     assert done.status == FINDING
     assert "is taken by another program" in done.complaint
     assert "--free-ports" in done.complaint

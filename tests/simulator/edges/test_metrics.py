@@ -157,7 +157,7 @@ async def test_a_trigger_tells_what_became_of_messages(tmp_path: Path) -> None:
 def test_metrics_of_a_trigger_beyond_loopback_are_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "desk.toml"
     file.write_text(TOPOLOGY)
-    typed = ("trigger", file, "orders", "--url", "http://127.0.0.1:9/", "-d", tmp_path)
+    typed = ("trigger", "orders", "-t", file, "--url", "http://127.0.0.1:9/", "-d", tmp_path)
     done = in_process(*typed, "--metrics", "0.0.0.0")
     assert done.status == 2
     assert done.complaint == "0.0.0.0:9190 can be reached from outside: ask for that with --allow-remote"

@@ -133,7 +133,15 @@ class Processes:
             log, output = self._log(name), self._output(name)
             self._log_from[name] = log.stat().st_size if log.exists() else 0
             self._output_from[name] = output.stat().st_size if output.exists() else 0
-            command = [sys.executable, "-m", MODULE, "node", str(self.folder / f"{name}.toml"), name]
+            command = [
+                sys.executable,
+                "-m",
+                MODULE,
+                "node",
+                name,
+                "--topology",
+                str(self.folder / f"{name}.toml"),
+            ]
             command += ["--directory", str(self._home(name)), "--log", str(log), "--supervised"]
             with output.open("ab") as errors:
                 self._spawned[name] = subprocess.Popen(

@@ -211,7 +211,7 @@ async def test_a_store_that_was_copied_starts_when_it_is_said_what_it_is(
         folder = shutil.copytree(home, tmp_path / how.strip("-"), ignore=shutil.ignore_patterns("*.log"))
         (file := folder / "topology.toml").write_text(as_toml(pair))
         place = ("-t", file, "-d", folder)
-        refused = mqproto("node", file, "sender", "-d", folder)
+        refused = mqproto("node", "sender", "-t", file, "-d", folder)
         assert refused.status != DONE
         assert refused.complaint.count("\n") <= 1
         assert f"was copied or moved here from {home / 'sender.sqlite'}" in refused.complaint

@@ -27,7 +27,10 @@ def test_a_file_goes_by_its_path_and_not_by_the_name_in_it(file: Path) -> None:
     topology = load(file)
     assert topology.name == "desk"
     assert places.again(topology) == f" --topology '{file}'"
-    assert places.run_command(topology, file.parent) == f"mqproto run '{file}' --directory {file.parent}"
+    assert (
+        places.run_command(topology, file.parent)
+        == f"mqproto run --topology '{file}' --directory {file.parent}"
+    )
 
 
 def test_what_is_usual_need_not_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: Path) -> None:
@@ -52,8 +55,8 @@ def test_a_node_alone_is_started_by_its_name(tmp_path: Path) -> None:
 
 def test_of_several_nodes_one_is_started_or_all(file: Path) -> None:
     assert places.start_command(load(file), "shop", file.parent) == (
-        f"`mqproto node '{file}' shop --directory {file.parent}`, or all nodes with "
-        f"`mqproto run '{file}' --directory {file.parent}`"
+        f"`mqproto node shop --topology '{file}' --directory {file.parent}`, or all nodes with "
+        f"`mqproto run --topology '{file}' --directory {file.parent}`"
     )
 
 

@@ -165,11 +165,22 @@ def _commands(nodes: Supervisor, url: str, listens: str) -> dict[str, list[str]]
 
     def trigger(queue: str, *options: str) -> list[str]:
         often = ("--interval", SECONDS, "--factor", "1", "--attempts", "2")
-        return ["trigger", file, f"{DESTINATION}\\{queue}", "--name", queue, "--url", url, *often, *options]
+        return [
+            "trigger",
+            f"{DESTINATION}\\{queue}",
+            "--topology",
+            file,
+            "--name",
+            queue,
+            "--url",
+            url,
+            *often,
+            *options,
+        ]
 
     copies = ("--error-queue", f"{DESTINATION}\\{ERRORS}", "--in-doubt-queue", f"{DESTINATION}\\{DOUBTS}")
     return {
-        GATEWAY: ["gateway", file, SENDER, "--listen", listens],
+        GATEWAY: ["gateway", SENDER, "--topology", file, "--listen", listens],
         ORDERS: trigger(ORDERS, *copies),
         SHOP: trigger(SHOP, "--no-history"),
         TILL: trigger(TILL, "--no-error-queue"),

@@ -23,11 +23,13 @@ def test_what_is_not_the_usual_one_is_typed(
 ) -> None:
     monkeypatch.delenv(environment.TOPOLOGY_VARIABLE, raising=False)
     monkeypatch.delenv(environment.DIRECTORY_VARIABLE, raising=False)
-    assert environment.again(topology, directory) == said
+    assert environment.typed_again(topology, directory) == said
 
 
 def test_what_stands_in_the_environment_need_not_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(environment.TOPOLOGY_VARIABLE, "shop.toml")
     monkeypatch.setenv(environment.DIRECTORY_VARIABLE, "stores")
-    assert environment.again("shop.toml", Path("stores")) == ""
-    assert environment.again("other.toml", Path("others")) == " --topology other.toml --directory others"
+    assert environment.typed_again("shop.toml", Path("stores")) == ""
+    assert (
+        environment.typed_again("other.toml", Path("others")) == " --topology other.toml --directory others"
+    )

@@ -94,7 +94,7 @@ def test_a_file_is_checked_whole(tmp_path: Path) -> None:
     done = in_process("config", "check", file)
     assert (done.status, done.out.split()[1::2]) == (0, ["node", "gateway", "trigger.billing", "console"])
     for text, complaint in (
-        ('[trigger.billing]\nqueue = "orders"', f"{file}: [trigger.billing]: topology is needed"),
+        ('[trigger.billing]\ntopology = "shop"', f"{file}: [trigger.billing]: queue is needed"),
         ("[nodes]", f"{file}: nothing takes settings from [nodes]; did you mean 'node'?"),
         ("", f"{file} has no settings: write [node]; or [gateway]; or [trigger]; or [console]"),
     ):

@@ -57,7 +57,7 @@ class Desk(NamedTuple):
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("console")
     file, directory = topology_file(folder), folder / "stores"
-    command = [*COMMAND, "run", str(file), "--directory", str(directory), "--console"]
+    command = [*COMMAND, "run", "--topology", str(file), "--directory", str(directory), "--console"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
         chromium(folder) as browser,  # It starts while they do.

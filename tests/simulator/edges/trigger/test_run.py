@@ -61,7 +61,7 @@ async def running_trigger(
     place = ("--directory", str(file.parent), "--name", name)
     with (file.parent / f"{name}.screen").open("ab") as screen:
         process = await TRIGGERS.start(
-            MAIN, "trigger", str(file), queue, *place, *options, stderr=screen.fileno()
+            MAIN, "trigger", queue, "--topology", str(file), *place, *options, stderr=screen.fileno()
         )
     try:
         said = b""
@@ -386,8 +386,9 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         "-m",
         "simulator.cli.cli",
         "trigger",
-        str(file),
         "orders",
+        "--topology",
+        str(file),
         "--call",
         "json:dumps",
     ]
@@ -444,7 +445,9 @@ def test_misuse_is_one_line_that_says_what_to_do(
     file: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
 ) -> None:
     file.write_text(f"{TOPOLOGY}[node.desk.queue.plain]\n")
-    status = run_command(["trigger", str(file), "orders", "--directory", str(file.parent), *arguments])
+    status = run_command(
+        ["trigger", "orders", "--topology", str(file), "--directory", str(file.parent), *arguments]
+    )
     printed = capsys.readouterr()
     assert status == MISUSE
     assert says in printed.err
@@ -456,5 +459,5 @@ def test_a_history_that_cannot_be_had_is_said_in_one_line(
 ) -> None:
     place = file.parent / "no-such-folder" / "history.sqlite"
     arguments = ["--directory", str(file.parent), "--call", "json:dumps", "--history", f"sqlite:///{place}"]
-    assert run_command(["trigger", str(file), "orders", *arguments]) == FINDING
+    assert run_command(["trigger", "orders", "--topology", str(file), *arguments]) == FINDING
     assert capsys.readouterr().err.count("\n") == 1

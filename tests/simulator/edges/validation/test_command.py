@@ -28,8 +28,17 @@ def curl(command: Command, port: int) -> str:
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
     [[start], requests, [question], _] = console_blocks("How do I hand in messages over HTTP?")
-    assert start.text == "mqproto gateway three-node sender"
-    command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
+    assert start.text == "mqproto gateway sender"
+    command = [
+        *COMMAND,
+        "gateway",
+        "sender",
+        "--topology",
+        str(file),
+        "--directory",
+        str(tmp_path),
+        "--free-port",
+    ]
     with node(file, tmp_path):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             try:
@@ -53,13 +62,23 @@ def without_ordinals(answer: str | None) -> str:
 
 def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    command = [*COMMAND, "gateway", str(file), "sender", "--directory", str(tmp_path), "--free-port"]
+    command = [
+        *COMMAND,
+        "gateway",
+        "sender",
+        "--topology",
+        str(file),
+        "--directory",
+        str(tmp_path),
+        "--free-port",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
             said = process.stderr.readline().decode()
             assert said.startswith(
-                f"mqproto: waits until its node runs (`mqproto node {file} sender --directory {tmp_path}`, or all"
+                f"mqproto: waits until its node runs (`mqproto node sender --topology {file} --directory "
+                f"{tmp_path}`, or all"
             )
             assert "sender is not running" in (tmp_path / "sender-gateway.log").read_text()
         finally:
@@ -85,6 +104,6 @@ def test_the_readme_has_every_code() -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
-    done = in_process("gateway", topology_file(tmp_path), "sender", "-d", tmp_path, *arguments)
+    done = in_process("gateway", "sender", "-t", topology_file(tmp_path), "-d", tmp_path, *arguments)
     assert done.status == MISUSE
     assert complaint in done.complaint

@@ -19,7 +19,7 @@ from tests.simulator.typed import topology_file
 
 async def test_a_program_runs_until_it_is_killed_or_stopped_and_can_be_started_again(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    arguments = ("gateway", str(file), "sender", "--free-port")
+    arguments = ("gateway", "sender", "--topology", str(file), "--free-port")
     async with running(load(str(file)), "sender", tmp_path), programs_in(tmp_path) as programs:
         for end in (programs.kill, programs.stop, programs.kill):
             await programs.start("gateway", arguments)
@@ -34,16 +34,15 @@ async def test_why_a_program_does_not_start_is_said_in_its_own_words(tmp_path: P
         with pytest.raises(
             NodeError, match=r"^trigger: say who is to be called: --url URL or --call MODULE:FUNCTION"
         ):
-            await programs.start("trigger", ("trigger", str(file), "orders"))
+            await programs.start("trigger", ("trigger", "orders", "--topology", str(file)))
 
 
 @pytest.mark.parametrize(
     "arguments", [("gateway", "sender", "--free-port"), ("trigger", "orders", "--call", "math:floor")]
 )
 async def test_a_program_ends_with_its_standard_input(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    name, *rest = arguments
-    command = [sys.executable, "-m", "simulator.cli.cli", name, str(topology_file(tmp_path)), *rest]
-    command += ["--directory", str(tmp_path), "--supervised"]
+    place = ("--topology", str(topology_file(tmp_path)), "--directory", str(tmp_path))
+    command = [sys.executable, "-m", "simulator.cli.cli", *arguments, *place, "--supervised"]
     with (tmp_path / "said").open("wb") as said:
         process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=said, stderr=said)
     assert process.stdin is not None
