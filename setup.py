@@ -25,6 +25,8 @@ VARIABLE: Final = "MQPROTO_COMPILE"
 WORDS: Final = {"": False, "0": False, "1": True}
 COMPILER: Final = ["mypy[mypyc]>=2.4", "construct>=2.10.70", "construct-typing>=0.6"]
 """What it takes to compile; pip brings it where it builds in an environment of its own."""
+STAGED: Final = Path("build", "staged")
+"""The copy of the source that is compiled, with what is made of it."""
 INTO_THE_CHECKOUT: Final = {"editable_wheel", "develop", "--inplace", "-i"}
 ONLY_ASKED: Final = {"dist_info", "egg_info"}
 """Steps in which pip asks what is needed, and what the wheel will be called."""
@@ -46,10 +48,15 @@ def compiled() -> list[Any]:
     """
     from mypyc.build import mypycify
 
+    # The folder that this file is in is not looked into where pip builds in an environment of its own.
+    sys.path.insert(0, str(Path(__file__).parent))
+    from mqproto.wire.generator.staging.tree import stage
+
     modules = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["tool"]["mqproto"]["compiled"]
-    options = ["--config-file=", "--ignore-missing-imports"]
+    options = [f"--config-file={STAGED / 'mypy.ini'}", "--ignore-missing-imports"]
+    staged = stage(modules, Path(), STAGED)
     return mypycify(
-        [*options, *modules], group_name="mqproto", multi_file=True, opt_level="2", debug_level="0"
+        [*options, *staged], group_name="mqproto", multi_file=True, opt_level="2", debug_level="0"
     )
 
 

@@ -41,7 +41,8 @@ TURN: Final = 32
 ORIGIN: Final = attrgetter("origin")
 POSITION: Final = attrgetter("position")
 
-JOURNALED: Final = UserHeader.journal_positive.mask | UserHeader.has_transaction.mask
+POSITIVE: Final = UserHeader.journal_positive.mask
+JOURNALED: Final = POSITIVE | UserHeader.has_transaction.mask
 """Of UserHeader.Flags: one with the first and without the second is journaled when a neighbour has it.  3.1.5.5.4"""
 
 
@@ -406,7 +407,7 @@ class Neighbours:
             assert isinstance(queue, OutgoingQueue)
             queue.acknowledged(list(entries), self._writes)
         for entry in completed:
-            if user_flags(entry.packet) & JOURNALED == UserHeader.journal_positive.mask:
+            if user_flags(entry.packet) & JOURNALED == POSITIVE:
                 self._endings.append(Ending(entry.packet, MessageClass.ACK_REACH_QUEUE, Place.ELSEWHERE))
 
     def _settle(self, session: Session, now: Moment) -> None:

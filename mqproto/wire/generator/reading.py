@@ -1,14 +1,11 @@
-"""Generates the functions that read: a record from a packet's bytes, a verdict alone, or the place of a header."""
+"""Writes functions that read: a record from a packet's bytes, a verdict alone, or the place of a header."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import struct
-from codecs import utf_16_le_decode
 from collections.abc import Callable
-from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from construct import Const, GreedyBytes
 
@@ -35,9 +32,10 @@ from mqproto.wire.schema.parts import (
     Text,
     When,
     Window,
-    nul_at,
 )
 from mqproto.wire.schema.record import Record
+
+R = TypeVar("R", bound="Reader")
 
 
 class Reader(Writer):
@@ -55,7 +53,6 @@ class Reader(Writer):
         self.run: list[tuple[str, str]] = []
         self.makes: list[str] = []
         self.in_window = False
-        self.names |= {"new": object.__new__, "decode": utf_16_le_decode, "nul_at": nul_at}
 
     def record(self, record: Record[Any], scope: Scope, target: str) -> None:
         """The fields, and the statements that make the record of them."""
@@ -64,21 +61,8 @@ class Reader(Writer):
             self.makes += self.making(record, scope, target)
 
     def making(self, record: Record[Any], scope: Scope, target: str) -> list[str]:
-        """Statements that make a record without its `__init__`, which takes twice as long to do the same."""
-        kind = record.kind
-        if hasattr(kind, "__post_init__"):
-            raise NotImplementedError(f"{kind.__name__} has a __post_init__, which would not be called")
-        lines = [f"{target} = new({self.constant(kind.__name__, kind)})"]
-        for field in dataclasses.fields(kind):
-            value = field.name if field.name in record.apart else local(scope, field.name)
-            if not kind.__dataclass_params__.frozen:
-                lines.append(f"{target}.{field.name} = {value}")
-                continue
-            slot = inspect.getattr_static(kind, field.name, None)
-            if not inspect.ismemberdescriptor(slot):
-                raise NotImplementedError(f"{kind.__name__} is frozen, and has no slot for {field.name}")
-            lines.append(f"{self.constant(f'set_{field.name}', slot.__set__)}({target}, {value})")
-        return lines
+        """Statements that make a record."""
+        raise NotImplementedError
 
     def layout(self, layout: Layout, scope: Scope) -> None:
         for part, name, padding in padded_choices(layout):
@@ -141,13 +125,15 @@ class Reader(Writer):
                 for code, name in self.run
             )
             fields = [name for _, name in self.run if self.wanted is None or name in self.wanted]
-            unpack = self.new("unpack")
             if fields:
-                self.names[unpack] = struct.Struct(codes).unpack_from
-                self.emit(f"{', '.join(fields)}, = {unpack}(data{where})")
+                self.emit(f"{', '.join(fields)}, = {self.unpacking(codes)}(data{where})")
             self.pass_over(struct.calcsize(codes))
             self.run = []
         self.judge()
+
+    def unpacking(self, codes: str) -> str:
+        """The name of a function that reads fields by their `struct` format."""
+        raise NotImplementedError
 
     def make(self) -> None:
         for line in self.makes:
@@ -242,13 +228,13 @@ class Reader(Writer):
         """Items, by a function of their own: several lists may be of the same."""
         self.arrive()
         count = self.words(part.count, scope)
-        if self.wanted is None:
-            read = self.constant("items", items_reader(part.subcon))
-            self.emit(f"{target}, at = {read}(data, at, end, {count})")
-        else:
-            check = self.constant("items", items_checker(part.subcon))
-            self.emit(f"at = {check}(data, at, end, {count})")
+        into = f"{target}, at" if self.wanted is None else "at"
+        self.emit(f"{into} = {self.of_items(part.subcon)}(data, at, end, {count})")
         self.residue = None
+
+    def of_items(self, record: Any) -> str:
+        """The name of the function that reads or judges a list's elements."""
+        raise NotImplementedError
 
     def items(self, record: Record[Any]) -> None:
         """Lines that read `count` records, one after the other."""
@@ -311,39 +297,48 @@ class Reader(Writer):
         self.residue = residues.pop() if len(residues) == 1 else None
 
 
-def reader(record: Record[Any]) -> Callable[..., Any]:
-    """A function of the packet's bytes that returns the record or raises one of REFUSALS.
+def by_its_init(record: Record[Any], scope: Scope, target: str, kind: str) -> str:
+    """The statement that makes a record by calling its class."""
+    names = [field.name for field in dataclasses.fields(record.kind)]
+    values = (f"{name}={name if name in record.apart else local(scope, name)}" for name in names)
+    return f"{target} = {kind}({', '.join(values)})"
+
+
+def write_reader(record: Record[Any], kind: type[R]) -> R:
+    """The lines of a function of the packet's bytes that returns the record or raises one of REFUSALS.
 
     It takes the fields that lie apart as further arguments.
     """
-    writer = Reader()
+    writer = kind()
     writer.emit("end = len(data)")
     writer.record(record, (), "whole")
     writer.arrive()
     writer.refuse_if("at != end")
     writer.make()
     writer.emit("return whole")
-    return writer.finish(f"read_{record.kind.__name__}", ", ".join(("data", *record.apart)))
+    return writer
 
 
-def checker(record: Record[Any]) -> Callable[[bytes], None]:
-    """A function of the packet's bytes that raises one of REFUSALS where `reader` does, and makes no record."""
-    used: set[str] = set()
-    for _ in range(2):  # once to learn what the rules and sizes are about, once to read that alone
-        writer = Reader(used)
+def write_checker(record: Record[Any], kind: type[R]) -> R:
+    """The same of one that raises one of REFUSALS where the reader does, and makes no record."""
+
+    def write(used: set[str]) -> R:
+        writer = kind(used)
         writer.emit("end = len(data)")
         writer.record(record, (), "whole")
         writer.arrive()
         writer.refuse_if("at != end")
-        used = writer.used
-    return writer.finish(f"check_{record.kind.__name__}", "data")
+        return writer
+
+    # Once to learn what the rules and sizes are about, once to read that alone.
+    return write(write(set()).used)
 
 
-def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
-    """A function of a valid packet's bytes that returns where a header begins, or -1 without it."""
-    used: set[str] = set()
-    for _ in range(2):  # once to learn which fields lead there, once to read those alone
-        writer = Reader(used, judging=False)
+def write_finder(record: Record[Any], name: str, kind: type[R]) -> R:
+    """The same of one that returns where a header begins in a valid packet, or -1 without it."""
+
+    def write(used: set[str]) -> R:
+        writer = kind(used, judging=False)
         writer.emit("end = len(data)")
         for part, part_name, padding in padded_choices(record.layout):
             if part_name == name:
@@ -352,33 +347,33 @@ def finder(record: Record[Any], name: str) -> Callable[[bytes], int]:
         writer.arrive()
         there = f" if {writer.words(part.condition, ())} else -1" if isinstance(part, When) else ""
         writer.emit(f"return at{there}")
-        used = writer.used
-    return writer.finish(f"find_{name}_in_{record.kind.__name__}", "data")
+        return writer
+
+    return write(write(set()).used)
 
 
-@cache
-def items_reader(record: Record[Any]) -> Callable[[bytes, int, int, int], tuple[list[Any], int]]:
-    """A function that reads `count` records from `at` on: they, and where they end; it raises one of REFUSALS.
+def write_items_reader(record: Record[Any], kind: type[R]) -> R:
+    """The same of one that reads `count` records from `at` on, and returns them, and where they end.
 
     Fields of fixed size may be read beyond `end`, the window's: the caller looks at where the records end.
     """
-    writer = Reader()
+    writer = kind()
     writer.emit("items = []")
     writer.items(record)
     writer.emit("items.append(item)")
     writer.depth -= 1
     writer.emit("return items, at")
-    return writer.finish(f"read_each_{record.kind.__name__}", "data, at, end, count")
+    return writer
 
 
-@cache
-def items_checker(record: Record[Any]) -> Callable[[bytes, int, int, int], int]:
-    """A function that judges as `items_reader` does, and makes no records."""
-    used: set[str] = set()
-    for _ in range(2):
-        writer = Reader(used)
+def write_items_checker(record: Record[Any], kind: type[R]) -> R:
+    """The same of one that judges as that does, and makes no records."""
+
+    def write(used: set[str]) -> R:
+        writer = kind(used)
         writer.items(record)
         writer.depth -= 1
         writer.emit("return at")
-        used = writer.used
-    return writer.finish(f"check_each_{record.kind.__name__}", "data, at, end, count")
+        return writer
+
+    return write(write(set()).used)
