@@ -16,6 +16,7 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
+from mqproto.wire.alike.shapes import run_of
 from tests.pair import Net, guid_of
 
 JOURNAL, DEADLETTER, DEADXACT = SystemQueue.JOURNAL, SystemQueue.DEADLETTER, SystemQueue.DEADXACT
@@ -84,9 +85,6 @@ def publish(net: Net, queues: dict[str, str]) -> None:
 def arrive(net: Net, at: str, *found: UserMessage, peer: str = "a") -> None:
     """Messages arrive at a node, all at once, as if their senders had brought them from the address `peer`."""
     for message in found:
-        packet = encode_packet(message)
-        decoded = decode_packet(packet)
-        assert isinstance(decoded, UserMessage)
         sender = Remote(peer, message.user.source_queue_manager, is_proven=True)
-        net.nodes[at].up.inspect().arrivals.arrived(decoded, packet, sender, net.now)
+        net.nodes[at].up.inspect().arrivals.arrived(run_of(encode_packet(message)), sender, net.now)
     net.run()

@@ -18,6 +18,7 @@ from mqproto.wire import (
     session_ack,
     user_message,
 )
+from mqproto.wire.alike.shapes import Run
 from tests.pair import guid_of
 
 US, THEM, OTHER = guid_of("us"), guid_of("them"), guid_of("other")
@@ -38,7 +39,6 @@ def a_session(
     direct: bool = False,
     settings: Settings = SETTINGS,
     received_window_size: int = 64,
-    addressees: frozenset[bytes] | None = None,
 ) -> Session:
     """A session in a state, as if it had come there by itself; its timers are its own."""
     session = Session(
@@ -50,7 +50,6 @@ def a_session(
         direct=direct,
         settings=settings,
         timers=Timers(),
-        addressees=addressees,
     )
     session.data.state = state
     session.data.received_window_size = received_window_size
@@ -60,7 +59,12 @@ def a_session(
 def receive(session: Session, packet: Packet | bytes, now: Moment = NOW) -> int:
     """One packet arrives; how many UserMessages it was."""
     data = packet if isinstance(packet, bytes) else encode_packet(packet)
-    return len(session.receive(data, now))
+    return len(packets_of(session.receive(data, now)))
+
+
+def packets_of(runs: Iterable[Run]) -> list[bytes]:
+    """The packets of the UserMessages that a session found, in order."""
+    return [packet for run in runs for packet in run.packets]
 
 
 def sent(session: Session) -> list[Packet]:

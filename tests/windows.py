@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import Consumer, LocalQueue, QueueDeclaration
 from mqproto.session import InFlight
@@ -147,7 +147,7 @@ class Filed(Alone):
 
     def join(self, packet: bytes, *, recoverable: bool) -> None:
         """A message joins."""
-        self.lane.join(Joining(packet, 1, recoverable), self.writes)
+        self.lane.join(joining(packet, 1, recoverable), self.writes)
 
     def leave_all(self) -> list[bytes]:
         """What can be had of the lane, in order."""
@@ -183,7 +183,7 @@ class Hosted(Alone):
     def insert(self, body: int | str, *, priority: int = 0, recoverable: bool = True, **changes: Any) -> int:
         """A message reaches the queue; its key."""
         packet = a_packet(body, priority=priority, recoverable=recoverable, **changes)
-        message = Joining(packet, 5, recoverable, expires_s=receive_deadline_s(packet))
+        message = joining(packet, 5, recoverable, expires_s=receive_deadline_s(packet))
         self.queue.insert(message, self.writes, priority=priority)
         self.commit_all()
         lane = self.queue.lane(priority)
@@ -279,7 +279,7 @@ class Carrier(Alone):
     def put(self, body: int | str, *, recoverable: bool = True, **changes: Any) -> int:
         """A message joins; its position."""
         packet = a_packet(body, recoverable=recoverable, **changes)
-        self.queue.join(Joining(packet, 5, recoverable, expires_s=reach_deadline_s(packet)), self.writes)
+        self.queue.join(joining(packet, 5, recoverable, expires_s=reach_deadline_s(packet)), self.writes)
         self.commit()
         return self.queue.last_position
 
@@ -370,7 +370,7 @@ class Sender(Alone):
         packet = a_packet("x", transaction=header, **{"sent_time_s": self.now.utc_s} | changes)
         sequence.final_asked |= final_ack
         message_id = 1_001 + sequence.last_position
-        sequence.join(Joining(packet, message_id, True, final_ack, reach_deadline_s(packet)), self.writes)
+        sequence.join(joining(packet, message_id, True, final_ack, reach_deadline_s(packet)), self.writes)
         self.writes.changed(sequence, urgent=True)
         self.commit()
         return identifier, number

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer
@@ -16,7 +18,9 @@ from mqproto.manager.outbound import Outbound
 from mqproto.manager.tracing import Tracing
 from mqproto.messages.kept import as_sent
 from mqproto.queues.joining import Joining
+from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import LocalQueue
+from mqproto.queues.protection import OPEN
 from mqproto.queues.rules.admission import ADMISSIONS, MISSING, Admission
 from mqproto.queues.rules.strangers import admission_of_stranger, why_unwelcome
 from mqproto.routing import Routes
@@ -26,28 +30,28 @@ from mqproto.transfer.copies import AS_IT_IS
 from mqproto.transfer.incoming import (
     IncomingSequence,
     Verdict,
-    asks_final_ack,
     held_name,
     key_of_held,
 )
+from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.spellings import IncomingSequences, without_case
 from mqproto.turn.desk import Desk
 from mqproto.turn.effects import MessageRow, Note, QueueKind, QueueRow, StoredState, message_key
 from mqproto.turn.endings import Ending, Place
 from mqproto.turn.guard import ProtectionError, is_encrypted
 from mqproto.wire import (
-    INFINITE,
     NULL_GUID,
     MessageClass,
     QueueName,
+    TransactionHeader,
     UserHeader,
-    UserMessage,
     acknowledgment_in,
     decode_message,
     encode_packet,
     passed_on,
     without_session_header,
 )
+from mqproto.wire.alike.shapes import Facts, Run, run_of
 from mqproto.wire.glance import (
     RECOVERABLE,
     TRANSACTIONAL,
@@ -73,9 +77,9 @@ SECURED: Final = UserHeader.has_security.mask
 LAST_ACCESS: Final = attrgetter("last_access_s")
 
 
-def is_acknowledgment(message: UserMessage | None, packet: bytes) -> bool:
-    """Whether a message, which may not have been read yet, is an OrderAck or a FinalAck."""
-    return acknowledgment_in(message or decode_message(packet)) is not None
+def is_acknowledgment(run: Run) -> bool:
+    """Whether a message, which is a run by itself, is an OrderAck or a FinalAck."""
+    return acknowledgment_in(run.message) is not None
 
 
 class NoRoomError(Exception):
@@ -86,16 +90,13 @@ class NotWelcomeError(Exception):
     """A message that this session must not bring: the session is closed, and whoever sent the message keeps it."""
 
 
-class Arrival(NamedTuple):
-    """A message that came, what was read of it, and who brought it."""
-
-    message: UserMessage
-    packet: bytes
-    remote: Remote
-
-
 class Arrivals:
-    """The rules for each message that arrives, and the incoming sequences."""
+    """The rules for messages that arrive, and the incoming sequences.
+
+    Messages that come one after the other and are alike are a run, and what is the same for all of them is asked once:
+    who brings it, where it goes, whether there is room. A run is taken as a whole if nothing can be said against one of
+    its messages, and not against the first; else its messages are taken one by one, as runs of one.
+    """
 
     def __init__(
         self,
@@ -148,11 +149,62 @@ class Arrivals:
         """What comes next is brought by this neighbour, or stranger, which announces this window."""
         self._histories.of(remote).brought_by(remote.manager, window_size)
 
-    def arrived(self, message: UserMessage | None, packet: bytes, remote: Remote, now: Moment) -> None:
-        """A UserMessage came.  3.1.5.8
+    def together(self, run: Run, at: int, remote: Remote) -> int:
+        """How many messages of a run, from one of them on, may be taken at once, one at least."""
+        packets = run.packets
+        count = len(packets) - at
+        if not remote.is_proven:
+            return 1
+        head = head_of(packets[at])
+        source, flags = head.source_queue_manager, head.flags
+        if flags & JOURNAL_NEGATIVE and source == self._identity:
+            return 1
+        if head.queue_manager_address in (self._identity, NULL_GUID) and not self._is_awaited(run, head):
+            return 1
+        if source != remote.manager and not self._may_bring(remote, head):
+            return 1
+        if len(set(run.message_ids)) < len(packets):
+            return 1
+        room_bytes = self._room_bytes()
+        if at == 0 and sum(map(len, packets)) <= room_bytes:
+            return count
+        fitting = 0
+        for packet in islice(packets, at, None):
+            room_bytes -= len(packet)
+            if room_bytes < 0:
+                break
+            fitting += 1
+        return max(fitting, 1)
 
-        Args:
-            message: None if it was checked and not decoded; an intermediate need not know more of it.
+    def _is_awaited(self, run: Run, head: Head) -> bool:
+        """Whether messages for us are for a queue that takes such, from a sender that is known there."""
+        facts, transactional = run.facts, bool(head.flags & TRANSACTIONAL)
+        if facts.message_class:
+            return False
+        queue = self._queues.addressed(facts.destination_queue, transactional=transactional)
+        if queue is None or isinstance(
+            ADMISSIONS[queue.declaration.transactional, transactional], MessageClass
+        ):
+            return False
+        return not transactional or self._sequences.has(
+            head.source_queue_manager, queue.queue, facts.destination_queue
+        )
+
+    def _may_bring(self, remote: Remote, head: Head) -> bool:
+        """Whether a neighbour may bring these messages of another: it is a declared router on their way."""
+        return self._routes.brings(
+            remote.manager, head.source_queue_manager, target=head.queue_manager_address, own=self._identity
+        )
+
+    def _room_bytes(self) -> int:
+        """How much more the store may hold, by the quota and as the disk has room."""
+        limit_bytes, quota_bytes = self.limit_bytes, self._settings.quota_bytes
+        if limit_bytes is None or limit_bytes > quota_bytes:
+            limit_bytes = quota_bytes
+        return limit_bytes - self.stored_bytes
+
+    def arrived(self, run: Run, remote: Remote, now: Moment) -> None:
+        """UserMessages came: one, or as many as may be taken `together`.  3.1.5.8
 
         Raises:
             NoRoomError: it would take the store beyond QueueManagerQuota or what the disk has room for, or begin one
@@ -160,66 +212,75 @@ class Arrivals:
             NotWelcomeError: whoever brings it must not.
             KeyAwayError: the key that opens it is not at hand now, and nothing has changed.
         """
+        packet = run.packets[0]
         head = head_of(packet)
         source, flags = head.source_queue_manager, head.flags
         if flags & JOURNAL_NEGATIVE and source == self._identity:
             # No session carries the name of a queue for dead letters: one behind a message of ours is no word of ours.
             packet = as_sent(without_session_header(packet))
-            message = None
+            run = run_of(packet)
         is_ours = head.queue_manager_address in (self._identity, NULL_GUID)
         if not remote.is_proven:
-            message = message or decode_message(packet)
-            if self._is_strangers(Arrival(message, packet, remote), head, now, is_ours=is_ours):
+            if self._is_strangers(run, remote, head, now, is_ours=is_ours):
                 return
-        elif source != remote.manager and not self._routes.brings(
-            remote.manager, source, target=head.queue_manager_address, own=self._identity
-        ):
+        elif source != remote.manager and not self._may_bring(remote, head):
             raise NotWelcomeError(
                 f"it brings a message of queue manager {guid_text(source)} and is no declared router on its ways"
             )
-        quota_bytes, limit_bytes = self._settings.quota_bytes, self.limit_bytes
-        least_bytes = quota_bytes if limit_bytes is None else min(quota_bytes, limit_bytes)
-        if self.stored_bytes + len(packet) > least_bytes:
-            self._see_that_it_has_room(message, packet, head, remote, is_ours=is_ours)
+        if sum(map(len, run.packets)) > self._room_bytes():
+            self._see_that_it_has_room(run, head, remote, is_ours=is_ours)
         if flags & SECURED and is_ours:
-            message = message or decode_message(packet)
-            self._guard.reach(message)
-        if not flags & TRANSACTIONAL and self._histories.of(remote).is_duplicate(
-            source,
-            head.message_id,
-            now,
-            self._writes,
-            recoverable=bool(flags & RECOVERABLE),
-            hop_count=None if is_ours else flags & HOP_COUNT,
-        ):
-            self._waypoints.duplicate_dropped(packet)
+            self._guard.reach(run.message)
+        if not flags & TRANSACTIONAL:
+            new = self._without_duplicates(run, head, remote, now, is_ours=is_ours)
+            if new is None:
+                return
+            run = new
+        if not run.shape.may_have_others and has_debug_header(packet) and remote.is_proven:
+            self._tracing.received(run.message, now)
+        if is_ours:
+            self._arrived_here(run, remote, now)
+        else:
+            self.forward(run, remote, now)
+
+    def _without_duplicates(
+        self, run: Run, head: Head, remote: Remote, now: Moment, *, is_ours: bool
+    ) -> Run | None:
+        """Those of them that did not come before; None if all did.  3.1.5.8.1, 3.1.5.8.2"""
+        history, source = self._histories.of(remote), head.source_queue_manager
+        recoverable = bool(head.flags & RECOVERABLE)
+        hop_count = None if is_ours else head.flags & HOP_COUNT
+        new = []
+        for packet, message_id in zip(run.packets, run.message_ids, strict=True):
+            if history.is_duplicate(
+                source, message_id, now, self._writes, recoverable=recoverable, hop_count=hop_count
+            ):
+                self._waypoints.duplicate_dropped(packet)
+            else:
+                new.append(packet)
+        if len(new) == len(run.packets):
+            return run
+        return Run(run.shape, new) if new else None
+
+    def _arrived_here(self, run: Run, remote: Remote, now: Moment) -> None:
+        """They are for us."""
+        facts, transactional = run.facts, bool(run.shape.flags & TRANSACTIONAL)
+        if facts.message_class and self._confirmations.take(run.message, run.packets[0], remote, now):
             return
-        if has_debug_header(packet) and remote.is_proven:
-            self._tracing.received(message or decode_message(packet), now)
-        if not is_ours:
-            self.forward(head, packet, remote, now)
-            return
-        message = message or decode_message(packet)
-        arrival = Arrival(message, packet, remote)
-        if message.properties.message_class and self._confirmations.take(message, packet, remote, now):
-            return
-        transactional = message.transaction is not None
-        queue = self._queues.addressed(message.user.destination_queue, transactional=transactional)
+        queue = self._queues.addressed(facts.destination_queue, transactional=transactional)
         kind = MISSING if queue is None else queue.declaration.transactional
         admission = ADMISSIONS[kind, transactional]
         if isinstance(admission, MessageClass):
-            if not self._came_before(arrival, now):
-                self._refuse(arrival, admission)
+            if not self._came_before(run, now):
+                self._refuse(run, remote, admission)
             return
         assert queue is not None
         if admission is Admission.IN_SEQUENCE:
-            self._arrived_in_sequence(queue, arrival, now)
+            self._arrived_in_sequence(queue, run, remote, now)
         else:
-            self._let_in(queue, arrival, now)
+            self._let_in(queue, run, remote, now)
 
-    def _see_that_it_has_room(
-        self, message: UserMessage | None, packet: bytes, head: Head, remote: Remote, *, is_ours: bool
-    ) -> None:
+    def _see_that_it_has_room(self, run: Run, head: Head, remote: Remote, *, is_ours: bool) -> None:
         """With this message the store would have more than it may.
 
         A duplicate, which came before and was never acknowledged, takes no room; acknowledgments make some.
@@ -227,16 +288,17 @@ class Arrivals:
         Raises:
             NoRoomError: there is no place for it.
         """
+        [packet] = run.packets
         recoverable = bool(head.flags & RECOVERABLE)
         would_be_bytes = self.stored_bytes + len(packet)
         disk_is_full = (
             self.limit_bytes is not None
             and would_be_bytes > self.limit_bytes
-            and (recoverable or not self._stays_in_memory(head, packet, message, is_ours=is_ours))
+            and (recoverable or not self._stays_in_memory(run, head, is_ours=is_ours))
         )
         if not disk_is_full and would_be_bytes <= self._settings.quota_bytes:
             return
-        if is_acknowledgment(message, packet):
+        if is_acknowledgment(run):
             return
         hop_count = None if is_ours else head.flags & HOP_COUNT
         if not head.flags & TRANSACTIONAL and self._histories.of(remote).came_before(
@@ -249,37 +311,31 @@ class Arrivals:
             f"the store holds as much as quota_bytes = {self._settings.quota_bytes:,} allows: receive or purge"
         )
 
-    def _stays_in_memory(
-        self, head: Head, packet: bytes, message: UserMessage | None, *, is_ours: bool
-    ) -> bool:
+    def _stays_in_memory(self, run: Run, head: Head, *, is_ours: bool) -> bool:
         """Whether an express message needs no disk: its queue has a place for it in memory, or there is no queue."""
+        packet = run.packets[0]
         priority = priority_of(packet, head.flags)
         if is_ours:
-            message = message or decode_message(packet)
-            local = self._addressed(message)
+            local = self._addressed(run)
             lane = local.known_lane(priority) if local is not None else None
             return lane is None or lane.window.fits
         order = goes_to_private(packet, head.flags, ORDER_QUEUE)
         return self._outbound.towards_manager(head.queue_manager_address, priority, order=order).window.fits
 
-    def _addressed(self, message: UserMessage) -> LocalQueue | None:
+    def _addressed(self, run: Run) -> LocalQueue | None:
         return self._queues.addressed(
-            message.user.destination_queue, transactional=message.transaction is not None
+            run.facts.destination_queue, transactional=bool(run.shape.flags & TRANSACTIONAL)
         )
 
-    def _is_strangers(self, arrival: Arrival, head: Head, now: Moment, *, is_ours: bool) -> bool:
+    def _is_strangers(self, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool) -> bool:
         """A stranger sends something; whether that was all.
 
         What acknowledges is judged by its own rule. Nothing is kept of what is refused, and nobody is told.
         """
-        message, packet, remote = arrival
-        if (
-            is_ours
-            and message.properties.message_class
-            and self._confirmations.take(message, packet, remote, now)
-        ):
+        [packet] = run.packets
+        if is_ours and run.facts.message_class and self._confirmations.take(run.message, packet, remote, now):
             return True
-        queue = self._addressed(message) if is_ours else None
+        queue = self._addressed(run) if is_ours else None
         declaration = queue.declaration if queue is not None else None
         claims = remote.manager in self._routes.peers
         reason = why_unwelcome(head, remote.manager, is_ours=is_ours, claims=claims, queue=declaration)
@@ -287,192 +343,291 @@ class Arrivals:
             raise NotWelcomeError(reason)
         admission = admission_of_stranger(
             declaration,
-            transactional=message.transaction is not None,
+            transactional=bool(head.flags & TRANSACTIONAL),
             is_invited=declaration is not None and self._outbound.has_invited(remote, declaration.identifier),
         )
         if isinstance(admission, MessageClass):
-            self._note_refusal(message, packet, admission, remote)
+            self._note_refusal(run, admission, remote)
             return True
         assert queue is not None
         if queue.size_bytes + len(packet) > self._settings.strangers_queue_bytes:
-            self._note_refusal(message, packet, MessageClass.NACK_Q_EXCEED_QUOTA, remote)
+            self._note_refusal(run, MessageClass.NACK_Q_EXCEED_QUOTA, remote)
             return True
         return False
 
-    def _forward(self, head: Head, packet: bytes, remote: Remote, now: Moment) -> None:
+    def _forward(self, run: Run, remote: Remote, now: Moment) -> None:
         """Somebody else's: count the hop and pass it on, its TransactionHeader untouched.  3.1.5.8.2, 3.1.1.6.2
 
-        What has come again, and waits to be sent as it is, has been saved already: it keeps its place in the queue.
         A transactional message whose time is over goes on, unless the figures are followed: only its destination knows
         whether it had it before.
         """
-        flags = head.flags
-        transactional, recoverable = bool(flags & TRANSACTIONAL), bool(flags & RECOVERABLE)
+        packets = run.packets
+        head = head_of(packets[0])
+        flags, source = head.flags, head.source_queue_manager
+        transactional = bool(flags & TRANSACTIONAL)
         if flags & HOP_COUNT >= HOP_LIMIT:
-            message = decode_message(packet)
-            if transactional and head.source_queue_manager == self._identity:
-                self._waypoints.duplicate_dropped(packet)
-                self._confirmations.came_back(message)
-            else:
-                self._refuse(Arrival(message, packet, remote), MessageClass.NACK_HOP_COUNT_EXCEEDED)
+            self._end_of_hops(run, head, remote)
             return
-        if transactional and (not self._ends_late or head.source_queue_manager == self._identity):
-            expires_s = None
-        else:
-            expires_s = reach_deadline_s(packet)
-        if expires_s is not None and now.utc_s > expires_s:
-            arrival = Arrival(decode_message(packet), packet, remote)
-            self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
-            return
+        expires_s: list[int | None] = [None] * len(packets)
+        passes = transactional and (not self._ends_late or source == self._identity)
+        if not passes and reach_deadline_s(packets[0]) is not None:
+            run, expires_s = self._in_time(run, remote, now)
+            if not expires_s:
+                return
         queue = self._outbound.towards_manager(
             head.queue_manager_address,
-            priority_of(packet, flags),
-            order=goes_to_private(packet, flags, ORDER_QUEUE),
+            priority_of(packets[0], flags),
+            order=goes_to_private(packets[0], flags, ORDER_QUEUE),
         )
-        packet = passed_on(packet)
-        name = head.source_queue_manager, head.message_id
-        earlier = queue.earlier_copy(name, packet) if transactional else None
-        if earlier == AS_IT_IS:
-            self._waypoints.duplicate_dropped(packet)
-            return
-        self.forwarded_count += 1
-        if recoverable or not queue.window.fits:
-            self.stored_bytes += len(packet)
-        self._waypoints.forwarded(packet, queue.name)
-        joining = Joining(packet, head.message_id, recoverable, expires_s=expires_s)
+        recoverable = bool(flags & RECOVERABLE)
+        messages = Joining(passed_on(run.packets), run.message_ids, recoverable, False, expires_s)
         if transactional:
-            self._outbound.pass_on(queue, joining, name, earlier)
+            self._pass_on_transactional(queue, source, messages)
         else:
-            self._outbound.put(queue, joining)
-        if expires_s is not None:
-            self._expiration.expect(expires_s, now)
+            self._pass_on(queue, messages)
+            self._outbound.put(queue, messages)
+        self._expect(expires_s, now)
+
+    def _pass_on_transactional(self, queue: OutgoingQueue, source: Guid, messages: Joining) -> None:
+        """What has come again, and waits to be sent as it is, has been saved already: it keeps its place."""
+        names = [(source, message_id) for message_id in messages.message_ids]
+        if queue.copies.knows_one_of(names):
+            if len(names) > 1:
+                for one in messages.singly():
+                    self._pass_on_transactional(queue, source, one)
+                return
+            [packet], [name] = messages.packets, names
+            earlier = queue.earlier_copy(name, packet)
+            if earlier == AS_IT_IS:
+                self._waypoints.duplicate_dropped(packet)
+                return
+            if earlier is not None:
+                queue.delete(earlier, self._writes)
+        self._pass_on(queue, messages)
+        self._outbound.pass_on(queue, messages, names)
+
+    def _pass_on(self, queue: OutgoingQueue, messages: Joining) -> None:
+        """They are about to join a queue: count them."""
+        self._count_stored(queue, messages)
+        self.forwarded_count += len(messages.packets)
+        self._waypoints.forwarded(messages.packets, queue.name)
+
+    def _count_stored(self, lane: Lane, messages: Joining) -> None:
+        """They are about to join a queue: what the store will have of them."""
+        packets = messages.packets
+        if not messages.recoverable:
+            packets = packets[lane.window.fitting(packets) :]
+        self.stored_bytes += sum(map(len, packets))
+
+    def _end_of_hops(self, run: Run, head: Head, remote: Remote) -> None:
+        """RC is as high as it may be: they end here, or are copies of our own that went in circles."""
+        for packet in run.packets:
+            alone = Run(run.shape, [packet])
+            if head.flags & TRANSACTIONAL and head.source_queue_manager == self._identity:
+                self._waypoints.duplicate_dropped(packet)
+                self._confirmations.came_back(alone.message)
+            else:
+                self._refuse(alone, remote, MessageClass.NACK_HOP_COUNT_EXCEEDED)
+
+    def _in_time(self, run: Run, remote: Remote, now: Moment) -> tuple[Run, list[int | None]]:
+        """Those whose time to be on their way is not over, and until when it lasts; the others are refused."""
+        packets, expires_s = list[bytes](), list[int | None]()
+        for packet in run.packets:
+            deadline_s = reach_deadline_s(packet)
+            if deadline_s is not None and now.utc_s > deadline_s:
+                self._refuse(Run(run.shape, [packet]), remote, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+            else:
+                packets.append(packet)
+                expires_s.append(deadline_s)
+        return Run(run.shape, packets), expires_s
+
+    def _expect(self, expires_s: Sequence[int | None], now: Moment) -> None:
+        """These joined a queue that are over after these seconds."""
+        if expires_s[0] is not None:  # Of alike ones all have a time, or none.
+            self._expiration.expect(min([each for each in expires_s if each is not None]), now)
 
     def _refuse(
-        self, arrival: Arrival, message_class: MessageClass, why: str = "", *, in_doubt: bool = False
+        self, run: Run, remote: Remote, message_class: MessageClass, why: str = "", *, in_doubt: bool = False
     ) -> None:
         """The message ends here; its sender is told.  3.1.5.8.2, 3.1.5.8.8
 
         why: more than its class says, for the operator.
         """
-        message, packet, remote = arrival
-        self._note_refusal(message, packet, message_class, remote, why)
-        reply_to = self._outbound.reply_to(message, remote)
+        [packet] = run.packets
+        self._note_refusal(run, message_class, remote, why)
+        reply_to = self._outbound.reply_to(run.message, remote)
         packet = without_session_header(packet)
         ending = Ending(packet, message_class, Place.AT_DESTINATION, reply_to=reply_to, in_doubt=in_doubt)
         self._endings.append(ending)
 
-    def _note_refusal(
-        self, message: UserMessage, packet: bytes, message_class: MessageClass, remote: Remote, why: str = ""
-    ) -> None:
+    def _note_refusal(self, run: Run, message_class: MessageClass, remote: Remote, why: str = "") -> None:
+        user = run.message.user
         self.refused_count += 1
         self.refusals[message_class.name] += 1
         self.last_refusal = message_class.name
         facts: dict[str, str | int] = {
             "peer": remote.address,
             "reason": message_class.name,
-            "source": guid_text(message.user.source_queue_manager),
-            "message_id": message.user.message_id,
-            "queue": str(message.user.destination_queue),
+            "source": guid_text(user.source_queue_manager),
+            "message_id": user.message_id,
+            "queue": str(user.destination_queue),
         }
         if why:
             facts["why"] = why
         self._notes.append(Note("message-refused", facts))
-        self._waypoints.ended(packet, message_class)
+        self._waypoints.ended(run.packets[0], message_class)
 
-    def _let_in(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
-        """The message is for this queue, and comes next if it is transactional: insert it, or refuse it.  3.1.5.8.8"""
-        admitted = self._admitted(queue, arrival, now)
+    def _let_in(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
+        """Messages are for this queue, and come next if they are transactional: insert them, or refuse them.  3.1.5.8.8
+
+        They are inserted together if nobody has anything against one of them.
+        """
+        packets = run.packets
+        if len(packets) > 1 and not (
+            queue.declaration.protection == OPEN
+            and reach_deadline_s(packets[0]) is None
+            and queue.has_room(sum(map(len, packets)))
+        ):
+            for packet in packets:
+                self._let_in(queue, Run(run.shape, [packet]), remote, now)
+            return
+        admitted = self._admitted(queue, run, remote, now)
         if admitted is not None:
-            self._insert(queue, *admitted, now)
+            self._insert(queue, run, admitted, now)
 
     def _insert(
-        self, queue: LocalQueue, message: UserMessage, packet: bytes, now: Moment, *, was_held: bool = False
+        self, queue: LocalQueue, run: Run, packets: list[bytes], now: Moment, *, was_held: bool = False
     ) -> None:
-        """A message joins a queue. One that was held takes the place of what was, so the store does not grow."""
-        user = message.user
-        recoverable, priority = bool(user.flags & RECOVERABLE), priority_of(packet, user.flags)
-        if not was_held and (recoverable or not queue.lane(priority).window.fits):
-            self.stored_bytes += len(packet)
-        expires_s = None if user.time_to_be_received_s == INFINITE else receive_deadline_s(packet)
-        joining = Joining(packet, user.message_id, recoverable, asks_final_ack(message), expires_s)
-        queue.insert(joining, self._writes, priority=priority)
-        self._inserted(queue, message, joining, now)
+        """Messages join a queue. One that was held takes the place of what was, so the store does not grow.
 
-    def _admitted(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> tuple[UserMessage, bytes] | None:
-        """A message and its packet as they join the queue; None if it is refused.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
+        packets: those of the run, as they are kept.
+        """
+        flags = run.shape.flags
+        priority = priority_of(packets[0], flags)
+        messages = self._joining(run, packets)
+        if not was_held:
+            self._count_stored(queue.lane(priority), messages)
+        queue.insert(messages, self._writes, priority=priority)
+        self._inserted(queue, run.facts, messages, now)
+
+    def _joining(self, run: Run, packets: list[bytes]) -> Joining:
+        """Messages of a run on their way into a local queue."""
+        expires_s: list[int | None]
+        if receive_deadline_s(packets[0]) is None:
+            expires_s = [None] * len(packets)
+        else:
+            expires_s = list(map(receive_deadline_s, packets))
+        recoverable = bool(run.shape.flags & RECOVERABLE)
+        return Joining(packets, run.message_ids, recoverable, run.facts.final_ack, expires_s)
+
+    def _admitted(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> list[bytes] | None:
+        """The packets of messages as they join the queue; None if they are refused.  3.1.5.8.3, 3.1.7.1.2, 3.1.5.8.8
+
+        run: one message, or more that nobody has anything against.
 
         What is encrypted or signed, and came by a direct format name, is judged as all else is: the text says nothing
         of it, and no application could read it.
         """
-        message, packet, _ = arrival
-        packet = without_session_header(packet)
+        packets = run.packets
+        if not run.shape.may_have_others:
+            packets = list(map(without_session_header, packets))
         protection = queue.declaration.protection
         try:
-            if message.security is not None:
-                message = self._guard.opened(message, protection.weak_ciphers, now)
-                packet = without_session_header(encode_packet(message))
-            protection.check(message, encrypted=is_encrypted(arrival.message))
+            if run.shape.flags & SECURED:
+                message = self._guard.opened(run.message, protection.weak_ciphers, now)
+                packets = [without_session_header(encode_packet(message))]
+                protection.check(message, encrypted=is_encrypted(run.message))
+            elif protection != OPEN:
+                protection.check(run.message, encrypted=False)
         except ProtectionError as error:
-            self._refuse(arrival, error.message_class, error.reason)
+            self._refuse(run, remote, error.message_class, error.reason)
             return None
-        deadline_s = reach_deadline_s(packet)
+        deadline_s = reach_deadline_s(packets[0])
         if deadline_s is not None and now.utc_s > deadline_s:
-            self._refuse(arrival, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
-        elif not queue.has_room(len(packet)):
-            self._refuse(arrival, MessageClass.NACK_Q_EXCEED_QUOTA)
+            self._refuse(run, remote, MessageClass.NACK_REACH_QUEUE_TIMEOUT)
+        elif not queue.has_room(sum(map(len, packets))):
+            self._refuse(run, remote, MessageClass.NACK_Q_EXCEED_QUOTA)
         else:
-            return message, packet
+            return packets
         return None
 
-    def _inserted(self, queue: LocalQueue, message: UserMessage, joining: Joining, now: Moment) -> None:
+    def _inserted(self, queue: LocalQueue, facts: Facts, messages: Joining, now: Moment) -> None:
         self._queues.stir(queue)
-        if joining.expires_s is not None:
-            self._expiration.expect(joining.expires_s, now)
-        if message.properties.acknowledge_arrival:
-            self._endings.append(Ending(joining.packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
+        self._expect(messages.expires_s, now)
+        if facts.acknowledge_arrival:
+            self._endings += [
+                Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION)
+                for packet in messages.packets
+            ]
 
     # Transactional messages at their destination
 
-    def _arrived_in_sequence(self, queue: LocalQueue, arrival: Arrival, now: Moment) -> None:
+    def _arrived_in_sequence(self, queue: LocalQueue, run: Run, remote: Remote, now: Moment) -> None:
         """Accept in order and once; hold what is early; drop what came before.  3.1.5.8.6
 
         One that comes next and is refused, as its time is over or the queue is full, is dealt with for good: the
         sequence goes on behind it, and its sender is told by a FinalAck.
         """
-        message, packet, remote = arrival
-        header = message.transaction
-        assert header is not None
-        sequence = self._sequence(message, queue, remote, now)
-        if sequence.peer != remote.address:
-            sequence.peer, sequence.reply_to = remote.address, self._outbound.reply_to(message, remote)
-        verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
-        if verdict is Verdict.ACCEPT:
-            self._let_in(queue, arrival, now)
-            if sequence.held_count:
-                self._release(sequence, queue, remote, now)
-        elif verdict is Verdict.HOLD:
+        shape, name = run.shape, run.facts.destination_queue
+        following: list[bytes] = []
+        """Accepted one after the other, and not yet let in."""
+        sequence: IncomingSequence | None = None
+        for packet in run.packets:
+            header = shape.header_of(packet)
+            if sequence is None or header.tx_sequence_id != sequence.identifier:
+                sequence = self._sequence(run, header, queue, remote, now)
+                if sequence.peer != remote.address:
+                    sequence.peer = remote.address
+                    sequence.reply_to = self._outbound.reply_to(run.message, remote)
+                sequence.schedule_order_ack(now)
+            verdict = sequence.take(header, len(packet), may_hold=remote.is_proven)
+            self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
+            if verdict is Verdict.ACCEPT:
+                following.append(packet)
+                if sequence.held_count:
+                    self._let_in(queue, Run(shape, following), remote, now)
+                    following = []
+                    self._release(sequence, queue, remote, now)
+            else:
+                if following:
+                    self._let_in(queue, Run(shape, following), remote, now)
+                    following = []
+                self._not_accepted(verdict, sequence, queue, run, header, packet)
+            if sequence.name != name and without_case(sequence.name) != without_case(name):
+                self._drop_copies(run, header, queue)
+        if following:
+            self._let_in(
+                queue, run if len(following) == len(run.packets) else Run(shape, following), remote, now
+            )
+
+    def _not_accepted(
+        self,
+        verdict: Verdict,
+        sequence: IncomingSequence,
+        queue: LocalQueue,
+        run: Run,
+        header: TransactionHeader,
+        packet: bytes,
+    ) -> None:
+        """A message came before, or is early: one that is early is held, if there is room behind the gap."""
+        if verdict is Verdict.DUPLICATE:
+            self._waypoints.duplicate_dropped(packet)
+        elif verdict is Verdict.OVERFLOW:
+            self._waypoints.dropped(packet, queue.name)
+        else:
             packet = without_session_header(packet)
             self.stored_bytes += len(packet)
             held = sequence.hold(header, packet)
             key = message_key(sequence.held_queue, held.position)
             self._waypoints.held(packet, queue.name)
-            row = MessageRow(key, packet, message.user.message_id, asks_final_ack(message))
-            self._writes.put(row, queue.name)
-        elif verdict is Verdict.DUPLICATE:
-            self._waypoints.duplicate_dropped(packet)
-        else:
-            self._waypoints.dropped(packet, queue.name)
-        name = message.user.destination_queue
-        if sequence.name != name and without_case(sequence.name) != without_case(name):
-            self._drop_copies(message, queue)
-        self._writes.changed(sequence, urgent=verdict is Verdict.ACCEPT)
-        sequence.schedule_order_ack(now)
+            row = MessageRow(key, packet, head_of(packet).message_id, run.facts.final_ack)
+            self._writes.put([row], queue.name)
 
-    def _drop_copies(self, message: UserMessage, queue: LocalQueue) -> None:
+    def _drop_copies(self, run: Run, header: TransactionHeader, queue: LocalQueue) -> None:
         """A message has joined a sequence under another name; an early copy of it may be held under its own."""
-        assert message.transaction is not None
-        for own in self._sequences.under_its_name(message, queue.queue):
-            position = own.drop_held(message.transaction)
+        source = head_of(run.packets[0]).source_queue_manager
+        for own in self._sequences.under_name(source, queue.queue, run.facts.destination_queue):
+            position = own.drop_held(header)
             if position is not None:
                 self._writes.later.remove(own.held_queue, position, position)
 
@@ -480,39 +635,33 @@ class Arrivals:
         """A gap is closed: what was held behind it is in order now."""
         accepted, stale = sequence.release()
         for held in accepted:
-            arrival = Arrival(decode_message(held.packet), held.packet, remote)
-            admitted = self._admitted(queue, arrival, now)
+            run = run_of(held.packet)
+            admitted = self._admitted(queue, run, remote, now)
             if admitted is None:
                 stale.append(held)
-                continue
-            message, packet = admitted
-            if packet is not held.packet:
+            elif admitted[0] is not held.packet:
                 # What joins the queue is not what is on disk.
-                self._insert(queue, message, packet, now, was_held=True)
+                self._insert(queue, run, admitted, now, was_held=True)
                 stale.append(held)
-                continue
-            joining = Joining(
-                held.packet,
-                message.user.message_id,
-                recoverable=True,
-                final_ack=asks_final_ack(message),
-                expires_s=receive_deadline_s(held.packet),
-            )
-            queue.insert_held(message_key(sequence.held_queue, held.position), joining, self._writes)
-            self._inserted(queue, message, joining, now)
+            else:
+                messages = self._joining(run, admitted)
+                key = message_key(sequence.held_queue, held.position)
+                queue.insert_held(key, messages, self._writes)
+                self._inserted(queue, run.facts, messages, now)
         for held in stale:
             self._writes.later.remove(sequence.held_queue, held.position, held.position)
 
     def _sequence(
-        self, message: UserMessage, queue: LocalQueue, remote: Remote, now: Moment
+        self, run: Run, header: TransactionHeader, queue: LocalQueue, remote: Remote, now: Moment
     ) -> IncomingSequence:
-        sequence = self._sequences.find(message, queue.queue)
+        source, name = head_of(run.packets[0]).source_queue_manager, run.facts.destination_queue
+        sequence = self._sequences.find(source, queue.queue, name, header)
         if sequence is None:
             if remote.is_proven and self.known_count >= self._settings.maximum_sequences:
                 raise NoRoomError(f"{self.known_count:,} senders are known, which is maximum_sequences")
             held_queue = 0 if remote.is_proven else self._place_of_stranger(now)
             held_queue = held_queue or self._outbound.next_queue()
-            key = message.user.source_queue_manager, queue.queue, message.user.destination_queue
+            key = source, queue.queue, name
             self._writes.urgent().queues.append(QueueRow(held_queue, QueueKind.HELD, held_name(key)))
             sequence = IncomingSequence(key, held_queue, self._settings, self._timers, now)
             self._sequences.add(sequence)
@@ -558,20 +707,20 @@ class Arrivals:
                 if sequence.held_count:
                     self._writes.later.remove(sequence.held_queue, 1, sequence.forget_held())
 
-    def _came_before(self, arrival: Arrival, now: Moment) -> bool:
+    def _came_before(self, run: Run, now: Moment) -> bool:
         """Whether it is a copy of what came before its queue was deleted: that has its own end, and needs no other."""
-        message = arrival.message
+        message = run.message
         source, name = message.user.source_queue_manager, message.user.destination_queue
         header, deleted = message.transaction, self._of_deleted.get((source, local_name(name)))
         if deleted is None:
             deleted = self._queues.deleted(name)
         if header is None or deleted is None:
             return False
-        sequence = self._sequences.find(message, deleted)
+        sequence = self._sequences.find(source, deleted, name, header)
         if sequence is None or not sequence.has_had(header):
             return False
         sequence.duplicate_count += 1
-        self._waypoints.duplicate_dropped(arrival.packet)
+        self._waypoints.duplicate_dropped(run.packets[0])
         sequence.schedule_order_ack(now)
         return True
 

@@ -10,7 +10,6 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.session import Remote
 from mqproto.transfer.doubts import Doubt, Doubts
-from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.readings import may_be_ours, meant_by, number_in
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.spellings import IncomingSequences
@@ -39,6 +38,7 @@ from mqproto.wire import (
     with_message_class,
     without_session_header,
 )
+from mqproto.wire.acknowledgment import asks_final_ack
 from mqproto.wire.guid import Guid, guid_text
 
 ORDER_QUEUE_NAME: Final = "order_queue$"
@@ -333,10 +333,8 @@ class Confirmations:
             self._writes.urgent().queues.append(QueueRow(self._queue, QueueKind.ORDER, ORDER_QUEUE_NAME))
         self._last += 1
         key = message_key(self._queue, self._last)
-        self._writes.put(
-            MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),
-            ORDER_QUEUE_NAME,
-        )
+        row = MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False)
+        self._writes.put([row], ORDER_QUEUE_NAME)
         self._decide(*place, word._replace(position=self._last, place=_place_in(body)))
 
     def _place_of(self, sequence: OutgoingSequence, body: FinalAckBody) -> tuple[int, int]:

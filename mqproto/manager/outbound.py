@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import attrgetter
 
 from mqproto.base.moment import Moment
 from mqproto.messages.destinations import Destination
 from mqproto.neighbours.met import How
 from mqproto.neighbours.neighbours import Neighbours
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import Joining, joining
 from mqproto.routing import NextHop, Routes
 from mqproto.routing.peers import address_of
 from mqproto.session import Remote
@@ -257,14 +257,14 @@ class Outbound:
         )
         self._neighbours.wake(queue)
 
-    def put(self, queue: OutgoingQueue, message: Joining) -> None:
-        """A message joins a queue."""
-        queue.join(message, self._writes)
+    def put(self, queue: OutgoingQueue, messages: Joining) -> None:
+        """Messages join a queue."""
+        queue.join(messages, self._writes)
         self._neighbours.wake(queue)
 
-    def pass_on(self, queue: OutgoingQueue, message: Joining, name: MessageName, earlier: int | None) -> None:
-        """A transactional message of others joins a queue, in the place of an earlier copy if one waits."""
-        queue.pass_on(message, name, earlier, self._writes)
+    def pass_on(self, queue: OutgoingQueue, messages: Joining, names: Sequence[MessageName]) -> None:
+        """Transactional messages of others join a queue, where no copy of them waits."""
+        queue.pass_on(messages, names, self._writes)
         self._neighbours.wake(queue)
 
     def has_way(self, queue: OutgoingQueue) -> bool:
@@ -377,7 +377,7 @@ class Outbound:
             return
         recoverable = message.user.recoverable
         if recoverable or self.has_way(queue):
-            self.put(queue, Joining(encode_packet(message), message.user.message_id, recoverable))
+            self.put(queue, joining(encode_packet(message), message.user.message_id, recoverable))
 
     def wake(self, queue: OutgoingQueue) -> None:
         """Something may be sent, or read: an acknowledgment came, or messages left."""

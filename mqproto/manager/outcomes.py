@@ -27,13 +27,12 @@ from mqproto.manager.localqueues import LocalQueues
 from mqproto.manager.outbound import Outbound
 from mqproto.messages.destinations import Destination, destination_of
 from mqproto.messages.kept import is_letter, path_name_in
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.queues.localqueue import LocalQueue, SystemQueue
 from mqproto.queues.rules.consequences import CONSEQUENCES, DISREGARDED, IN_QUEUE_BIT, FinalAck, end_of
 from mqproto.routing import Routes
 from mqproto.transfer.acknowledgments import make_final_ack
 from mqproto.transfer.doubts import Doubts
-from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.spellings import IncomingSequences
 from mqproto.turn.desk import Desk
@@ -56,6 +55,7 @@ from mqproto.wire import (
     user_message,
     with_message_class,
 )
+from mqproto.wire.acknowledgment import asks_final_ack
 from mqproto.wire.layouts.base import DEFAULT_PRIORITY
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
 
@@ -184,7 +184,7 @@ class Outcomes:
             self._waypoints.not_kept(packet, queue.name)
             return False
         self._waypoints.kept(packet, queue.name, message_class)
-        kept = Joining(packet, message.user.message_id, message.user.recoverable)
+        kept = joining(packet, message.user.message_id, message.user.recoverable)
         queue.insert(kept, self._writes, priority=message.base.priority, is_kept=True)
         self._queues.stir(queue)
         return True
@@ -198,8 +198,10 @@ class Outcomes:
 
     def _reply_to(self, queue: int, message: UserMessage) -> ReplyTo:
         """Where the acknowledgments of a message go that was in a local queue, or on its way."""
-        source = message.user.source_queue_manager
-        sequence = self._sequences.find(message, queue) or self._sequences.of(source, queue)
+        source, header = message.user.source_queue_manager, message.transaction
+        assert header is not None, "what is answered so is transactional"
+        sequence = self._sequences.find(source, queue, message.user.destination_queue, header)
+        sequence = sequence or self._sequences.of(source, queue)
         return sequence.reply_to if sequence else ReplyTo(source, None)
 
     # Messages that a queue manager writes itself
@@ -316,8 +318,8 @@ class Outcomes:
             body_type=body_type,
         )
         packet = encode_packet(message)
-        posted = Joining(packet, message_id, recoverable)
-        self._waypoints.accepted(packet, destination.name)
+        posted = joining(packet, message_id, recoverable)
+        self._waypoints.accepted([packet], destination.name)
         if destination.manager == self._identity:
             queue = self._queues.addressed(destination.queue)
             if queue is not None and not queue.declaration.transactional and queue.has_room(len(packet)):

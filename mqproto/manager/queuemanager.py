@@ -67,6 +67,7 @@ from mqproto.neighbours.neighbours import Neighbours
 from mqproto.neighbours.peerstatus import FloodStatus, MetStatus, describe_met, floods
 from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
 from mqproto.routing import Routes
+from mqproto.session import Session
 from mqproto.transfer.doubts import Doubts
 from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
@@ -88,6 +89,7 @@ from mqproto.turn.effects import (
 from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard, KeyAwayError
 from mqproto.turn.pending import purges_of
 from mqproto.turn.waypoints import Follow, nobody
+from mqproto.wire.alike.shapes import Run
 from mqproto.wire.guid import Guid
 
 QUEUES_NAMED: Final = 16
@@ -268,39 +270,54 @@ class QueueManager:
         found = self._neighbours.sessions.get(session)
         if found is None or found.closed is not None:
             return 0
-        full = False
         begun_bytes = found.begun_bytes
-        messages = self._neighbours.receive(found, data, now)
+        runs = self._neighbours.receive(found, data, now)
         whole_bytes = begun_bytes + len(data) - found.begun_bytes
-        if not messages:
-            self._neighbours.hosts.received(found, 0, len(data), now)
-            self._neighbours.touched(found)
-            return whole_bytes
-        refused_before = self._arrivals.refused_count
-        remote = found.remote
-        self._arrivals.brought_by(remote, found.window_announced)
-        for message, packet in messages:
-            if full and not is_acknowledgment(message, packet):
-                continue  # Nothing may overtake what was not taken. Acknowledgments do, since they make room.
-            self._waypoints.arrived(packet, found)
-            try:
-                self._arrivals.arrived(message, packet, remote, now)
-            except NoRoomError as no_room:
-                full = True
-                self._waypoints.turned_away(packet, str(no_room))
-                found.close("3.1.5.8.8", str(no_room))
-            except KeyAwayError as no_key:
-                full = True
-                self._waypoints.turned_away(packet, str(no_key))
-                found.close("3.1.5.8.3", str(no_key))
-            except NotWelcomeError as not_welcome:
-                self._waypoints.turned_away(packet, str(not_welcome))
-                found.close("3.1.5.8", str(not_welcome))
-                break
-        refused, reason = self._arrivals.refused_count - refused_before, self._arrivals.last_refusal
-        self._neighbours.hosts.received(found, len(messages), len(data), now, refused, reason)
+        hosts = self._neighbours.hosts
+        if runs:
+            refused = self._arrivals.refused_count
+            count = self._take_in(found, runs, now)
+            refused = self._arrivals.refused_count - refused
+            hosts.received(found, count, len(data), now, refused, self._arrivals.last_refusal)
+        else:
+            hosts.received(found, 0, len(data), now)
         self._neighbours.touched(found)
         return whole_bytes
+
+    def _take_in(self, session: Session, runs: list[Run], now: Moment) -> int:
+        """Messages came; what cannot be taken closes the session. How many there were.  3.1.5.8"""
+        count, full, ended = 0, False, False
+        arrivals, remote = self._arrivals, session.remote
+        arrivals.brought_by(remote, session.window_announced)
+        for run in runs:
+            at, end = 0, len(run.packets)
+            count += end
+            while at < end and not ended:
+                some = run
+                if end > 1:
+                    some = run.part(at, 1 if full else arrivals.together(run, at, remote))
+                at += len(some.packets)
+                if full and not is_acknowledgment(some):
+                    continue  # Nothing may overtake what was not taken. Acknowledgments do, since they make room.
+                self._waypoints.arrived(some.packets, session)
+                try:
+                    arrivals.arrived(some, remote, now)
+                except NoRoomError as no_room:
+                    full = True
+                    self._turn_away(some, session, "3.1.5.8.8", no_room)
+                except KeyAwayError as no_key:
+                    full = True
+                    self._turn_away(some, session, "3.1.5.8.3", no_key)
+                except NotWelcomeError as not_welcome:
+                    ended = True
+                    self._turn_away(some, session, "3.1.5.8", not_welcome)
+        return count
+
+    def _turn_away(self, run: Run, session: Session, section: str, reason: Exception) -> None:
+        """A message is not taken, and the session ends."""
+        [packet] = run.packets
+        self._waypoints.turned_away(packet, str(reason))
+        session.close(section, str(reason))
 
     # Time and the store
 

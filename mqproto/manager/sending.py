@@ -48,9 +48,9 @@ from mqproto.wire import (
     sid_from_text,
     user_message,
 )
+from mqproto.wire.alike.stamp import Stamp, place_bytes
 from mqproto.wire.glance import reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import Guid, guid_text
-from mqproto.wire.stamp import Stamp, place_bytes
 
 FIRST: Final = TransactionHeader.first.mask
 LAST: Final = TransactionHeader.last.mask
@@ -299,11 +299,9 @@ class Sending:
             expires_s = reach_deadline_s(packets[0])
             self._await_answers(run, now)
             queue = self._outbound.towards(run.destination, run.example.priority)
-            for packet, message_id in zip(packets, ordinals, strict=True):
-                self._waypoints.accepted(packet, run.destination.name)
-                queue.join(
-                    Joining(packet, message_id, run.example.recoverable, expires_s=expires_s), self._writes
-                )
+            self._waypoints.accepted(packets, run.destination.name)
+            until = [expires_s] * len(packets)
+            queue.join(Joining(packets, ordinals, run.example.recoverable, False, until), self._writes)
             self._outbound.wake(queue)
             self._expiration.expect(expires_s, now)
 
@@ -329,9 +327,9 @@ class Sending:
             number, previous = number + 1, number
         packets = self._packets(run, ordinals, now, places)
         expires_s = reach_deadline_s(packets[0])
-        for packet, message_id in zip(packets, ordinals, strict=True):
-            self._waypoints.accepted(packet, sequence.name)
-            sequence.join(Joining(packet, message_id, True, final_ack, expires_s), self._writes)
+        self._waypoints.accepted(packets, sequence.name)
+        until = [expires_s] * len(packets)
+        sequence.join(Joining(packets, ordinals, True, final_ack, until), self._writes)
         assert number == sequence.next_number, "each message that joins takes the next number"
         self._outbound.wake(sequence)
         self._expiration.expect(expires_s, now)
@@ -367,12 +365,13 @@ class Sending:
             ]
         packets = self._packets(run, ordinals, now, places)
         expires_s = receive_deadline_s(packets[0])
-        for packet, message_id in zip(packets, ordinals, strict=True):
-            self._waypoints.accepted(packet, run.destination.name)
-            message = Joining(packet, message_id, recoverable, expires_s=expires_s)
-            queue.insert(message, self._writes, priority=priority)
-            if reports:
-                self._endings.append(Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION))
+        self._waypoints.accepted(packets, run.destination.name)
+        until = [expires_s] * len(packets)
+        queue.insert(Joining(packets, ordinals, recoverable, False, until), self._writes, priority=priority)
+        if reports:
+            self._endings += [
+                Ending(packet, MessageClass.ACK_REACH_QUEUE, Place.AT_DESTINATION) for packet in packets
+            ]
         self._queues.stir(queue)
         self._expiration.expect(expires_s, now)
 

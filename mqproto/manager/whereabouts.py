@@ -18,11 +18,11 @@ from mqproto.manager.status import destination_name
 from mqproto.messages.kept import REFUSAL, path_name_in
 from mqproto.queues.lanes import Lane
 from mqproto.queues.localqueue import LocalQueue
-from mqproto.transfer.incoming import asks_final_ack
 from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import message_key
 from mqproto.wire import decode_message
+from mqproto.wire.acknowledgment import asks_final_ack
 from mqproto.wire.glance import head_of, reach_deadline_s, receive_deadline_s
 from mqproto.wire.guid import guid_text
 

@@ -34,7 +34,7 @@ from mqproto.turn.effects import CloseTransport, Note, OpenTransport, ReadPage, 
 from mqproto.turn.endings import Ending, Place
 from mqproto.wire import MessageClass, UserHeader
 from mqproto.wire.glance import is_traced, user_flags
-from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.guid import Guid
 
 TURN: Final = 32
 """How many messages one queue sends before the next queue to the same neighbour has its turn."""
@@ -55,7 +55,6 @@ class Neighbours:
         self.door = Door(desk, routes, met, self.sessions)
         self.hosts = Hosts()
         self._identity = desk.identity
-        self._addressees = frozenset((desk.identity, NULL_GUID))  # 3.1.5.8.5
         self._settings = desk.settings
         self._timers = desk.timers
         self._writes = desk.writes
@@ -277,7 +276,6 @@ class Neighbours:
             timers=self._timers,
             admit=self.door.admit,
             certified=certified,
-            addressees=self._addressees,
         )
         return session
 

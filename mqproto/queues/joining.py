@@ -1,21 +1,40 @@
-"""A message on its way into a queue."""
+"""Messages on their way into a queue."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 
 class Joining(NamedTuple):
-    """A packet with what its queue has to know of it, so that no queue reads it again.
+    """Packets with what their queue has to know of them, so that no queue reads them again; one after the other, one at
+    least, and alike in all that is said once.
 
-    packet: as it will be sent or handed out, without a SessionHeader.
-    recoverable: whether it must survive a crash; transactional ones are.
-    final_ack: whether it is kept for a FinalAck after its OrderAck, or asks for one.
-    expires_s: after this second, UTC, it is to be looked at, for its time may be over; None if it never is.
+    packets: as they will be sent or handed out, without a SessionHeader.
+    recoverable: whether they must survive a crash; transactional ones are.
+    final_ack: whether they are kept for a FinalAck after their OrderAck, or ask for one.
+    expires_s: of each, the second, UTC, after which it is to be looked at, for its time may be over; None if it never
+        is.
     """
 
-    packet: bytes
-    message_id: int
+    packets: Sequence[bytes]
+    message_ids: Sequence[int]
     recoverable: bool
-    final_ack: bool = False
-    expires_s: int | None = None
+    final_ack: bool
+    expires_s: Sequence[int | None]
+
+    def singly(self) -> Iterator[Joining]:
+        """Each by itself."""
+        for packet, message_id, expires_s in zip(self.packets, self.message_ids, self.expires_s, strict=True):
+            yield joining(packet, message_id, self.recoverable, self.final_ack, expires_s)
+
+
+def joining(
+    packet: bytes,
+    message_id: int,
+    recoverable: bool,
+    final_ack: bool = False,
+    expires_s: int | None = None,
+) -> Joining:
+    """One packet by itself."""
+    return Joining((packet,), (message_id,), recoverable, final_ack, (expires_s,))

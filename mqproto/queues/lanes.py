@@ -8,8 +8,10 @@ at a time when its turn nears.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import merge
+from itertools import accumulate, count, repeat
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
@@ -28,8 +30,13 @@ from mqproto.turn.effects import (
 from mqproto.turn.pending import PendingWrites
 
 POSITION: Final = attrgetter("position")
+PACKET: Final = itemgetter(1)
+"""Of a `Waiting`."""
 LANE: Final = itemgetter(0)
 """Of a `Handed`."""
+NEW_ROW: Final = partial(tuple.__new__, MessageRow)
+NEW_WAITING: Final = partial(tuple.__new__, Waiting)
+"""What `MessageRow._make` and `Waiting._make` do, without a call of Python for each."""
 
 
 class QueueWindow:
@@ -90,23 +97,32 @@ class QueueWindow:
             or (len(self._ready) + count <= self._limit and self._bytes + size_bytes <= self._limit_bytes)
         )
 
-    def append(self, message: Waiting) -> None:
-        """A message joins at the end; its position is above all before it."""
-        if self.fits:
-            self.take_in(message)
-        else:
-            self.leave_out(message.position)
+    def fitting(self, packets: Sequence[bytes]) -> int:
+        """How many of the messages that are to be appended, from the first on, would stay in memory."""
+        most, room_bytes = self._limit - len(self._ready), self._limit_bytes - self._bytes
+        if self.read_through != self.last or most <= 0 or room_bytes <= 0:
+            return 0
+        if most > len(packets):
+            most = len(packets)
+        if sum(map(len, packets)) > room_bytes:
+            ends = accumulate(map(len, packets[:most]), initial=0)
+            most = next((index for index, end in enumerate(ends) if end >= room_bytes), most)
+        return most
 
-    def take_in(self, message: Waiting) -> None:
-        """The same of one that fits."""
-        self._ready.append(message)
-        self._bytes += len(message.packet)
-        self.read_through = self.last = message.position
+    def append(self, messages: Sequence[Waiting], fitting: int) -> None:
+        """Messages join at the end, one at least; their positions are above all before them.
 
-    def leave_out(self, position: int) -> None:
-        """The same of one that does not, and that the store has."""
-        self.on_disk += 1
-        self.last = position
+        fitting: how many of them stay in memory, as `fitting` has said. The store has the others.
+        """
+        self.last = messages[-1].position
+        if fitting < len(messages):
+            self.on_disk += len(messages) - fitting
+            messages = messages[:fitting]
+            if not messages:
+                return
+        self._ready += messages
+        self._bytes += sum(map(len, map(PACKET, messages)))
+        self.read_through = messages[-1].position
 
     def pop(self) -> Waiting:
         """The next message leaves the window."""
@@ -256,31 +272,31 @@ class Lane:
                 self.registered = False
                 self.register(writes)
 
-    def join(self, message: Joining, writes: PendingWrites) -> None:
-        """A message joins at the end; it is stored if it must survive a crash, or if memory is short."""
-        self._last = position = self._last + 1
-        packet, message_id, recoverable, final_ack, expires_s = message
-        window = self.window
-        fits = window.fits
-        stored = recoverable or not fits
-        if stored:
+    def join(self, messages: Joining, writes: PendingWrites) -> None:
+        """Messages join at the end; those are stored that must survive a crash, or that find memory short."""
+        packets, message_ids, recoverable, final_ack, expires_s = messages
+        first, asks = self._last + 1, repeat(final_ack)
+        fitting = self.window.fitting(packets)
+        kept = 0 if recoverable else fitting
+        if kept < len(packets):
             if not self.registered:
                 self.register(writes)
-            row = MessageRow(self.first_key | position, packet, message_id, final_ack, expires_s)
-            writes.put(row, self.name)
-        if fits:
-            window.take_in(Waiting(position, packet, final_ack, stored, expires_s))
-        else:
-            window.leave_out(position)
+            columns = zip(count(self.first_key | first), packets, message_ids, asks, expires_s, strict=False)
+            rows = list(map(NEW_ROW, columns))
+            writes.put(rows[kept:] if kept else rows, self.name)
+        columns = zip(count(first), packets, asks, repeat(recoverable), expires_s, strict=False)
+        waiting = list(map(NEW_WAITING, columns))
+        self._last = waiting[-1].position
+        self.window.append(waiting, fitting)
 
-    def join_from(self, key: int, message: Joining, writes: PendingWrites) -> None:
+    def join_from(self, key: int, messages: Joining, writes: PendingWrites) -> None:
         """A message joins at the end that the store has already, under another key."""
+        [packet], [expires_s] = messages.packets, messages.expires_s
         self._last += 1
         self.register(writes)
-        writes.urgent().moves.append((key, self.key(self._last), message.expires_s))
-        self.window.append(
-            Waiting(self._last, message.packet, message.final_ack, stored=True, expires_s=message.expires_s)
-        )
+        writes.urgent().moves.append((key, self.key(self._last), expires_s))
+        waiting = Waiting(self._last, packet, messages.final_ack, stored=True, expires_s=expires_s)
+        self.window.append([waiting], self.window.fitting([packet]))
 
 
 class Handed(NamedTuple):

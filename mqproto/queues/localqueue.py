@@ -231,29 +231,30 @@ class LocalQueue:
         return quota is None or self.size_bytes + size_bytes <= quota
 
     def insert(
-        self, message: Joining, writes: PendingWrites, *, priority: int, is_kept: bool = False
+        self, messages: Joining, writes: PendingWrites, *, priority: int, is_kept: bool = False
     ) -> None:
-        """A message has reached its destination, or is kept here because its way has ended.  3.1.5.8.8"""
-        packet = message.packet
-        self.count += 1
-        self.size_bytes += len(packet)
+        """Messages have reached their destination, or are kept here because their way has ended.  3.1.5.8.8"""
+        packets = messages.packets
+        self.count += len(packets)
+        self.size_bytes += sum(map(len, packets))
         if is_kept:
-            self._fresh_letters += 1
+            self._fresh_letters += len(packets)
         else:
-            self._fresh.append(packet)
-            self._waypoints.queued(packet, self.name)
+            self._fresh += packets
+            self._waypoints.queued(packets, self.name)
         lane = self._lanes.get(priority)
         if lane is None:
             lane = self.lane(priority)
-        lane.join(message, writes)
+        lane.join(messages, writes)
 
-    def insert_held(self, key: int, message: Joining, writes: PendingWrites) -> None:
+    def insert_held(self, key: int, messages: Joining, writes: PendingWrites) -> None:
         """A transactional message that the store has already, behind a gap that is closed now."""
+        [packet] = messages.packets
         self.count += 1
-        self.size_bytes += len(message.packet)
-        self._fresh.append(message.packet)
-        self._waypoints.queued(message.packet, self.name)
-        self.lane(0).join_from(key, message, writes)
+        self.size_bytes += len(packet)
+        self._fresh.append(packet)
+        self._waypoints.queued(messages.packets, self.name)
+        self.lane(0).join_from(key, messages, writes)
 
     def _left(self, handed: Sequence[Handed], writes: PendingWrites) -> None:
         """Messages are in the queue no more."""

@@ -39,16 +39,16 @@ def count_sent(data: SessionData, entries: Sequence[InFlight], now: Moment) -> N
     data.session_active = True
 
 
-def count_received(data: SessionData, *, recoverable: bool) -> None:
-    """A UserMessage came: count it, also if it turns out to be a duplicate.  3.1.5.8.2, 3.1.5.8.7
+def count_received(data: SessionData, count: int, *, recoverable: bool) -> None:
+    """UserMessages came: count them, also those that turn out to be duplicates.  3.1.5.8.2, 3.1.5.8.7
 
     By the letter of 3.1.5.8.1 a duplicate would not be counted; the next session acknowledgment would then find the
     two counts apart and close the session.
     """
-    data.message_received_count = (data.message_received_count + 1) & 0xFFFF
-    data.unacked_received_msg_count += 1
+    data.message_received_count = (data.message_received_count + count) & 0xFFFF
+    data.unacked_received_msg_count += count
     if recoverable:
-        data.recoverable_message_received_count = (data.recoverable_message_received_count + 1) & 0xFFFF
+        data.recoverable_message_received_count = (data.recoverable_message_received_count + count) & 0xFFFF
     data.session_active = True
 
 

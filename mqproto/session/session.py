@@ -38,16 +38,15 @@ from mqproto.turn.effects import CloseTransport
 from mqproto.wire import (
     ConnectionParameters,
     EstablishConnection,
-    Packet,
     PacketBuffer,
     SessionAck,
     UnwelcomeError,
     UserMessage,
     Welcome,
-    check_packet,
     decode_packet,
 )
-from mqproto.wire.glance import address_of, is_internal, is_recoverable, session_header_of
+from mqproto.wire.alike.shapes import Run, Shapes
+from mqproto.wire.glance import is_recoverable, session_header_of
 from mqproto.wire.guid import Guid
 
 __all__ = ["ConnectionStatus", "InFlight", "Remote", "Session", "SessionState"]
@@ -101,8 +100,6 @@ class Session:
     Args:
         admit: says who is believed to be whom, and who gets a session; by default nobody is believed.
         certified: the queue manager that the peer's certificate is pinned to.
-        addressees: for whom messages are read; those for others are checked as strictly, and passed on as they are.
-            None for everybody.
     """
 
     def __init__(
@@ -118,9 +115,7 @@ class Session:
         timers: Timers,
         admit: Admit = admit_all,
         certified: Guid | None = None,
-        addressees: frozenset[bytes] | None = None,
     ) -> None:
-        self._addressees = addressees
         self.data = SessionData(
             key,
             local_qm,
@@ -136,6 +131,7 @@ class Session:
             ack_wait_timeout_ms=settings.ack_wait_timeout_ms,
         )
         self._buffer = PacketBuffer()
+        self._shapes = Shapes()
         self._order = 0
 
     @property
@@ -249,31 +245,27 @@ class Session:
         """How much has come of a packet that is not whole yet."""
         return self._buffer.pending_bytes
 
-    def receive(
-        self, chunk: bytes | bytearray | memoryview, now: Moment
-    ) -> list[tuple[UserMessage | None, bytes]]:
-        """Take bytes as they arrived; give back the UserMessages among them, each with its packet, in order.
-
-        One that is only checked comes as None.
+    def receive(self, chunk: bytes | bytearray | memoryview, now: Moment) -> list[Run]:
+        """Take bytes as they arrived; give back the UserMessages among them, in order, found good and not read.
 
         Whatever is wrong with the bytes closes the session; `closed` says why.  3.1.5.1
         """
         data = self.data
         data.received_ack = True
-        messages: list[tuple[UserMessage | None, bytes]] = []
+        runs: list[Run] = []
         try:
             if data.state is not SessionState.OPEN:
                 self._shake_hands(chunk, now)
                 chunk = b""  # What came behind the handshake waits in the buffer.
             if data.state is SessionState.OPEN:
-                self._take(chunk, messages, now)
+                self._take(chunk, runs, now)
         except UnwelcomeError as unwelcome:
             kind, state = unwelcome.kind, data.state.name
             data.close(UNWELCOME[kind], f"{kind.__name__} is not welcome in state {state}")
         except WireFormatError as error:
             answers = data.state is SessionState.WAITING_ECR_MSG
             data.close("3.1.5.1.3", f"it speaks no MSMQ: {error}" if answers else str(error))
-        return messages
+        return runs
 
     def _shake_hands(self, chunk: bytes | bytearray | memoryview, now: Moment) -> None:
         """Take one packet after the other, as each decides what may come after it, until the session is open."""
@@ -286,36 +278,24 @@ class Session:
             RECEIVE[data.state, type(packet)].act(data, packet, now)
             chunk = b""
 
-    def _take(
-        self,
-        chunk: bytes | bytearray | memoryview,
-        messages: list[tuple[UserMessage | None, bytes]],
-        now: Moment,
-    ) -> None:
+    def _take(self, chunk: bytes | bytearray | memoryview, runs: list[Run], now: Moment) -> None:
         """Take UserMessages, and session acknowledgments between them, while the session is open."""
         data = self.data
         data.unacked_received_bytes += len(chunk)
-        for raw in self._buffer.feed(chunk, WELCOME_WHEN_OPEN):
-            packet = self._read(raw)
-            if packet is None or type(packet) is UserMessage:
-                count_received(data, recoverable=is_recoverable(raw))
-                messages.append((packet, raw))
-                header = session_header_of(raw) if packet is None else packet.session
-                if header is not None:
-                    take_session_header(data, header, now)  # 3.1.5.8.4
-            else:
+        for found in self._shapes.runs(self._buffer.feed(chunk, WELCOME_WHEN_OPEN)):
+            if isinstance(found, bytes):
+                packet = decode_packet(found)
                 RECEIVE[SessionState.OPEN, type(packet)].act(data, packet, now)
+            else:
+                packets = found.packets
+                count_received(data, len(packets), recoverable=is_recoverable(packets[0]))
+                runs.append(found)
+                if not found.shape.may_have_others and (header := session_header_of(packets[0])) is not None:
+                    take_session_header(data, header, now)  # 3.1.5.8.4
             if data.state is SessionState.CLOSED:
                 return
         if self._buffer.fault is not None:
             raise self._buffer.fault
-
-    def _read(self, raw: bytes) -> Packet | None:
-        """A packet; None for a message that is not to be read, but is found good."""
-        if self._addressees is None or is_internal(raw) or address_of(raw) in self._addressees:
-            return decode_packet(raw)
-        check_packet(raw)
-        return None
 
     def send(self, entries: Sequence[InFlight], now: Moment) -> None:
         """Send messages, one at least; the caller has seen that there is `room`.  3.1.7.1.6"""

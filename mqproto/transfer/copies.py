@@ -6,6 +6,8 @@ knows the messages by source and MessageID; the TransactionHeader it does not re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import Final
 
 from mqproto.queues.lanes import QueueWindow
@@ -45,13 +47,20 @@ class Copies:
     def __len__(self) -> int:
         return len(self._places)
 
-    def joined(self, name: MessageName, position: int, packet: bytes) -> None:
-        """A message has joined the queue."""
-        if len(self._places) >= KNOWN and not self._make_room():
-            return
-        self._places[name] = position
-        if position > self._window.read_through:
-            self._hashes[position] = hash(packet)
+    def joined(self, names: Sequence[MessageName], first: int, packets: Sequence[bytes]) -> None:
+        """Messages have joined the queue, the first at this position."""
+        if len(self._places) + len(names) > KNOWN:
+            self._make_room()
+            names = names[: max(KNOWN - len(self._places), 0)]
+        self._places.update(zip(names, count(first), strict=False))
+        read_through, end = self._window.read_through, first + len(names)
+        if read_through + 1 < end:
+            for position in range(max(read_through + 1, first), end):
+                self._hashes[position] = hash(packets[position - first])
+
+    def knows_one_of(self, names: Sequence[MessageName]) -> bool:
+        """Whether one of these messages may wait here."""
+        return not self._places.keys().isdisjoint(names)
 
     def is_back(self, message: Waiting) -> None:
         """A message is in memory that was sent before, or was in the store alone."""
@@ -59,7 +68,7 @@ class Copies:
             self._hashes.pop(message.position, None)
             name = identifier_of(message.packet)
             if message.position > self._places.get(name, 0):
-                self.joined(name, message.position, message.packet)
+                self.joined([name], message.position, [message.packet])
 
     def later_copy(self, position: int, packet: bytes) -> int | None:
         """Where a message that joined behind this one waits, and is the same byte by byte; None if none is known to.
@@ -104,10 +113,9 @@ class Copies:
             return None  # It has left, as most have.
         return next((message for message in self._window if message.position == position), None)
 
-    def _make_room(self) -> bool:
-        """Forget those that have left, now and then; whether there is room."""
+    def _make_room(self) -> None:
+        """Forget those that have left, now and then."""
         following = self._window.next_position
         if following - self._looked_at >= KNOWN // 8:
             self._looked_at = following
             self._places = {name: place for name, place in self._places.items() if place >= following}
-        return len(self._places) < KNOWN

@@ -122,7 +122,8 @@ class Doubts:
             now,
         )
         key = message_key(self._list_beside(lane.queue), letter)
-        self._writes.put(MessageRow(key, encode_packet(ack), user.message_id, final_ack=False), IN_DOUBT_NAME)
+        row = MessageRow(key, encode_packet(ack), user.message_id, final_ack=False)
+        self._writes.put([row], IN_DOUBT_NAME)
         body = acknowledgment_in(ack)
         assert isinstance(body, FinalAckBody), "it is one"
         self._remember(_doubt_of(body, lane.queue, letter))

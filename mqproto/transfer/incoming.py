@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timer, Timers
 from mqproto.turn.effects import IncomingRow
 from mqproto.turn.endings import ReplyTo
-from mqproto.wire import QueueName, TransactionHeader, TxSequenceId, UserHeader, UserMessage
+from mqproto.wire import QueueName, TransactionHeader, TxSequenceId
 from mqproto.wire.guid import Guid, guid_from_text, guid_text
 
 
@@ -22,16 +22,6 @@ def comes_next(header: TransactionHeader, last_id: TxSequenceId, last_number: in
     if header.tx_sequence_id == last_id:
         return previous <= last_number < number
     return header.tx_sequence_id > last_id and previous == 0
-
-
-FINAL_ACK: Final = TransactionHeader.final_ack.mask
-JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive.mask
-
-
-def asks_final_ack(message: UserMessage) -> bool:
-    """Whether the sender waits for a FinalAck.  2.2.5, 3.1.7.2.2"""
-    transaction = message.transaction
-    return transaction is not None and bool(transaction.flags & FINAL_ACK or message.user.flags & JOURNALS)
 
 
 SequenceKey: TypeAlias = tuple[Guid, int, QueueName]

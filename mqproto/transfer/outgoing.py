@@ -75,9 +75,9 @@ class OutgoingQueue(Lane):
         self.name, self.priority = name, priority
         self.registered = False
 
-    def join(self, message: Joining, writes: PendingWrites) -> None:
-        self.count += 1
-        super().join(message, writes)
+    def join(self, messages: Joining, writes: PendingWrites) -> None:
+        self.count += len(messages.packets)
+        super().join(messages, writes)
 
     def take(
         self, limit: int, limit_bytes: int, now: Moment, writes: PendingWrites
@@ -252,14 +252,12 @@ class OutgoingQueue(Lane):
             return waiting
         return AS_IT_IS
 
-    def pass_on(
-        self, message: Joining, name: MessageName, earlier: int | None, writes: PendingWrites
-    ) -> None:
-        """A transactional message of others joins, and its earlier copy leaves, if there is one.
+    def pass_on(self, messages: Joining, names: Sequence[MessageName], writes: PendingWrites) -> None:
+        """Transactional messages of others join, of which no copy is here, or none any more: see `delete`.
 
-        It goes to the end, as the store never uses a place twice; its destination holds what overtakes it.
+        The place of an earlier copy is not used again, as the store never uses one twice; the destination holds what
+        overtakes it.
         """
-        if earlier is not None:
-            self.delete(earlier, writes)
-        self.join(message, writes)
-        self.copies.joined(name, self._last, message.packet)
+        first = self._last + 1
+        self.join(messages, writes)
+        self.copies.joined(names, first, messages.packets)

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from mqproto.transfer.incoming import IncomingSequence
-from mqproto.wire import QueueName, UserMessage
+from mqproto.wire import QueueName, TransactionHeader
 from mqproto.wire.guid import Guid
 
 
@@ -64,17 +64,21 @@ class IncomingSequences:
         for names in self._by_queue.values():
             yield from chain.from_iterable(names.values())
 
-    def find(self, message: UserMessage, queue: int) -> IncomingSequence | None:
-        """The sequence that a transactional message for the local queue with this number belongs to, if it is there."""
-        header, user = message.transaction, message.user
-        assert header is not None
-        usual = self._as_spelt.get((user.source_queue_manager, queue, user.destination_queue))
-        if usual is not None and usual.identifier == header.tx_sequence_id:
+    def find(
+        self, source: Guid, queue: int, name: QueueName, header: TransactionHeader
+    ) -> IncomingSequence | None:
+        """The sequence that a transactional message belongs to, if it is there.
+
+        queue: the number of the local queue that it is for, which it calls by this name.
+        """
+        identifier = header.tx_sequence_id
+        usual = self._as_spelt.get((source, queue, name))
+        if usual is not None and usual.identifier == identifier:
             return usual
-        names = self._by_queue.get((message.user.source_queue_manager, queue))
+        names = self._by_queue.get((source, queue))
         if names is None:
             return None
-        own, identifier = self.under_its_name(message, queue), header.tx_sequence_id
+        own = self.under_name(source, queue, name)
         for sequence in own:
             if sequence.identifier == identifier:
                 return sequence
@@ -82,22 +86,25 @@ class IncomingSequences:
             for sequence in chain.from_iterable(names.values()):
                 if sequence.identifier == identifier:
                     return sequence
-        spelling, time_stamp = message.user.destination_queue, identifier.time_stamp
+        time_stamp = identifier.time_stamp
         if not header.previous_tx_sequence_number and all(
-            one.name != spelling and one.time_stamp != time_stamp for one in own
+            one.name != name and one.time_stamp != time_stamp for one in own
         ):
             return None
         return max(
             own,
-            key=lambda one: (one.time_stamp == time_stamp, one.name == spelling, one.identifier),
+            key=lambda one: (one.time_stamp == time_stamp, one.name == name, one.identifier),
             default=None,
         )
 
-    def under_its_name(self, message: UserMessage, queue: int) -> list[IncomingSequence]:
-        """The sequence under the name that a message has for a local queue; one for each spelling with a TimeStamp of
+    def has(self, source: Guid, queue: int, name: QueueName) -> bool:
+        """Whether there is a sequence of exactly this name; then `find` always finds one."""
+        return (source, queue, name) in self._as_spelt
+
+    def under_name(self, source: Guid, queue: int, name: QueueName) -> list[IncomingSequence]:
+        """The sequence under the name that messages have for a local queue; one for each spelling with a TimeStamp of
         its own."""
-        names = self._by_queue.get((message.user.source_queue_manager, queue), {})
-        return names.get(without_case(message.user.destination_queue), [])
+        return self._by_queue.get((source, queue), {}).get(without_case(name), [])
 
     def of(self, source: Guid, queue: int) -> IncomingSequence | None:
         """Any sequence of a source for a local queue: all of them are answered at one place."""

@@ -237,15 +237,16 @@ class Writes:
                 ranges.append((source, ordinal, ordinal))
 
     def __bool__(self) -> bool:
+        # What most transactions have comes first.
         return bool(
-            self.queues
-            or self.messages
+            self.messages
+            or self.removals
+            or self.incoming
+            or self.outgoing
+            or self.queues
             or self.finals
             or self.moves
-            or self.removals
             or self.lasting
-            or self.outgoing
-            or self.incoming
             or self.forgotten_identifiers
             or self.identifiers
             or self.counters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from mqproto.base.moment import Moment
@@ -86,11 +86,11 @@ class PendingWrites:
         else:
             self._held_back[row.queue] = row
 
-    def put(self, message: MessageRow, queue: str) -> None:
-        """Keep a message; `queue` is the name of where."""
+    def put(self, messages: Sequence[MessageRow], queue: str) -> None:
+        """Keep messages; `queue` is the name of where."""
         self._is_urgent = True
-        self._waypoints.stored(message.packet, queue)
-        self._writes.messages.append(message)
+        self._waypoints.stored(messages, queue)
+        self._writes.messages += messages
 
     def changed(self, sequence: HasRow, *, urgent: bool) -> None:
         """A sequence has another row from now on."""

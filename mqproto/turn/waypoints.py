@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from mqproto.base.words import Word
-from mqproto.turn.effects import Note, Received, Trace
+from mqproto.turn.effects import MessageRow, Note, Received, Trace
 from mqproto.wire import MessageClass, TxSequenceId, acknowledgment_in, decode_message
 from mqproto.wire.glance import acknowledges, identifier_of, place_in_sequence
 from mqproto.wire.guid import Guid, guid_text
@@ -191,11 +191,11 @@ class Sent(Protocol):
 class Waypoints:
     """Told of every step; keeps none of them."""
 
-    def accepted(self, packet: bytes, destination: str) -> None:
-        """A message was handed in here, for the queue of that format name."""
+    def accepted(self, packets: Iterable[bytes], destination: str) -> None:
+        """Messages were handed in here, for the queue of that format name."""
 
-    def stored(self, packet: bytes, queue: str) -> None:
-        """A message joins a queue on disk."""
+    def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
+        """Messages join a queue on disk."""
 
     def sent(self, entries: Iterable[Sent], session: Hop) -> None:
         """Messages leave."""
@@ -211,8 +211,8 @@ class Waypoints:
     ) -> None:
         """A message of ours was received, or refused for good.  3.1.5.7"""
 
-    def arrived(self, packet: bytes, session: Hop) -> None:
-        """A message came."""
+    def arrived(self, packets: Iterable[bytes], session: Hop) -> None:
+        """Messages came."""
 
     def turned_away(self, packet: bytes, reason: str) -> None:
         """It is not taken."""
@@ -220,8 +220,8 @@ class Waypoints:
     def duplicate_dropped(self, packet: bytes) -> None:
         """It came before."""
 
-    def forwarded(self, packet: bytes, queue: str) -> None:
-        """It is somebody else's, and joins an outgoing queue."""
+    def forwarded(self, packets: Iterable[bytes], queue: str) -> None:
+        """They are somebody else's, and join an outgoing queue."""
 
     def held(self, packet: bytes, queue: str) -> None:
         """It is early for its queue."""
@@ -229,8 +229,8 @@ class Waypoints:
     def dropped(self, packet: bytes, queue: str) -> None:
         """It is early, and there is no room behind the gap."""
 
-    def queued(self, packet: bytes, queue: str) -> None:
-        """It joins a local queue."""
+    def queued(self, packets: Iterable[bytes], queue: str) -> None:
+        """They join a local queue."""
 
     def kept(self, packet: bytes, queue: str, message_class: int) -> None:
         """It joins a journal, or a dead-letter queue if its class is that of a refusal."""
@@ -325,11 +325,13 @@ class WaypointNotes(Waypoints):
         """The place of a transactional message of our own; None for others."""
         return place_in_sequence(packet) if identifier_of(packet)[0] == self._identity else None
 
-    def accepted(self, packet: bytes, destination: str) -> None:
-        self._note(Waypoint.ACCEPTED, packet, None, True, queue=destination)
+    def accepted(self, packets: Iterable[bytes], destination: str) -> None:
+        for packet in packets:
+            self._note(Waypoint.ACCEPTED, packet, None, True, queue=destination)
 
-    def stored(self, packet: bytes, queue: str) -> None:
-        self._note(Waypoint.STORED, packet, queue=queue)
+    def stored(self, rows: Iterable[MessageRow], queue: str) -> None:
+        for row in rows:
+            self._note(Waypoint.STORED, row.packet, queue=queue)
 
     def sent(self, entries: Iterable[Sent], session: Hop) -> None:
         for entry in entries:
@@ -397,8 +399,9 @@ class WaypointNotes(Waypoints):
             self._unconfirmed.pop(identifier, None)
         return confirmed
 
-    def arrived(self, packet: bytes, session: Hop) -> None:
-        self._note(Waypoint.ARRIVED, packet, session, True)
+    def arrived(self, packets: Iterable[bytes], session: Hop) -> None:
+        for packet in packets:
+            self._note(Waypoint.ARRIVED, packet, session, True)
 
     def turned_away(self, packet: bytes, reason: str) -> None:
         self._note(Waypoint.TURNED_AWAY, packet, reason=reason)
@@ -406,8 +409,9 @@ class WaypointNotes(Waypoints):
     def duplicate_dropped(self, packet: bytes) -> None:
         self._note(Waypoint.DUPLICATE_DROPPED, packet)
 
-    def forwarded(self, packet: bytes, queue: str) -> None:
-        self._note(Waypoint.FORWARDED, packet, queue=queue)
+    def forwarded(self, packets: Iterable[bytes], queue: str) -> None:
+        for packet in packets:
+            self._note(Waypoint.FORWARDED, packet, queue=queue)
 
     def held(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.HELD, packet, queue=queue)
@@ -415,8 +419,9 @@ class WaypointNotes(Waypoints):
     def dropped(self, packet: bytes, queue: str) -> None:
         self._note(Waypoint.DROPPED, packet, queue=queue)
 
-    def queued(self, packet: bytes, queue: str) -> None:
-        self._note(Waypoint.QUEUED, packet, queue=queue)
+    def queued(self, packets: Iterable[bytes], queue: str) -> None:
+        for packet in packets:
+            self._note(Waypoint.QUEUED, packet, queue=queue)
 
     def kept(self, packet: bytes, queue: str, message_class: int) -> None:
         if message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE):

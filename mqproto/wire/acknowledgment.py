@@ -11,8 +11,8 @@ from construct import Int32ul
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.generator import REFUSALS, builder, reader
 from mqproto.wire.guid import NULL_GUID, Guid
-from mqproto.wire.layouts.transaction import TxSequenceId, tx_sequence_id
-from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION
+from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId, tx_sequence_id
+from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, UserHeader
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.layout import Layout
@@ -23,6 +23,8 @@ ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
 ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"
 LABEL: Final = "QM Ordering Ack"
 FIRST_FINAL_CLASS: Final = 0x4000
+FINAL_ACK: Final = TransactionHeader.final_ack.mask
+JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive.mask
 
 
 @dataclass(slots=True)
@@ -100,6 +102,12 @@ def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | Non
     if message_class == MessageClass.ORDER_ACK:
         return _read_order_ack(properties.message_body)
     return _read_final_ack(properties.message_body)
+
+
+def asks_final_ack(message: UserMessage) -> bool:
+    """Whether the sender waits for a FinalAck.  2.2.5, 3.1.7.2.2"""
+    transaction = message.transaction
+    return transaction is not None and bool(transaction.flags & FINAL_ACK or message.user.flags & JOURNALS)
 
 
 def _built(body: OrderAckBody | FinalAckBody) -> bytes:

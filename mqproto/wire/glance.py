@@ -66,7 +66,7 @@ assert user_header.offset_of("sent_time_s") == user_header.offset_of("time_to_be
 
 _head = struct.Struct("<16s16s8xII")
 _identifier = struct.Struct("<16s24xI")
-_ADDRESS_AT: Final = _USER_AT + user_header.offset_of("queue_manager_address")
+_message_id = struct.Struct(f"<{_USER_AT + user_header.offset_of('message_id')}xI")
 _DESTINATION_AT: Final = _USER_AT + user_header.offset_of("destination_queue")
 assert _USER_AT == _SOURCE_AT, "the head and the identifier begin with the UserHeader"
 assert _identifier.size == user_header.offset_of("message_id") + _word.size
@@ -90,11 +90,6 @@ def head_of(packet: bytes) -> Head:
 def is_internal(packet: bytes) -> bool:
     """Whether a packet is no UserMessage.  [MS-MQMQ] 2.2.19.1"""
     return bool(packet[_BASE_FLAGS_AT] & _INTERNAL)
-
-
-def address_of(packet: bytes) -> bytes:
-    """QueueManagerAddress of a UserMessage: whom it is for.  [MS-MQMQ] 2.2.19.2"""
-    return packet[_ADDRESS_AT : _ADDRESS_AT + 16]
 
 
 def session_header_of(packet: bytes) -> SessionHeader | None:
@@ -194,6 +189,11 @@ def identifier_of(packet: bytes) -> tuple[Guid, int]:
     """SourceQueueManager and MessageID, which name a UserMessage from end to end.  [MS-MQMQ] 2.2.18.1.3"""
     identifier: tuple[Guid, int] = _identifier.unpack_from(packet, _USER_AT)
     return identifier
+
+
+def message_ids(packets: Iterable[bytes]) -> list[int]:
+    """MessageID of each UserMessage.  [MS-MQMQ] 2.2.19.2"""
+    return [message_id for (message_id,) in map(_message_id.unpack_from, packets)]
 
 
 def variable_part(packet: bytes) -> tuple[int, int, int, int]:

@@ -7,6 +7,7 @@ The offsets come from the layouts: the sizes of the fields before. Packets are w
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -72,20 +73,21 @@ def with_hop_counted(packet: bytes) -> bytes:
     return b"".join((packet[:_HOPS], bytes((_one_hop_more(packet),)), packet[_HOPS + 1 :]))
 
 
-def passed_on(packet: bytes) -> bytes:
-    """A UserMessage as a routing server passes it on: RC is one higher, and it has no SessionHeader.
+def passed_on(packets: Sequence[bytes]) -> list[bytes]:
+    """UserMessages as a routing server passes them on: RC is one higher, and they have no SessionHeader.
 
-    It is `with_hop_counted` of `without_session_header`, with one copy of the body.  [MS-MQMQ] 2.2.19.2
+    Each is `with_hop_counted` of `without_session_header`.  [MS-MQMQ] 2.2.19.2
+
+    Args:
+        packets: of UserMessages, one at least, that have the same flags.
 
     Raises:
         UsageError: RC is 29 already; look at `hop_count` first.
     """
-    flags, size = _head.unpack_from(packet)
-    passed = bytearray(packet)
-    del passed[size:]
-    _base_flags.pack_into(passed, _BASE_FLAGS, flags & ~_SESSION)
-    passed[_HOPS] = _one_hop_more(packet)
-    return bytes(passed)
+    hops, behind = bytes((_one_hop_more(packets[0]),)), _HOPS + 1
+    if packets[0][_BASE_FLAGS] & _SESSION:
+        packets = list(map(without_session_header, packets))
+    return [b"".join((packet[:_HOPS], hops, packet[behind:])) for packet in packets]
 
 
 def _one_hop_more(packet: bytes) -> int:

@@ -14,7 +14,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.transfer.acknowledgments import make_final_ack, make_order_ack, reply_to_sender
-from mqproto.transfer.incoming import IncomingSequence, Verdict, asks_final_ack
+from mqproto.transfer.incoming import IncomingSequence, Verdict
 from mqproto.transfer.spellings import without_case
 from mqproto.wire import (
     NULL_GUID,
@@ -26,6 +26,7 @@ from mqproto.wire import (
     encode_packet,
     without_session_header,
 )
+from mqproto.wire.acknowledgment import asks_final_ack
 
 
 class Receiver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Final
 
 import trio
@@ -10,7 +11,7 @@ import trio
 from mqproto.base.configuration import Settings
 from mqproto.base.timers import Timers
 from mqproto.session import Session
-from mqproto.wire import Guid
+from mqproto.wire import Guid, decode_message
 from simulator.node.clock import Clock
 from simulator.replay.performance import Performance
 
@@ -100,13 +101,12 @@ class Talk:
         performance, session = self._performance, self.session
         performance.heard_s = now_s
         was_open = session.is_open
-        messages = session.receive(data, now)
+        runs = session.receive(data, now)
         if session.is_open and not was_open:
             performance.progress_s = now_s
         performance.acknowledged(session.take_completed(), now_s)
-        for message, packet in messages:
-            assert message is not None, "all are read"
-            performance.heard(message, packet, self._own, self._host, now, now_s)
+        for packet in chain.from_iterable(run.packets for run in runs):
+            performance.heard(decode_message(packet), packet, self._own, self._host, now, now_s)
         self._news.tell()
 
     async def _listen(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
 from mqproto.manager.localqueues import LocalQueues
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.queues.localqueue import Consumer, QueueDeclaration, SystemQueue
 from mqproto.turn.desk import desk_of
 from mqproto.turn.effects import QueueKind, QueueRow, StoredState, Writes
@@ -80,7 +80,7 @@ def test_a_queue_is_found_by_the_number_of_each_of_its_lanes() -> None:
 def test_a_queue_that_is_deleted_has_no_name_any_more_and_is_gone_with_its_last_message() -> None:
     queues, writes = all_queues()
     orders, notes, journal = (queues.named(name) for name in ("orders", "notes", "orders;journal"))
-    orders.insert(Joining(a_packet("x"), 5, True), writes, priority=0)
+    orders.insert(joining(a_packet("x"), 5, True), writes, priority=0)
     queues.take_stirred(NOW)
     queues.delete(orders)
     assert queues.addressed(17) is queues.addressed(r"OS:host\notes") is notes, "only one is deleted"

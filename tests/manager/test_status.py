@@ -11,7 +11,8 @@ from mqproto.manager.status import IncomingStatus, LocalStatus, OutgoingStatus
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.routing import Peer
 from mqproto.session.acknowledgment import ACK_DELAY_MS
-from mqproto.wire import TransactionHeader, TxSequenceId, UserMessage, decode_packet, encode_packet, guid_text
+from mqproto.wire import TransactionHeader, TxSequenceId, encode_packet, guid_text
+from mqproto.wire.alike.shapes import run_of
 from mqproto.wire.messages import user_message
 from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
 
@@ -241,10 +242,7 @@ def arrive(net: Net, number: int, *, ordinal: int = 1, previous: int | None = No
         body=b"",
         transaction=header,
     )
-    packet = encode_packet(message)
-    decoded = decode_packet(packet)
-    assert isinstance(decoded, UserMessage)
-    net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, remote("b"), net.now)
+    net.nodes["c"].up.inspect().arrivals.arrived(run_of(encode_packet(message)), remote("b"), net.now)
     net.run()
 
 

@@ -10,7 +10,7 @@ import pytest
 from mqproto.base.configuration import Settings
 from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
 from mqproto.neighbours import door
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.routing import Peer
 from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.sequence import OutgoingSequence
@@ -74,8 +74,8 @@ def hand_in(net: Net, at: str, to: str, *packets: UserMessage) -> None:
     core = net.nodes[at].up
     outbound = core.inspect().outbound
     for packet in packets:
-        joining = Joining(encode_packet(packet), packet.user.message_id, recoverable=False)
-        outbound.put(outbound.towards_manager(guid_of(to), 3), joining)
+        answer = joining(encode_packet(packet), packet.user.message_id, recoverable=False)
+        outbound.put(outbound.towards_manager(guid_of(to), 3), answer)
     net.run()
 
 

@@ -20,6 +20,7 @@ from mqproto.wire import (
     guid_text,
     user_message,
 )
+from mqproto.wire.alike.shapes import run_of
 from tests.pair import START, Net, at, chain, direct, guid_of, queue, remote
 
 ORDERS, NOTES = queue("orders"), queue("notes", 17, transactional=False)
@@ -136,10 +137,7 @@ def arrive_at_c(net: Net, *numbers: int) -> None:
             body=str(number).encode(),
             transaction=header,
         )
-        packet = encode_packet(message)
-        decoded = decode_packet(packet)
-        assert isinstance(decoded, UserMessage)
-        net.nodes["c"].up.inspect().arrivals.arrived(decoded, packet, remote("b"), net.now)
+        net.nodes["c"].up.inspect().arrivals.arrived(run_of(encode_packet(message)), remote("b"), net.now)
     net.run()
 
 

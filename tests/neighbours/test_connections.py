@@ -12,7 +12,7 @@ from mqproto.base.configuration import Settings
 from mqproto.base.moment import Moment
 from mqproto.base.timers import Timers
 from mqproto.neighbours.connections import Neighbour
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.routing import NextHop
 from mqproto.transfer.outgoing import ORDER_SUFFIX, OutgoingQueue
 from mqproto.turn.effects import ReadPage
@@ -51,7 +51,7 @@ class Way:
         for _ in range(messages):
             packet = a_packet(next(self._bodies))
             self.disk[queue.queue].append(packet)
-            queue.join(Joining(packet, 1, True), self.writes)
+            queue.join(joining(packet, 1, True), self.writes)
             self.neighbour.wake(queue)
 
     def send(self) -> str | None:

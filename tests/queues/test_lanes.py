@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mqproto.base.configuration import Settings
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.queues.lanes import QueueWindow
 from mqproto.turn.effects import (
     MessageRow,
@@ -25,6 +25,11 @@ from tests.windows import QUEUE, Filed, no_deadline
 
 OTHER = QUEUE + 1
 SETTINGS = Settings(resident_messages=4, resident_bytes=100)
+
+
+def append(window: QueueWindow, message: Waiting) -> None:
+    """One message joins at the end."""
+    window.append([message], window.fitting([message.packet]))
 
 
 class AWindowAgainstAList(RuleBasedStateMachine):
@@ -46,16 +51,24 @@ class AWindowAgainstAList(RuleBasedStateMachine):
         writes.remove(QUEUE, position, position)
         self.store.commit(writes)
 
-    @rule(size=st.integers(1, 60), express=st.booleans())
-    def join(self, size: int, express: bool) -> None:
-        self.last += 1
-        packet = bytes([self.last % 256]) * size
-        stored = not express or not self.window.fits
-        if stored:
-            row = MessageRow(message_key(QUEUE, self.last), packet, self.last, False)
-            self.store.commit(Writes(messages=[row]))
-        self.window.append(Waiting(self.last, packet, False, stored))
-        self.waiting.append(self.last)
+    @rule(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=6), express=st.booleans())
+    def join(self, sizes: list[int], express: bool) -> None:
+        messages = [
+            Waiting(position, bytes([position % 256]) * size, False, not express)
+            for position, size in enumerate(sizes, self.last + 1)
+        ]
+        fitting = self.window.fitting([message.packet for message in messages])
+        self.store.commit(
+            Writes(
+                messages=[
+                    MessageRow(message_key(QUEUE, message.position), message.packet, message.position, False)
+                    for message in messages[fitting if express else 0 :]
+                ]
+            )
+        )
+        self.window.append(messages, fitting)
+        self.last = messages[-1].position
+        self.waiting += [message.position for message in messages]
 
     @precondition(lambda self: self.window)
     @rule()
@@ -152,12 +165,12 @@ TestAWindowAgainstAList = AWindowAgainstAList.TestCase
 def test_memory_is_bounded_by_count_and_by_bytes() -> None:
     window = QueueWindow(QUEUE, SETTINGS)
     for position in range(1, 10):
-        window.append(Waiting(position, b"x", False, stored=True))
+        append(window, Waiting(position, b"x", False, stored=True))
     assert len(window) == 4
     assert not window.fits
     heavy = QueueWindow(QUEUE, SETTINGS)
     for position in range(1, 10):
-        heavy.append(Waiting(position, bytes(60), False, stored=True))
+        append(heavy, Waiting(position, bytes(60), False, stored=True))
     assert len(heavy) == 2, "the second still begins below the limit"
 
 
@@ -168,13 +181,38 @@ def test_memory_is_bounded_by_count_and_by_bytes() -> None:
 def test_what_a_window_is_said_to_take_stays_in_memory(sizes: list[int], coming: list[int]) -> None:
     window = QueueWindow(QUEUE, SETTINGS)
     for position, size in enumerate(sizes, 1):
-        window.append(Waiting(position, bytes(size), False, stored=False))
+        append(window, Waiting(position, bytes(size), False, stored=False))
     before = len(window)
     takes_one, takes_all = window.takes(1, coming[0]), window.takes(len(coming), sum(coming))
     for position, size in enumerate(coming, len(sizes) + 1):
-        window.append(Waiting(position, bytes(size), False, stored=False))
+        append(window, Waiting(position, bytes(size), False, stored=False))
     assert takes_one == (len(window) > before)
     assert not takes_all or window.complete
+
+
+@given(
+    sizes=st.lists(st.integers(0, 60), max_size=3),
+    coming=st.lists(st.integers(0, 60), min_size=1, max_size=6),
+    left_out=st.booleans(),
+)
+def test_of_messages_that_join_together_those_stay_in_memory_that_would_one_by_one(
+    sizes: list[int], coming: list[int], left_out: bool
+) -> None:
+    last = int(left_out)
+    together, singly = (QueueWindow(QUEUE, SETTINGS, last=last, on_disk=last) for _ in range(2))
+    for window in (together, singly):
+        for position, size in enumerate(sizes, 2):
+            append(window, Waiting(position, bytes(size), False, stored=True))
+    messages = [Waiting(position, bytes(size), False, True) for position, size in enumerate(coming, 6)]
+    fits = []
+    for message in messages:
+        fits.append(singly.fits)
+        append(singly, message)
+    assert together.fitting([message.packet for message in messages]) == sum(fits)
+    together.append(messages, sum(fits))
+    for name in ("read_through", "last", "on_disk", "next_position"):
+        assert getattr(together, name) == getattr(singly, name)
+    assert list(together) == list(singly)
 
 
 def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -> None:
@@ -191,7 +229,7 @@ def test_a_page_asks_for_half_of_the_window_and_only_when_half_of_it_is_free() -
 def test_an_empty_page_tells_only_of_what_was_there_when_it_was_asked_for() -> None:
     window = QueueWindow(QUEUE, SETTINGS, last=2)
     assert window.wanted() is not None
-    window.append(Waiting(3, b"x", False, stored=True))
+    append(window, Waiting(3, b"x", False, stored=True))
     window.loaded([], no_deadline)
     assert window.wanted() == ReadPage(QUEUE, 2, 2, 50, ReadBy.WINDOW)
 
@@ -285,7 +323,7 @@ def test_the_store_hears_of_a_lane_once_and_only_when_there_is_something_to_keep
 
 def test_a_message_is_stored_with_all_that_the_lane_is_told_of_it() -> None:
     filed = a_lane()
-    filed.lane.join(Joining(b"x", 77, True, final_ack=True, expires_s=9), filed.writes)
+    filed.lane.join(joining(b"x", 77, True, final_ack=True, expires_s=9), filed.writes)
     filed.commit()
     assert list(filed.store.messages.values()) == [MessageRow(message_key(QUEUE, 1), b"x", 77, True, 9)]
     assert list(filed.lane.window) == [Waiting(1, b"x", True, True, 9)]
@@ -300,7 +338,7 @@ def test_a_message_that_joins_from_another_queue_moves_in_the_store_and_stands_a
         filed.join(bytes([number]), recoverable=True)
     old = message_key(OTHER, 8)
     filed.store.commit(Writes(messages=[MessageRow(old, b"held", 77, True, 1)]))
-    filed.lane.join_from(old, Joining(b"held", 77, True, True, expires_s), filed.writes)
+    filed.lane.join_from(old, joining(b"held", 77, True, True, expires_s), filed.writes)
     filed.commit()
     assert old not in filed.store.messages
     key = message_key(QUEUE, before + 1)
@@ -313,8 +351,8 @@ def test_a_message_that_joins_from_another_queue_moves_in_the_store_and_stands_a
 def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_it() -> None:
     filed = a_lane()
     old = message_key(OTHER, 8)
-    filed.writes.put(MessageRow(old, b"held", 77, False), "held")
-    filed.lane.join_from(old, Joining(b"held", 77, True), filed.writes)
+    filed.writes.put([MessageRow(old, b"held", 77, False)], "held")
+    filed.lane.join_from(old, joining(b"held", 77, True), filed.writes)
     filed.commit()
     assert list(filed.store.messages) == [message_key(QUEUE, 1)]
     assert filed.store.queues[QUEUE].priority == 5
@@ -326,7 +364,7 @@ def test_a_message_may_join_a_lane_from_another_in_the_transaction_that_stores_i
 def test_a_message_in_memory_is_forgotten_once_and_one_that_is_not_there_never() -> None:
     window = QueueWindow(QUEUE, SETTINGS)
     for position in (1, 2, 3):
-        window.append(Waiting(position, bytes([position]), False, stored=True))
+        append(window, Waiting(position, bytes([position]), False, stored=True))
     assert window.forget(2) == Waiting(2, b"\2", False, True)
     assert window.forget(2) is None
     assert window.forget(9) is None

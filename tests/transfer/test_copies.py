@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqproto.queues.joining import Joining
+from mqproto.queues.joining import joining
 from mqproto.transfer import copies
 from mqproto.transfer.copies import AS_IT_IS
 from mqproto.wire.glance import identifier_of
@@ -30,7 +30,9 @@ class Intermediate(Carrier):
         earlier = self.queue.earlier_copy(name, packet)
         if earlier == AS_IT_IS:
             return False
-        self.queue.pass_on(Joining(packet, number, recoverable=True), name, earlier, self.writes)
+        if earlier is not None:
+            self.queue.delete(earlier, self.writes)
+        self.queue.pass_on(joining(packet, number, recoverable=True), [name], self.writes)
         self.commit()
         return True
 

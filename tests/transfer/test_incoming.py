@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -16,13 +15,11 @@ from mqproto.transfer.incoming import (
     Held,
     IncomingSequence,
     Verdict,
-    asks_final_ack,
     comes_next,
     held_name,
     key_of_held,
 )
 from mqproto.wire import Guid, QueueName, TransactionHeader, TxSequenceId
-from tests.examples import a_transactional_message
 from tests.pair import guid_of
 
 FIRST = TxSequenceId(time_stamp=9, ordinal=1)
@@ -206,28 +203,6 @@ def test_of_a_new_sequence_all_before_the_first_message_that_is_held_is_missing(
         arrive(sequence, a_header(number))
     arrive(sequence, a_header(3, 2, SECOND))
     assert sequence.missing == (1, 2)
-
-
-@pytest.mark.spec("[MS-MQQB] 2.2.5")
-@pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
-@pytest.mark.parametrize(
-    ("changes", "final_ack", "asked"),
-    [
-        ({}, False, False),
-        ({}, True, True),
-        ({"journal_positive": True}, False, True),
-        ({"journal_negative": True}, False, True),
-        ({"acknowledgments": 0xF, "admin_queue": 9}, False, False),
-        ({"transaction": None, "journal_negative": True}, False, False),
-    ],
-)
-def test_a_final_ack_is_asked_for_by_its_bit_and_by_either_journal(
-    changes: dict[str, Any], final_ack: bool, asked: bool
-) -> None:
-    message = a_transactional_message(**changes)
-    if message.transaction is not None:
-        message.transaction.final_ack = final_ack
-    assert asks_final_ack(message) is asked
 
 
 def test_a_sequence_and_what_it_holds_survive_a_restart() -> None:

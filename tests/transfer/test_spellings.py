@@ -39,6 +39,13 @@ def a_message(name: int | str, identifier: TxSequenceId = FIRST, previous: int =
     )
 
 
+def find(sequences: IncomingSequences, message: UserMessage, queue: int) -> IncomingSequence | None:
+    """The sequence that a message for a local queue belongs to."""
+    header, user = message.transaction, message.user
+    assert header is not None
+    return sequences.find(user.source_queue_manager, queue, user.destination_queue, header)
+
+
 def filled(*members: IncomingSequence) -> IncomingSequences:
     sequences = IncomingSequences()
     for sequence in members:
@@ -61,7 +68,7 @@ def test_what_a_sequence_has_counted_stays_when_it_is_forgotten() -> None:
 def test_case_does_not_count(spelling: str) -> None:
     sequence = a_sequence(OS)
     for previous in (0, 4):
-        assert filled(sequence).find(a_message(spelling, SECOND, previous), 5) is sequence
+        assert find(filled(sequence), a_message(spelling, SECOND, previous), 5) is sequence
 
 
 @pytest.mark.spec("[MS-MQDMPR] 3.1.1.5")
@@ -74,17 +81,17 @@ def test_another_name_joins_the_sequence_with_its_exact_identifier_unless_it_beg
 ) -> None:
     sequence = a_sequence(OS)
     for name in (TCP, 16):
-        found = filled(sequence).find(a_message(name, identifier, previous), 5)
+        found = find(filled(sequence), a_message(name, identifier, previous), 5)
         assert found is (sequence if joins else None)
 
 
 def test_a_sequence_under_its_own_name_comes_first_and_those_of_other_queues_and_sources_never() -> None:
     first, second, elsewhere = a_sequence(OS), a_sequence(TCP), a_sequence(16, queue=6)
     sequences = filled(first, second, elsewhere)
-    assert sequences.find(a_message(OS), 5) is first
-    assert sequences.find(a_message(TCP), 5) is second
-    assert sequences.find(a_message(TCP), 6) is elsewhere
-    assert sequences.find(a_message(TCP), 7) is None
+    assert find(sequences, a_message(OS), 5) is first
+    assert find(sequences, a_message(TCP), 5) is second
+    assert find(sequences, a_message(TCP), 6) is elsewhere
+    assert find(sequences, a_message(TCP), 7) is None
     assert sequences.of(B, 5) is None
 
 
@@ -95,13 +102,13 @@ def test_of_two_under_one_name_the_time_stamp_tells_then_the_spelling_and_else_t
     older, newer = a_sequence(OS.upper(), TxSequenceId(time_stamp=7, ordinal=9)), a_sequence(OS, FIRST)
     sequences = filled(older, newer)
     for name in (OS, OS.upper(), OS.lower()):
-        assert sequences.find(a_message(name, TxSequenceId(time_stamp=7, ordinal=10), 0), 5) is older
-        assert sequences.find(a_message(name, SECOND, 0), 5) is newer
+        assert find(sequences, a_message(name, TxSequenceId(time_stamp=7, ordinal=10), 0), 5) is older
+        assert find(sequences, a_message(name, SECOND, 0), 5) is newer
     other = TxSequenceId(time_stamp=8, ordinal=1)
-    assert sequences.find(a_message(OS.upper(), other, 0), 5) is older
-    assert sequences.find(a_message(OS, other, 0), 5) is newer
-    assert sequences.find(a_message(OS.lower(), other, 3), 5) is newer
-    assert sequences.find(a_message(OS.lower(), other, 0), 5) is None, "a sequence beside the others"
+    assert find(sequences, a_message(OS.upper(), other, 0), 5) is older
+    assert find(sequences, a_message(OS, other, 0), 5) is newer
+    assert find(sequences, a_message(OS.lower(), other, 3), 5) is newer
+    assert find(sequences, a_message(OS.lower(), other, 0), 5) is None, "a sequence beside the others"
 
 
 def test_what_was_removed_is_not_found() -> None:
@@ -111,7 +118,7 @@ def test_what_was_removed_is_not_found() -> None:
     for left, sequence in enumerate(members, 1):
         sequences.remove(sequence)
         assert (len(sequences), list(sequences)) == (4 - left, members[left:])
-    assert sequences.find(a_message(OS), 5) is None
+    assert find(sequences, a_message(OS), 5) is None
 
 
 def test_names_that_are_no_text_have_no_case() -> None:

@@ -46,7 +46,7 @@ def pending() -> tuple[PendingWrites, Timers]:
 def test_what_somebody_is_told_of_is_written_in_this_turn_and_takes_along_what_could_wait() -> None:
     writes, timers = pending()
     writes.later.remove(1, 5, 6)
-    writes.put(MessageRow(message_key(1, 7), b"x", 9, False), "orders")
+    writes.put([MessageRow(message_key(1, 7), b"x", 9, False)], "orders")
     taken = writes.take(NOW)
     assert taken is not None
     assert taken.removals == [(message_key(1, 5), message_key(1, 6))]

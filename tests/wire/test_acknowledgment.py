@@ -21,8 +21,16 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import final_ack, final_ack_body, order_ack, order_ack_body
-from tests.examples import DESTINATION, SENDER, a_final_ack, a_session_header, a_user_message, an_order_ack
+from mqproto.wire.acknowledgment import asks_final_ack, final_ack, final_ack_body, order_ack, order_ack_body
+from tests.examples import (
+    DESTINATION,
+    SENDER,
+    a_final_ack,
+    a_session_header,
+    a_transactional_message,
+    a_user_message,
+    an_order_ack,
+)
 
 
 def arrived(message: UserMessage) -> UserMessage:
@@ -160,3 +168,25 @@ def test_a_body_that_does_not_fit_its_fields_is_refused_with_words(body: OrderAc
     common |= {"message_id": 1, "sent_time_s": 0, "body": body}
     with pytest.raises(UsageError, match=r"tx_sequence_number|message_id"):
         order_ack(**common) if isinstance(body, OrderAckBody) else final_ack(message_class=0x4000, **common)
+
+
+@pytest.mark.spec("[MS-MQQB] 2.2.5")
+@pytest.mark.spec("[MS-MQQB] 3.1.7.2.2")
+@pytest.mark.parametrize(
+    ("changes", "final_ack", "asked"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"journal_positive": True}, False, True),
+        ({"journal_negative": True}, False, True),
+        ({"acknowledgments": 0xF, "admin_queue": 9}, False, False),
+        ({"transaction": None, "journal_negative": True}, False, False),
+    ],
+)
+def test_a_final_ack_is_asked_for_by_its_bit_and_by_either_journal(
+    changes: dict[str, Any], final_ack: bool, asked: bool
+) -> None:
+    message = a_transactional_message(**changes)
+    if message.transaction is not None:
+        message.transaction.final_ack = final_ack
+    assert asks_final_ack(message) is asked

@@ -85,11 +85,11 @@ def test_what_is_passed_on_has_one_more_hop_and_no_session_header(message: UserM
     data = encode_packet(message)
     if message.user.hop_count == MAXIMUM_HOP_COUNT:
         with pytest.raises(UsageError, match="hop_count is 29 already"):
-            passed_on(data)
+            passed_on([data])
         return
     message.user.hop_count += 1
     message.base.session_header, message.session = False, None
-    assert passed_on(data) == encode_packet(message)
+    assert passed_on([data, data]) == [encode_packet(message)] * 2
 
 
 @given(user_messages(), st.integers(0, 0xFFFFFFFE))

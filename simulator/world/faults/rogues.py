@@ -27,7 +27,8 @@ from mqproto.wire import (
     session_ack,
 )
 from mqproto.wire.acknowledgment import final_ack, order_ack
-from mqproto.wire.glance import TRANSACTIONAL, Head, is_recoverable
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.glance import TRANSACTIONAL, is_recoverable
 from simulator.base.randomness import chance
 from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.node.machine import Machine
@@ -37,7 +38,7 @@ from simulator.world.scenarios.traffic import Message, body_of
 from simulator.world.world import World
 
 LATE_MS: Final = 200
-Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[tuple[UserMessage | None, bytes]]]
+Receive = Callable[[Session, bytes | bytearray | memoryview, Moment], list[Run]]
 
 
 def impatient(world: World, fault: Fault) -> bool:
@@ -96,12 +97,12 @@ def lossy(world: World, fault: Fault) -> bool:
     sound = arrivals.forward
     end_ms = min(fault.at_ms + fault.for_ms, world.scenario.storm_ms)
 
-    def forward(head: Head, packet: bytes, remote: Remote, now: Moment) -> None:
-        if not head.flags & TRANSACTIONAL or world.events.now_ms >= end_ms:
-            sound(head, packet, remote, now)
+    def forward(run: Run, remote: Remote, now: Moment) -> None:
+        if not run.shape.flags & TRANSACTIONAL or world.events.now_ms >= end_ms:
+            sound(run, remote, now)
         else:
-            machine.stored.add(identity_of(packet))
-            world.ledger.tally["lost on purpose"] += 1
+            machine.stored.update(map(identity_of, run.packets))
+            world.ledger.tally["lost on purpose"] += len(run.packets)
 
     arrivals.forward = forward
     return True
@@ -200,21 +201,26 @@ class Sparing:
 
     def _receive(
         self, sound: Receive, session: Session, chunk: bytes | bytearray | memoryview, now: Moment
-    ) -> list[tuple[UserMessage | None, bytes]]:
+    ) -> list[Run]:
         """Leave out some of the recoverable messages that came, and keep their numbers."""
         number = session.data.recoverable_message_received_count
         came = sound(session, chunk, now)
         if (missing := self._missing.get(session.key)) is None:
             return came
-        saved = []
-        for message, packet in came:
-            if is_recoverable(packet):
-                number = (number + 1) & 0xFFFF
-                if not self._is_over and self._dice.randrange(4) == 0:
-                    missing.append(number)
-                    self._world.ledger.tally["not saved, and not said to be"] += 1
-                    continue
-            saved.append((message, packet))
+        saved: list[Run] = []
+        for run in came:
+            packets = run.packets
+            if is_recoverable(packets[0]):
+                packets = []
+                for packet in run.packets:
+                    number = (number + 1) & 0xFFFF
+                    if not self._is_over and self._dice.randrange(4) == 0:
+                        missing.append(number)
+                        self._world.ledger.tally["not saved, and not said to be"] += 1
+                    else:
+                        packets.append(packet)
+            if packets:
+                saved.append(Run(run.shape, packets))
         return saved
 
     def _acknowledge(self, sound: Callable[..., None], session: Session, now: Moment | None = None) -> None:

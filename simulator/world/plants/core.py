@@ -27,8 +27,9 @@ from mqproto.transfer.outgoing import OutgoingQueue
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import QueueKind, Waiting
 from mqproto.turn.pending import PendingWrites
-from mqproto.wire import MessageClass, SessionHeader, without_session_header
-from mqproto.wire.glance import TRANSACTIONAL, Head, reach_deadline_s
+from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
+from mqproto.wire.alike.shapes import Run
+from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s
 from simulator.world.plants.planting import plant
 
 # What is on disk, and when
@@ -216,12 +217,12 @@ def never_resend(sound: Any) -> Any:
 def intermediates_that_number(sound: Any) -> Any:
     """A node that passes a message on begins a sequence for it."""
 
-    def forward(self: Arrivals, head: Head, packet: bytes, peer: str, now: Any) -> None:
-        if head.flags & TRANSACTIONAL:
-            manager = head.queue_manager_address
+    def forward(self: Arrivals, run: Run, remote: Any, now: Any) -> None:
+        if run.shape.flags & TRANSACTIONAL:
+            manager = head_of(run.packets[0]).queue_manager_address
             sequence = self._outbound.sequence_to(f"forwarded to {manager.hex()}", manager, None, 1, now)
             self._writes.changed(sequence, urgent=True)
-        sound(self, head, packet, peer, now)
+        sound(self, run, remote, now)
 
     return forward
 
@@ -229,7 +230,7 @@ def intermediates_that_number(sound: Any) -> Any:
 @plant(arrivals, "passed_on", "forwarded_as_it_came")
 def forget_to_count_the_hop(sound: Any) -> Any:
     """A message goes on as if nobody had passed it on."""
-    return without_session_header
+    return lambda packets: list(map(without_session_header, packets))
 
 
 # Queues, windows and sessions
@@ -241,10 +242,10 @@ def ignore_the_window(sound: Any) -> Any:
     return property(lambda self: 1_000 * self.is_open)
 
 
-@plant(QueueWindow, "fits", "memory_is_bounded")
+@plant(QueueWindow, "fitting", "memory_is_bounded")
 def keep_everything_in_memory(sound: Any) -> Any:
     """A queue's window has no limit."""
-    return property(lambda self: self.complete)
+    return lambda self, packets: len(packets) if self.complete else 0
 
 
 @plant(QueueWindow, "loaded", "no_error_of_our_own", "nothing_is_retained")
@@ -324,11 +325,10 @@ def ignore_the_quota(sound: Any) -> Any:
 def final_ack_on_arrival(sound: Any) -> Any:
     """The sender is told that a message was received when it has only arrived."""
 
-    def arrived(self: Arrivals, queue: Any, arrival: Any, now: Any) -> None:
-        sound(self, queue, arrival, now)
-        message = arrival.message
-        if incoming.asks_final_ack(message):
-            reply_to = self._outbound.reply_to(message, arrival.remote)
+    def arrived(self: Arrivals, queue: Any, run: Run, remote: Any, now: Any) -> None:
+        sound(self, queue, run, remote, now)
+        for message in map(decode_message, run.packets if run.facts.final_ack else ()):
+            reply_to = self._outbound.reply_to(message, remote)
             message_id = self._outbound.next_message_id()
             ack = make_final_ack(message, MessageClass.ACK_RECEIVE, reply_to, self._identity, message_id, now)
             self._outbound.acknowledge(ack, reply_to)
@@ -494,9 +494,9 @@ def forget_all_counts_when_one_message_leaves(sound: Any) -> Any:
 def drop_what_comes_back(sound: Any) -> Any:
     """A message that comes back to its source, as the way that it took is gone, goes no further."""
 
-    def forward(self: Arrivals, head: Head, *others: Any) -> None:
-        if head.source_queue_manager != self._identity:
-            sound(self, head, *others)
+    def forward(self: Arrivals, run: Run, *others: Any) -> None:
+        if head_of(run.packets[0]).source_queue_manager != self._identity:
+            sound(self, run, *others)
 
     return forward
 

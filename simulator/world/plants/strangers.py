@@ -6,7 +6,7 @@ from typing import Any
 
 from mqproto.base.moment import Moment
 from mqproto.manager import arrivals
-from mqproto.manager.arrivals import Arrival, Arrivals
+from mqproto.manager.arrivals import Arrivals
 from mqproto.manager.confirmations import Confirmations
 from mqproto.manager.identifiers import Histories
 from mqproto.manager.outbound import Outbound
@@ -19,6 +19,7 @@ from mqproto.routing import Routes
 from mqproto.session import Remote, Session
 from mqproto.session.data import SessionData
 from mqproto.wire import Guid, MessageClass
+from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import Head
 from simulator.world.plants.planting import plant
 
@@ -182,8 +183,10 @@ def open_every_queue_to_strangers(sound: Any) -> Any:
 def forward_what_strangers_send(sound: Any) -> Any:
     """A stranger's message for another queue manager is passed on like that of a neighbour."""
 
-    def is_strangers(self: Arrivals, arrival: Arrival, head: Head, now: Moment, *, is_ours: bool) -> bool:
-        return is_ours and bool(sound(self, arrival, head, now, is_ours=is_ours))
+    def is_strangers(
+        self: Arrivals, run: Run, remote: Remote, head: Head, now: Moment, *, is_ours: bool
+    ) -> bool:
+        return is_ours and bool(sound(self, run, remote, head, now, is_ours=is_ours))
 
     return is_strangers
 
@@ -192,8 +195,8 @@ def forward_what_strangers_send(sound: Any) -> Any:
 def hold_what_strangers_send_early(sound: Any) -> Any:
     """What a stranger sends behind a gap is held until the gap is closed, which it never is."""
 
-    def arrived(self: Arrivals, queue: Any, arrival: Arrival, now: Moment) -> None:
-        sound(self, queue, arrival._replace(remote=arrival.remote._replace(is_proven=True)), now)
+    def arrived(self: Arrivals, queue: Any, run: Run, remote: Remote, now: Moment) -> None:
+        sound(self, queue, run, remote._replace(is_proven=True), now)
 
     return arrived
 

@@ -21,7 +21,6 @@ from mqproto.queues.localqueue import LocalQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
-from mqproto.wire.glance import Head
 from simulator.world.plants.planting import plant
 
 
@@ -29,11 +28,11 @@ from simulator.world.plants.planting import plant
 def forget_when_what_is_passed_on_is_over(sound: Any) -> Any:
     """An intermediate does not watch the time of what it has to pass on."""
 
-    def forward(self: Arrivals, head: Head, *others: Any) -> None:
+    def forward(self: Arrivals, *others: Any) -> None:
         expiration = self._expiration
         self._expiration = type("Blind", (), {"expect": lambda *_: None})()
         try:
-            sound(self, head, *others)
+            sound(self, *others)
         finally:
             self._expiration = expiration
 

@@ -24,6 +24,7 @@ from mqproto.wire import (
     SessionAck,
     UserMessage,
     acknowledgment_in,
+    decode_message,
     decode_packet,
     encode_packet,
     establish_connection,
@@ -100,11 +101,10 @@ class Peer:
 
     async def received(self, session: Session, data: bytes) -> bytes:
         """What to answer to these bytes."""
-        messages = session.receive(data, Moment(int(1_000 * trio.current_time()), 0))
-        said = []
-        for message, packet in messages:
-            assert message is not None, "all are read"
-            said.append(await self.took(session, message, packet))
+        runs = session.receive(data, Moment(int(1_000 * trio.current_time()), 0))
+        said = [
+            await self.took(session, decode_message(packet), packet) for run in runs for packet in run.packets
+        ]
         session.acknowledge()
         return self.answered(session, session.take_outbox(), b"".join(said))
 

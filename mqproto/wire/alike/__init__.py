@@ -1,0 +1,1 @@
+"""Messages that are alike: stamp.py makes more of one, shapes.py knows them again."""

@@ -1,0 +1,295 @@
+"""Messages that come one after the other and differ in little: what they have in common is judged once.
+
+Of a stream of messages nearly all bytes that decide whether a packet is good are the same in one message after the
+other: version, flags, names. A `Shape` keeps these of a packet that was checked. Another packet that has the same, and
+whose numbers and sizes are what they may be, is good as well, and needs no check of its own. What may differ:
+
+    BaseHeader   PacketSize, which is to be the size of the packet
+    UserHeader   SentTime, MessageID
+    Transaction  its identifier, place and predecessor; first and last in the transaction
+    Properties   CorrelationID, body type and other values that nobody judges; sizes; label, extension, body
+
+A packet with a SessionHeader, a DebugHeader, anything about security, SOAP or lists of queues is of a shape of its own,
+which no other has. The offsets come from the layouts, as in patch.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from codecs import utf_16_le_decode
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from mqproto.wire.acknowledgment import FINAL_ACK, asks_final_ack
+from mqproto.wire.codec import check_packet, decode_message, properties_offset, transaction_offset
+from mqproto.wire.generator import REFUSALS
+from mqproto.wire.glance import message_ids, user_flags
+from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
+from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header
+from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId, transaction_header
+from mqproto.wire.layouts.user import QueueName, UserHeader, user_header
+from mqproto.wire.packets import UserMessage
+
+KNOWN: Final = 16
+"""How many shapes a session knows; it forgets the one that it has known longest."""
+LONGEST_HEAD: Final = 512
+"""How many bytes of a packet are kept for its shape. Where label, extension and body begin behind them, it has none."""
+
+_BASE_FLAGS_AT: Final = base_header.offset_of("flags")
+_USER_AT: Final = base_header.sizeof()
+_SIZE_AT: Final = base_header.offset_of("packet_size")
+_REACH_AT: Final = base_header.offset_of("time_to_reach_queue_s")
+_SENT_AT: Final = _USER_AT + user_header.offset_of("sent_time_s")
+_FLAGS_AT: Final = _USER_AT + user_header.offset_of("flags")
+_KEY_END: Final = _USER_AT + user_header.offset_of("destination_queue") + 4
+_LABEL_AT: Final = message_properties_header.offset_of("label")
+assert _REACH_AT == _SIZE_AT + 4
+assert _FLAGS_AT == _SENT_AT + 8
+
+APART: Final = BaseHeader.session_header.mask | BaseHeader.debug_header.mask
+"""Of BaseHeader.Flags, all in its first byte: those that announce headers which are judged anew in each packet."""
+APART_USER: Final = (
+    UserHeader.has_security.mask | UserHeader.has_soap.mask | UserHeader.has_multi_queue_format.mask
+)
+"""The same of UserHeader.Flags."""
+assert APART < 0x100
+_INTERNAL: Final = BaseHeader.internal.mask
+_CONNECTOR: Final = TransactionHeader.connector.mask
+_LAST_PREVIOUS: Final = 0xFFFFFFFE
+_LONGEST_LABEL: Final = LONGEST_LABEL + 1
+
+_to_names = f"<{_SIZE_AT}sI{_SENT_AT - _REACH_AT}s8x"
+_place = transaction_header.struct_format("flags", "tx_sequence_number", "previous_tx_sequence_number")[1:]
+_properties = message_properties_header.struct_format(
+    "flags", "label_length", "message_class", "message_size", "extension_size"
+)[1:]
+_in_sequence = struct.Struct("<IIIII")
+assert [
+    transaction_header.offset_of(name)
+    for name in ("flags", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
+] == [0, 4, 12, 16]
+
+
+class Facts(NamedTuple):
+    """What a destination has to know of messages of one shape, and need not read in each of them.
+
+    final_ack: whether their sender waits for a FinalAck.
+    """
+
+    destination_queue: QueueName
+    message_class: int
+    final_ack: bool
+    acknowledge_arrival: bool
+
+
+class Shape:
+    """What messages that are alike have in common.
+
+    Args:
+        packet: of a UserMessage, and good.
+    """
+
+    def __init__(self, packet: bytes) -> None:
+        self.flags = user_flags(packet)
+        """UserHeader.Flags."""
+        self.facts: Facts | None = None
+        """Once somebody has asked for them: `Run.facts`."""
+        self.may_have_others = not (packet[_BASE_FLAGS_AT] & APART or self.flags & APART_USER)
+        """Whether another packet may be of this shape."""
+        self._example = packet[:LONGEST_HEAD]
+        self._unpack: struct.Struct | None = None
+        """Made when the second packet comes: where there are many shapes, most are of one."""
+        self._place_at = self._label_at = self._least_bytes = 0
+        self._common: tuple[bytes, bytes, bytes, int, int] = b"", b"", b"", 0, 0
+        self._final_ack = 0
+        self._label = b""
+        self._identifier = TxSequenceId()
+
+    def fits(self, packet: bytes) -> bool:
+        """Whether a packet is of this shape, and so is good; if not, nothing is known of it."""
+        unpack = self._unpack
+        if unpack is None and (unpack := self._learn()) is None:
+            return False
+        size = len(packet)
+        if size < self._least_bytes:
+            return False
+        if self._place_at < 0:
+            begin, told, head, names, kind, label_length, message_class, body, extension = unpack.unpack_from(
+                packet
+            )
+        else:
+            (
+                begin,
+                told,
+                head,
+                names,
+                word,
+                number,
+                previous,
+                kind,
+                label_length,
+                message_class,
+                body,
+                extension,
+            ) = unpack.unpack_from(packet)
+            if not number or previous > _LAST_PREVIOUS or word & (_CONNECTOR | FINAL_ACK) != self._final_ack:
+                return False
+        label_end = self._label_at + 2 * label_length
+        end: int = label_end + extension + body
+        return (
+            (begin, head, names, kind, message_class) == self._common
+            and told == size <= MAXIMUM_PACKET_SIZE
+            and end + (-end & 3) <= size
+            and (
+                not label_length
+                or (label := packet[self._label_at : label_end]) == self._label
+                or self._is_label(label)
+            )
+        )
+
+    def _is_label(self, label: bytes) -> bool:
+        """Whether a label is as the layout has it: with a NUL at its end, and no other."""
+        is_good = (
+            len(label) <= 2 * _LONGEST_LABEL
+            and label[-2:] == b"\0\0"
+            and "\0" not in utf_16_le_decode(label[:-2], "surrogatepass", True)[0]
+        )
+        if is_good:
+            self._label = label
+        return is_good
+
+    def _learn(self) -> struct.Struct | None:
+        """Take from the example what others are compared with; None if that is not all in what is kept of it."""
+        if not self.may_have_others:
+            return None
+        example = self._example
+        try:
+            place, properties = transaction_offset(example), properties_offset(example)
+        except REFUSALS:
+            place = properties = len(example)
+        label = properties + _LABEL_AT
+        if label > len(example):
+            self.may_have_others = False
+            return None
+        names = (properties if place < 0 else place) - _FLAGS_AT
+        unpack = struct.Struct(f"{_to_names}{names}s{_place if place >= 0 else ''}{_properties}")
+        if place < 0:
+            begin, _, head, middle, kind, _, message_class, _, _ = unpack.unpack_from(example)
+        else:
+            begin, _, head, middle, word, _, _, kind, _, message_class, _, _ = unpack.unpack_from(example)
+            if word & _CONNECTOR:
+                self.may_have_others = False
+                return None
+            self._final_ack = word & FINAL_ACK
+        self._place_at, self._label_at, self._least_bytes = place, label, label
+        self._common = begin, head, middle, kind, message_class
+        self._unpack = unpack
+        return unpack
+
+    def header_of(self, packet: bytes) -> TransactionHeader:
+        """The TransactionHeader of one of these messages, without a ConnectorQMGuid."""
+        at = self._place_at or transaction_offset(packet)
+        word, ordinal, time_stamp, number, previous = _in_sequence.unpack_from(packet, at)
+        identifier = self._identifier
+        if identifier.ordinal != ordinal or identifier.time_stamp != time_stamp:
+            identifier = self._identifier = TxSequenceId(ordinal=ordinal, time_stamp=time_stamp)
+        return TransactionHeader(word, identifier, number, previous)
+
+
+class Run:
+    """Messages that came one after the other, one at least, and are of one shape."""
+
+    def __init__(self, shape: Shape, packets: list[bytes]) -> None:
+        self.shape = shape
+        self.packets = packets
+        self._message: UserMessage | None = None
+        self._message_ids: list[int] | None = None
+
+    @property
+    def message_ids(self) -> list[int]:
+        """MessageID of each of them."""
+        if self._message_ids is None:
+            self._message_ids = message_ids(self.packets)
+        return self._message_ids
+
+    def part(self, first: int, count: int) -> Run:
+        """Some of them, one at least, from one on."""
+        if count == len(self.packets):
+            return self
+        return Run(self.shape, self.packets[first : first + count])
+
+    @property
+    def message(self) -> UserMessage:
+        """The first of them, read when somebody asks."""
+        if self._message is None:
+            self._message = decode_message(self.packets[0])
+        return self._message
+
+    @property
+    def facts(self) -> Facts:
+        """What is so of each of them."""
+        facts = self.shape.facts
+        if facts is None:
+            message = self.message
+            properties = message.properties
+            facts = self.shape.facts = Facts(
+                message.user.destination_queue,
+                properties.message_class,
+                asks_final_ack(message),
+                properties.acknowledge_arrival,
+            )
+        return facts
+
+
+def run_of(packet: bytes) -> Run:
+    """A UserMessage by itself; it is good."""
+    return Run(Shape(packet), [packet])
+
+
+class Shapes:
+    """The shapes of the messages that came on one session; at most KNOWN, each with LONGEST_HEAD bytes."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Shape] = {}
+        """By UserHeader.Flags and the first bytes of the destination's name."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def runs(self, packets: Iterable[bytes]) -> Iterator[Run | bytes]:
+        """UserMessages that came one after the other and are alike, together; each other packet by itself, unjudged.
+
+        Raises:
+            WireFormatError: the next packet is a UserMessage, and none of [MS-MQMQ] 2.2.20. What came before it was
+                given.
+        """
+        shape: Shape | None = None
+        alike: list[bytes] = []
+        for packet in packets:
+            if shape is not None:
+                if shape.fits(packet):
+                    alike.append(packet)
+                    continue
+                yield Run(shape, alike)
+                shape = None
+            if packet[_BASE_FLAGS_AT] & _INTERNAL:
+                yield packet
+            else:
+                shape, alike = self._of(packet), [packet]
+        if shape is not None:
+            yield Run(shape, alike)
+
+    def _of(self, packet: bytes) -> Shape:
+        """The shape of a UserMessage: one that is known, or its own."""
+        key = packet[_FLAGS_AT:_KEY_END]
+        known = self._known
+        shape = known.get(key)
+        if shape is not None and shape.fits(packet):
+            return shape
+        check_packet(packet)
+        shape = Shape(packet)
+        if shape.may_have_others:
+            if key not in known and len(known) >= KNOWN:
+                del known[next(iter(known))]
+            known[key] = shape
+        return shape
