@@ -364,7 +364,7 @@ class Session:
                 data.close(
                     "3.1.6.3",
                     f"{len(self.lost())} messages wait for a session acknowledgment and nothing came for "
-                    f"{data.ack_wait_duration_ms} ms",
+                    f"{data.ack_wait_duration_ms / 1_000:g} s",
                 )
             else:
                 data.received_ack = False

@@ -425,6 +425,7 @@ def test_the_ack_wait_timer_closes_when_nothing_came_since_it_was_last_due() -> 
     session.expired(Timer.SESSION_ACK_WAIT, later(SETTINGS.ack_wait_timeout_ms))
     assert session.closed is not None
     assert session.closed.section == "3.1.6.3"
+    assert session.closed.reason.endswith(" for a session acknowledgment and nothing came for 20 s")
     assert "1 messages wait" in session.closed.reason
 
 
