@@ -15,11 +15,13 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from setuptools import setup
+from setuptools.command.build_ext import build_ext
 
 VARIABLE: Final = "MQPROTO_COMPILE"
 WORDS: Final = {"": False, "0": False, "1": True}
@@ -60,6 +62,35 @@ def compiled() -> list[Any]:
     )
 
 
+class BuildAtOnce(build_ext):
+    """Compiles as many files at a time as there are processors: setuptools does so with libraries, and we have one."""
+
+    def build_extensions(self) -> None:
+        compiler: Any = self.compiler
+
+        def compile_all(sources: list[str], output_dir: str | None = None, **given: Any) -> list[str]:
+            preargs, debug = given.get("extra_preargs"), given.get("debug", 0)
+            _, objects, extra, options, build = compiler._setup_compile(
+                output_dir,
+                given.get("macros"),
+                given.get("include_dirs"),
+                sources,
+                given.get("depends"),
+                given.get("extra_postargs"),
+            )
+            arguments = compiler._get_cc_args(options, debug, preargs)
+
+            def compile_one(name: str) -> None:
+                compiler._compile(name, *build[name], arguments, extra, options)
+
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                list(pool.map(compile_one, build))
+            return list(objects)
+
+        compiler.compile = compile_all
+        super().build_extensions()
+
+
 if not is_wanted():
     setup()
 elif INTO_THE_CHECKOUT.intersection(sys.argv):
@@ -69,4 +100,4 @@ elif ONLY_ASKED.intersection(sys.argv):
 elif find_spec("mypyc") is None:
     sys.exit(f"{VARIABLE}=1 needs the compiler: pip install {' '.join(map(repr, COMPILER))}")
 else:
-    setup(ext_modules=compiled())
+    setup(ext_modules=compiled(), cmdclass={"build_ext": BuildAtOnce})

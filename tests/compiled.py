@@ -4,6 +4,7 @@
 `python -m tests.compiled --test` unpacks that wheel in build/compiled, lays the tests beside it and runs those of
 SELECTION, or what is named behind it, as pytest takes it. Both build anew what is older than a source. With SELECTION
 come WORLDS simulated worlds, each of which must come to the same on the source: a trace has all that happens in one.
+`--test --short` is what CI runs: a few of the tests, and 20 worlds.
 
 No extension module ever lies in the checkout, where it would hide its source.
 """
@@ -46,9 +47,18 @@ SELECTION: Final = (
     "tests/simulator/node/test_node.py",
     "tests/simulator/base/program",
 )
-"""What CI runs: the tests of what is compiled, and of those who call it."""
+"""The tests of what is compiled, and of those who call it."""
 WORLDS: Final = 200
 """A seed for each."""
+SHORT: Final = "--short"
+SHORT_SELECTION: Final = (
+    "tests/wire",
+    "tests/session",
+    "tests/transfer",
+    "tests/test_spec_frames.py",
+)
+"""What CI runs: what is made for this build alone, the codec and records, and the rules nearest to them."""
+SHORT_WORLDS: Final = 20
 WORLDS_ASKED: Final = "--worlds"
 AT_ONCE: Final = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")
 
@@ -106,11 +116,13 @@ def lay_out(found: Path) -> None:
 
 def test(arguments: Sequence[str]) -> int:
     """The status of pytest, and 1 if a world comes to something else than on the source."""
+    selection, worlds = (SHORT_SELECTION, SHORT_WORLDS) if arguments == [SHORT] else (SELECTION, WORLDS)
+    named = [] if arguments == [SHORT] else arguments
     lay_out(wheel())
     environment = {"HYPOTHESIS_PROFILE": "core", **os.environ, "PYTHONPATH": str(PLACE)}
-    command = [sys.executable, "-m", "pytest", *(arguments or (*AT_ONCE, *SELECTION))]
+    command = [sys.executable, "-m", "pytest", *(named or (*AT_ONCE, *selection))]
     status = subprocess.run(command, cwd=PLACE, env=environment, check=False).returncode
-    return status if arguments else status | compare_worlds(WORLDS)
+    return status if named else status | compare_worlds(worlds)
 
 
 def compare_worlds(count: int) -> int:

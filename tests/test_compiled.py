@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import runpy
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +103,45 @@ def test_the_wheel_is_built_anew_when_a_source_is_newer(
     os.utime(source, (2**32, 2**32))
     compiled.wheel()
     assert made == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "run", "worlds"),
+    [
+        ([], compiled.SELECTION, [compiled.WORLDS]),
+        (["--short"], compiled.SHORT_SELECTION, [compiled.SHORT_WORLDS]),
+        (["-n", "2", "tests/wire"], ("-n", "2", "tests/wire"), []),
+    ],
+)
+def test_what_is_run_on_the_compiled_build(
+    arguments: list[str], run: tuple[str, ...], worlds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    compared: list[int] = []
+
+    def counted(count: int) -> int:
+        compared.append(count)
+        return 0
+
+    def ran(command: list[str], **given: Any) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=3)
+
+    monkeypatch.setattr(compiled, "wheel", lambda: Path("mqproto.whl"))
+    monkeypatch.setattr(compiled, "lay_out", lambda found: None)
+    monkeypatch.setattr(compiled, "compare_worlds", counted)
+    monkeypatch.setattr(subprocess, "run", ran)
+    assert compiled.test(arguments) == 3
+    [command] = commands
+    assert command[-len(run) :] == [*run]
+    assert "--short" not in command
+    assert compared == worlds
+
+
+@pytest.mark.parametrize("name", compiled.SHORT_SELECTION)
+def test_what_ci_runs_is_part_of_the_whole_selection(name: str) -> None:
+    assert name in compiled.SELECTION
+    assert (ROOT / name).exists()
 
 
 HELD = "digest, every invariant held"
