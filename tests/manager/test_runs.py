@@ -37,6 +37,7 @@ SMALL: Final = Settings(
     resident_bytes=3_000,
     quota_bytes=12_000,
     held_messages_limit=2,
+    maximum_sequences=2,
     order_ack_timeout_ms=500,
 )
 
@@ -50,6 +51,7 @@ def a_node() -> tuple[Net, Node, int]:
         queue("orders", 16),
         replace(queue("few", 17), quota_bytes=1_500),
         queue("notes", 18, transactional=False),
+        queue("of the number of the order queue", 4, transactional=False),
     )
     net.add("b", *queues, settings=SMALL)
     net.route("a", "b", "b")
@@ -79,11 +81,12 @@ def messages(draw: st.DrawFn) -> list[UserMessage]:
         )
         transactional = draw(st.booleans()) if destination in (5, 99) else destination != 18
         common: dict[str, Any] = {
-            "source": draw(st.sampled_from([A, A, A, A, X, B])),
+            "source": draw(st.sampled_from([A, A, A, A, X, B, C])),
             "destination_manager": manager,
             "destination": destination,
             "sent_time_s": 1_700_000_000,
             "recoverable": transactional or draw(st.booleans()),
+            "journal_negative": draw(st.booleans()),
             "label": draw(st.sampled_from(["", "label"])),
             "priority": draw(st.sampled_from([0, 3])),
             **draw(st.sampled_from([{}, {}, {"acknowledgments": 1, "admin_queue": 9}])),
@@ -92,6 +95,9 @@ def messages(draw: st.DrawFn) -> list[UserMessage]:
             ),
         }
         identifier = draw(st.sampled_from(SEQUENCES))
+        message_class = draw(
+            st.sampled_from([0, 0, 0, 0, MessageClass.ACK_REACH_QUEUE, MessageClass.ORDER_ACK])
+        )
         hops = draw(st.sampled_from([0, 0, 0, 0, HOP_LIMIT]))
         for _ in range(draw(st.integers(1, 9))):
             key = manager, destination, common["source"], identifier
@@ -110,6 +116,7 @@ def messages(draw: st.DrawFn) -> list[UserMessage]:
                 **common,
             )
             message.user.hop_count = hops
+            message.properties.message_class = message_class
             if draw(st.integers(0, 20)) == 0:
                 message.base.time_to_reach_queue_s = 1
             found.append(message)
@@ -173,11 +180,12 @@ def test_a_run_has_the_effects_of_its_messages_one_by_one(
 ) -> None:
     packets = list(map(encode_packet, came))
     if acknowledges:
-        body = OrderAckBody(SEQUENCES[0], 3, 0)
-        ack = order_ack(
-            source=C, destination_manager=A, destination=4, message_id=1, sent_time_s=0, body=body
-        )
-        packets.append(encode_packet(ack))
+        for number in (3, 5):
+            body = OrderAckBody(SEQUENCES[0], number, 0)
+            ack = order_ack(
+                source=C, destination_manager=B, destination=4, message_id=number, sent_time_s=0, body=body
+            )
+            packets.append(encode_packet(ack))
     if bad is not None:
         place = bad % len(packets)
         packets[place] = packets[place][:60] + b"\x1f" + packets[place][61:]  # RC, which may be 29 at most
@@ -188,6 +196,36 @@ def test_a_run_has_the_effects_of_its_messages_one_by_one(
     assert together.notes == singly.notes
     assert together.counts == singly.counts
     assert together.bodies == singly.bodies
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (2, 3, 4)])
+def test_of_messages_that_would_begin_one_sequence_too_many_the_first_is_turned_away(
+    numbers: tuple[int, ...],
+) -> None:
+    packets = []
+    for number in numbers:
+        message = a_message(number, B)
+        message.user.source_queue_manager = C
+        packets.append(encode_packet(message))
+    together, singly = (
+        outcome(b"".join(packets), singly=singly, room_bytes=None) for singly in (False, True)
+    )
+    assert together == singly
+    names = [note.name for notes in together.notes.values() for note in notes]
+    assert names == ["arrived", "turned-away", "session-closed"]
+
+
+def test_each_of_our_own_that_come_back_is_passed_on_as_it_is_sent() -> None:
+    packets = []
+    for number in (2, 3, 4):
+        message = a_message(number, C)
+        message.user.source_queue_manager, message.user.journal_negative = B, True
+        packets.append(encode_packet(message))
+    together, singly = (
+        outcome(b"".join(packets), singly=singly, room_bytes=None) for singly in (False, True)
+    )
+    assert together == singly
+    assert len(together.notes) == 3
 
 
 def test_messages_that_are_alike_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
