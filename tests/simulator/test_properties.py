@@ -526,8 +526,9 @@ def gateway_of(managers: QueueManagers) -> Iterator[httpx.Client]:
     command = [
         *COMMAND,
         "gateway",
-        str(managers.file),
         "qm1",
+        "--topology",
+        str(managers.file),
         "--directory",
         str(managers.directory),
         "--free-port",

@@ -170,7 +170,7 @@ class Stage:
 
     async def _serve_by_gateway(self) -> None:
         seen = str(self.nodes.topology_file(NODE))
-        line = await self.programs.start(GATEWAY, ["gateway", seen, NODE, "--free-port"])
+        line = await self.programs.start(GATEWAY, ["gateway", NODE, "--topology", seen, "--free-port"])
         self.servers[GATEWAY] = _address(line), f"/queues/{POSTED}/messages", (GATEWAY, NODE)
 
     async def _serve_by_uvicorn(self, name: str, http: str, loop: str) -> None:
@@ -185,7 +185,16 @@ class Stage:
 
     async def _deliver_by_trigger(self, name: str, queue: str, options: Sequence[str] = ()) -> None:
         seen = str(self.nodes.topology_file(NODE))
-        command = ["trigger", seen, f"{NODE}\\{queue}", "--url", f"{self.consumer}/", "--name", queue]
+        command = [
+            "trigger",
+            f"{NODE}\\{queue}",
+            "--topology",
+            seen,
+            "--url",
+            f"{self.consumer}/",
+            "--name",
+            queue,
+        ]
         await self.programs.start(name, [*command, *options])
         self.deliverers[name] = name, NODE
 
