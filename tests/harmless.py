@@ -32,8 +32,8 @@ EXPLAINED: Final[dict[tuple[str, str, str], str]] = {
     ): "the first message that joins the queue tells the store of it as well",
     (
         "mqproto/manager/confirmations.py",
-        "MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False),",
-        "MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=True),",
+        "row = MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=False)",
+        "row = MessageRow(key, without_session_header(packet), message.user.message_id, final_ack=True)",
     ): "only a sequence asks its messages whether they want a FinalAck",
     (
         "mqproto/manager/sending.py",

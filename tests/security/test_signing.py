@@ -180,7 +180,7 @@ def test_any_message_that_can_be_sent_can_be_signed(message: UserMessage, kind: 
 @pytest.mark.parametrize(
     "pass_on",
     [
-        passed_on,
+        lambda packet: passed_on([packet])[0],
         lambda packet: with_session_header(packet, a_session_header()),
         lambda packet: with_previous_number(packet, 3),
     ],
