@@ -629,7 +629,8 @@ def _how_a_topology_is_named(arguments: list[str]) -> str:
 
     known = shipped()
     for before, argument in pairwise(arguments):
-        if not before.startswith("-") and (argument in known or argument.endswith(".toml")):
+        is_typed_alone = not before.startswith("-") and not argument.startswith("-")
+        if is_typed_alone and (argument in known or argument.endswith(".toml")):
             return f": a topology is named with --topology {shlex.quote(argument)}"
     return ""
 

@@ -256,6 +256,7 @@ def test_decode_of_a_broken_packet_says_where_and_is_a_finding() -> None:
         (("keys", "make", "--frobnicate"), "see mqproto keys make --help"),
         (("run", "three-node"), "a topology is named with --topology three-node; see mqproto run --help"),
         (("gateway", "shop.toml", "sender"), "a topology is named with --topology shop.toml; see"),
+        (("run", "--topology=shop.toml", "all"), "extra argument(s) (all); see mqproto run --help"),
         (("node", "sendr"), "did you mean 'sender'"),
         (("run", "-t", "three-nodes"), "did you mean 'three-node'"),
         (("demo", "--input", "/nowhere"), "/nowhere"),
