@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -38,7 +39,7 @@ from mqproto.wire.schema.record import Record
 R = TypeVar("R", bound="Reader")
 
 
-class Reader(Writer):
+class Reader(Writer, ABC):
     """Writes the function that reads `data`, whose end is the packet's.
 
     Args:
@@ -60,9 +61,9 @@ class Reader(Writer):
         if self.wanted is None:
             self.makes += self.making(record, scope, target)
 
+    @abstractmethod
     def making(self, record: Record[Any], scope: Scope, target: str) -> list[str]:
         """Statements that make a record."""
-        raise NotImplementedError
 
     def layout(self, layout: Layout, scope: Scope) -> None:
         for part, name, padding in padded_choices(layout):
@@ -131,9 +132,9 @@ class Reader(Writer):
             self.run = []
         self.judge()
 
+    @abstractmethod
     def unpacking(self, codes: str) -> str:
         """The name of a function that reads fields by their `struct` format."""
-        raise NotImplementedError
 
     def make(self) -> None:
         for line in self.makes:
@@ -232,9 +233,9 @@ class Reader(Writer):
         self.emit(f"{into} = {self.of_items(part.subcon)}(data, at, end, {count})")
         self.residue = None
 
+    @abstractmethod
     def of_items(self, record: Any) -> str:
         """The name of the function that reads or judges a list's elements."""
-        raise NotImplementedError
 
     def items(self, record: Record[Any]) -> None:
         """Lines that read `count` records, one after the other."""

@@ -7,7 +7,6 @@ its functions in place of those that functions.py makes at import, and refuses t
 from __future__ import annotations
 
 import ast
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -152,10 +151,7 @@ def assigned(source: str) -> dict[str, bool]:
 
 def typed_reader(record: Record[Any]) -> Typed:
     """What `functions.reader` makes, with types."""
-    apart = {
-        field.name: field.type for field in dataclasses.fields(record.kind) if field.name in record.apart
-    }
-    head = ", ".join(("data: bytes", *(f"{name}: Any" for name in apart)))
+    head = ", ".join(("data: bytes", *(f"{name}: Any" for name in record.apart)))
     kind = record.kind.__name__
     return write_reader(record, TypedReader).typed(f"read_{kind}", head, kind)
 
