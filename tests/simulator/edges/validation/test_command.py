@@ -25,22 +25,18 @@ def curl(command: Command, port: int) -> str:
     ).text
 
 
+def gateway(file: Path) -> list[str]:
+    """The command that starts one, with what it keeps beside the topology."""
+    place = ("--topology", str(file), "--directory", str(file.parent))
+    return [*COMMAND, "gateway", "sender", *place, "--free-port"]
+
+
 def test_what_the_readme_shows_of_the_gateway_is_what_it_says(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
     [[start], requests, [question], _] = console_blocks("How do I hand in messages over HTTP?")
     assert start.text == "mqproto gateway sender"
-    command = [
-        *COMMAND,
-        "gateway",
-        "sender",
-        "--topology",
-        str(file),
-        "--directory",
-        str(tmp_path),
-        "--free-port",
-    ]
     with node(file, tmp_path):
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(gateway(file), stdout=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None
                 said, _, port = process.stdout.readline().decode().rpartition(":")
@@ -62,17 +58,7 @@ def without_ordinals(answer: str | None) -> str:
 
 def test_a_gateway_says_what_it_waits_for_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
     file = topology_file(tmp_path)
-    command = [
-        *COMMAND,
-        "gateway",
-        "sender",
-        "--topology",
-        str(file),
-        "--directory",
-        str(tmp_path),
-        "--free-port",
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(gateway(file), stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
             said = process.stderr.readline().decode()
