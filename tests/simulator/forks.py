@@ -60,6 +60,7 @@ class Fork:
             with suppress(BlockingIOError):
                 [status] = TOLD.unpack(self._told.recv(TOLD.size, socket.MSG_DONTWAIT))
                 self._ended = os.waitstatus_to_exitcode(status)
+                trio.lowlevel.notify_closing(self._told)
                 self._told.close()
         return self._ended
 
@@ -69,7 +70,8 @@ class Fork:
     async def wait(self) -> int:
         """The same, when it has ended."""
         while (ended := self.returncode) is None:
-            await trio.lowlevel.wait_readable(self._told)
+            with suppress(trio.ClosedResourceError):  # Somebody else looked first.
+                await trio.lowlevel.wait_readable(self._told)
         return ended
 
     async def stdout_until(self, lines: int | None) -> bytes:
@@ -114,7 +116,8 @@ class Forks:
         for one in (its_stdin, its_stdout):
             os.close(one)
         teller.close()
-        await trio.lowlevel.wait_readable(told)
+        with trio.CancelScope(shield=True):  # It runs already, and is nobody's until its process is known.
+            await trio.lowlevel.wait_readable(told)
         [pid] = TOLD.unpack(told.recv(TOLD.size))
         return Fork(told, pid, stdin, stdout)
 

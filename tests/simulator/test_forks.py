@@ -7,10 +7,14 @@ import signal
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from tests.simulator.forks import Forks
 
 FORKS = Forks("colorsys")
+PATIENCE_S = 100.0
+"""Longer than any machine needs."""
 SAYS = """
 import os, sys
 print(sys.argv[1:], os.environ.get("OF_THIS_TEST"), os.getcwd(), "colorsys" in sys.modules, os.getpid(), flush=True)
@@ -63,3 +67,23 @@ async def test_signals_end_each_as_they_end_any_other(number: signal.Signals, tm
     assert other.returncode is None
     other.kill()
     assert await other.wait() == -signal.SIGKILL
+
+
+async def test_who_waits_is_told_also_if_somebody_else_looked_first() -> None:
+    """A supervisor looks at all of its nodes now and then, at those too whose end a task waits for."""
+    fork = await FORKS.start(SAYS)
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fork.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            fork.kill()
+            while fork.poll() is None:
+                pass  # No task runs meanwhile, so that nothing else can see it.
+
+
+async def test_who_is_cancelled_while_one_starts_leaves_none_behind() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        fork = await FORKS.start(SAYS)
+    fork.kill()
+    assert await fork.wait() == -signal.SIGKILL
