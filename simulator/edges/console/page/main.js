@@ -6,7 +6,7 @@ import { listen } from "./feed.js";
 import * as map from "./map.js";
 import { rights } from "./rights.js";
 import { sequences } from "./sequences.js";
-import { open as openSheet } from "./sheet.js";
+import { open as openSheet, seen } from "./sheet.js";
 import * as story from "./story.js";
 import * as tables from "./tables.js";
 import { traffic } from "./traffic.js";
@@ -39,6 +39,7 @@ function event(name, data) {
   } else if (name === "state") {
     page.state = data;
     tables.note(data);
+    seen(data.outgoing);
     later();
   }
 }

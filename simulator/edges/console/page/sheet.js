@@ -8,10 +8,12 @@ import { tell } from "./story.js";
 
 const AGAIN_MS = 2000;
 let open_ = null;
+let pausing = null;
 
 export function open(queue) {
   const dialog = $("sheet");
   open_ = queue;
+  pausing = null;
   const title = queue.to ? `${queue.node} to ${queue.to}` : queue.key;
   dialog.replaceChildren(
     h("div", { class: "bar" }, h("h2", { id: "sheet-title" }, title),
@@ -20,7 +22,7 @@ export function open(queue) {
     h("div", { class: "why" }),
   );
   dialog.onclose = () => {
-    open_ = null;
+    open_ = pausing = null;
   };
   dialog.showModal();
   refresh(queue);
@@ -30,12 +32,16 @@ function can(queue, title) {
   const again = () => load(queue);
   const of = { node: queue.node, queue: queue.name };
   if (queue.to) {
-    const held = queue.state === "on hold";
+    pausing = {
+      pause: deed("Pause", { deed: "pause", ...of }, { then: again }),
+      resume: deed("Resume", { deed: "resume", ...of }, { then: again }),
+    };
+    offer(queue);
     return [
-      deed("Pause", { deed: "pause", ...of }, { then: again }),
-      deed("Resume", { deed: "resume", ...of }, { then: again }),
+      pausing.pause,
+      pausing.resume,
       deed("Purge", { deed: "purge", ...of }, { ask: `Delete all that waits from ${title}? It cannot be brought back.`, grave: true, then: again }),
-    ].slice(held ? 1 : 0);
+    ];
   }
   const purge = deed("Purge", { deed: "purge", ...of }, {
     ask: `Delete all that is in ${title}? It cannot be brought back.`, grave: true, then: again,
@@ -45,6 +51,21 @@ function can(queue, title) {
     deed("Return all", { deed: "return", ...of }, { ask: `Send all that is in ${title} to where it was going once more?`, then: again }),
     purge,
   ];
+}
+
+/** Offer what the queue is not: to go on if it is paused, and otherwise to pause. The focus goes to what is there. */
+function offer(queue) {
+  const [there, gone] = queue.state === "on hold" ? [pausing.resume, pausing.pause] : [pausing.pause, pausing.resume];
+  const focused = document.activeElement === gone;
+  there.hidden = false;
+  gone.hidden = true;
+  if (focused) there.focus();
+}
+
+/** The state of all that is on its way is new; whoever paused the queue that is open. */
+export function seen(outgoing) {
+  const now = pausing && open_ && outgoing.find((each) => each.key === open_.key);
+  if (now) offer(now);
 }
 
 async function refresh(queue) {

@@ -229,6 +229,25 @@ def test_all_of_it_can_be_done_with_the_keyboard_alone(desk: Desk) -> None:
     desk.shows("#said", "3 messages deleted")
 
 
+def test_of_a_queue_that_is_open_it_is_offered_what_it_is_not_whoever_paused_it(desk: Desk) -> None:
+    assert desk.typed("send", "notes", "-b", "x", "--recoverable").status == 0
+    desk.until("Boolean(document.querySelector('#outgoing .opens'))")
+    desk.browser.evaluate("document.querySelector('#outgoing .opens').click()")
+    buttons = "document.querySelectorAll('#sheet .buttons button:not([hidden])')"
+    offered = f"[...{buttons}].map((one) => one.textContent).join()"
+    focused = "document.activeElement.textContent"
+    desk.until(offered, "Pause,Purge")
+    desk.browser.evaluate("document.querySelector('#sheet .buttons button').focus()")
+    desk.press("Pause", "#sheet")
+    desk.until(offered, "Resume,Purge")
+    assert desk.browser.evaluate(focused) == "Resume"
+    queue = desk.browser.evaluate("document.getElementById('sheet-title').textContent").partition(" to ")[2]
+    assert desk.typed("resume", queue).status == 0
+    desk.until(offered, "Pause,Purge")
+    assert desk.browser.evaluate(focused) == "Pause"
+    assert desk.browser.complaints == []
+
+
 OBSERVED = """
 window.read = [];
 new MutationObserver((changes) => changes.forEach(({ target, type }) => {
