@@ -291,6 +291,8 @@ def adopt(
         aside = set_aside_copied(SYSTEM_FILES, path, guid, _date())
         print(f"set aside as it was: {aside}")
         print(f"{path}: its node begins with an empty store")
+        if node is None:
+            print("that needs a GUID of its own in its topology; it is not looked at where a file is named")
     return DONE
 
 

@@ -20,6 +20,7 @@ to begin still, or the store is one life ahead of the file, and the same that it
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -197,7 +198,7 @@ class Identity:
             is_here = home.inode == here.inode and there in (NO_FILE, ours)
         if not is_here:
             machine = "" if home.machine == here.machine else " of another machine"
-            adopt = f"`mqproto store adopt {self._store.stem}"
+            adopt = f"`mqproto store adopt {shlex.quote(str(self._store))}"
             raise StoreError(
                 f"{self._store}: it was copied or moved here from {home.path}{machine}: {adopt} --moved` if nothing"
                 f" goes on there, {adopt} --copied` if that store goes on"

@@ -229,8 +229,9 @@ def test_a_store_that_was_copied_does_not_start_and_nothing_of_it_changes(
     with pytest.raises(StoreError) as caught:
         Store(folder / "a.sqlite", NODE)
     assert str(caught.value) == (
-        f"{folder / 'a.sqlite'}: it was copied or moved here from {path}: `mqproto store adopt a --moved` if nothing"
-        " goes on there, `mqproto store adopt a --copied` if that store goes on"
+        f"{folder / 'a.sqlite'}: it was copied or moved here from {path}:"
+        f" `mqproto store adopt {folder / 'a.sqlite'} --moved` if nothing goes on there,"
+        f" `mqproto store adopt {folder / 'a.sqlite'} --copied` if that store goes on"
     )
     after = {each.name: each.read_bytes() for each in folder.iterdir()}
     assert {name: data for name, data in after.items() if name in before and "-shm" not in name} == {
