@@ -429,13 +429,15 @@ class Store:
     # Of what has left nothing stays
 
     def settle(self) -> None:
-        """Bring all to the tables, and have no log: the next commit begins one.
+        """Bring all to the tables, and begin the log anew: no commit needs the tables until that log is long.
 
         Raises:
             StoreError: the disk fails, or has no room for it just now.
         """
         with explained(self.path):
             self._settle()
+            with self._together:
+                self._begun()
 
     def overwrite(self) -> None:
         """Write the tables anew, so that nothing is in their files any more of what has left them.

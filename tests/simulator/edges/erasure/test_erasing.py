@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -254,4 +255,17 @@ def test_a_store_that_goes_on_has_nothing_of_what_has_left_it_in_sqlites_log_eit
         store.overwritten()
         assert files_with(tmp_path, body) == []
         store.commit(Writes(messages=[MessageRow(message_key(1, 2), b"more", 8, final_ack=False)]))
+        assert store.counts(QueueKind.LOCAL) == {"orders": 1}
+
+
+def test_what_is_committed_while_the_tables_are_written_anew_needs_none_of_them(tmp_path: Path) -> None:
+    """As long as that takes, SQLite lets nobody else write: a node whose commit had to would end."""
+    topology = parse(TWO, "two.toml")
+    path, node = places.store_path(tmp_path, "far"), topology.nodes["far"].guid
+    with Store(path, node) as store:
+        store.settle()
+        with closing(sqlite3.connect(path, isolation_level=None)) as anew:
+            anew.execute("BEGIN IMMEDIATE")
+            row = MessageRow(message_key(1, 1), body_of("rejected"), 7, final_ack=False)
+            store.commit(Writes(queues=[QueueRow(1, QueueKind.LOCAL, "orders")], messages=[row]))
         assert store.counts(QueueKind.LOCAL) == {"orders": 1}
