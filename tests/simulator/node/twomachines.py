@@ -30,6 +30,9 @@ table inet filter {
 END: Final = "that was all: "
 READY: Final = "ready "
 """A node that was started behind other commands says so in the end."""
+PASSES: Final = "mqproto explain "
+"""What it says of a connection is so for seconds, and soon again; on a busy machine the first look comes too late."""
+LOOKS: Final = 40
 IDENTIFIER: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{4}){3}-[0-9A-F]{12}|(?<=\\)[0-9]{1,10}\b")
 
 
@@ -109,11 +112,14 @@ def walk(machines: dict[str, Machine]) -> None:
         named = re.findall(r"[Oo]n `(\w+)`", "\n".join(lines[: block.line]))
         machine = machines[named[-1]]
         for command in commands(block):
-            printed = machine.type(as_it_is(command.text))
             shown = command.output or ""
-            for word, found in zip(IDENTIFIER.findall(shown), IDENTIFIER.findall(printed), strict=False):
-                known.setdefault(word, found)
-            if not shows(as_it_is(shown), printed):
+            for _ in range(LOOKS if command.text.startswith(PASSES) else 1):
+                printed = machine.type(as_it_is(command.text))
+                for word, found in zip(IDENTIFIER.findall(shown), IDENTIFIER.findall(printed), strict=False):
+                    known.setdefault(word, found)
+                if shows(as_it_is(shown), printed):
+                    break
+            else:
                 raise SystemExit(f"{machine.name}$ {command.text}\n{printed}but the README shows\n{shown}")
 
 
