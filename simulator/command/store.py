@@ -292,7 +292,7 @@ def adopt(
         print(f"set aside as it was: {aside}")
         print(f"{path}: its node begins with an empty store")
         if node is None:
-            print("that needs a GUID of its own in its topology; it is not looked at where a file is named")
+            print("the node needs a GUID of its own, which nobody looks at where a file is named")
     return DONE
 
 

@@ -408,7 +408,7 @@ async def run_node(
         places.make(directory)
         path = places.store_path(directory, node.name)
         places.keep_private(directory, node.name)
-        store = held.enter_context(Store(path, node.guid))
+        store = held.enter_context(Store(path, node.guid, again=places.again(topology, directory)))
         # SQLite makes its files as the umask says, and those that come later like the first.
         places.keep_private(directory, node.name)
         neighbours = held.enter_context(closing(listen(*node.address, allow_remote=allow_remote)))

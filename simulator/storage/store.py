@@ -116,6 +116,7 @@ class Store:
         files: of the system, or of a simulated one.
         dice: say where the MessageIDs of a life begin.
         is_adopted: an operator has said that the store was moved here, so that another life begins.
+        again: what a proposed command needs to find the node, after a space.
 
     Raises:
         StoreError: the file cannot be had, is not this node's, lacks a part of its log, or was copied here.
@@ -130,6 +131,7 @@ class Store:
         dice: random.Random = SYSTEM_DICE,
         *,
         is_adopted: bool = False,
+        again: str = "",
     ) -> None:
         self.path = path
         self.commits = Durations()
@@ -155,7 +157,7 @@ class Store:
             if limits.reserve_bytes and files.identity(self._place).inode:
                 undo.callback(files.keep_room, self._place)  # One that does not start loses no room by that.
             self._identity = undo.enter_context(
-                closing(Identity(files, self._place, node, is_adopted=is_adopted))
+                closing(Identity(files, self._place, node, is_adopted=is_adopted, again=again))
             )
             with sound(path):
                 self._tables = Tables(files, path, node)

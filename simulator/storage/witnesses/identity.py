@@ -20,7 +20,6 @@ to begin still, or the store is one life ahead of the file, and the same that it
 from __future__ import annotations
 
 import random
-import shlex
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,6 +45,7 @@ class Identity:
 
     Args:
         is_adopted: an operator has said that the store was moved here.
+        again: what a proposed command needs to find the node.
 
     Attributes:
         notices: what an operator should know of it, a line each.
@@ -55,13 +55,14 @@ class Identity:
         StoreError: the store was copied or moved here, and nobody has said which; or the disk fails.
     """
 
-    def __init__(self, files: Files, store: Path, node: Guid, *, is_adopted: bool) -> None:
+    def __init__(self, files: Files, store: Path, node: Guid, *, is_adopted: bool, again: str = "") -> None:
         self.notices: list[str] = []
         self.new: NewLife | None = None
         self._files = files
         self._store = store
         self._node = node
         self._is_adopted = is_adopted
+        self._again = again
         self._file: LifeFile | None = None
         self._is_damaged = False
         path = life_path(store)
@@ -198,7 +199,7 @@ class Identity:
             is_here = home.inode == here.inode and there in (NO_FILE, ours)
         if not is_here:
             machine = "" if home.machine == here.machine else " of another machine"
-            adopt = f"`mqproto store adopt {shlex.quote(str(self._store))}"
+            adopt = f"`mqproto store adopt {self._store.stem}{self._again}"
             raise StoreError(
                 f"{self._store}: it was copied or moved here from {home.path}{machine}: {adopt} --moved` if nothing"
                 f" goes on there, {adopt} --copied` if that store goes on"

@@ -210,13 +210,13 @@ async def test_a_store_that_was_copied_starts_when_it_is_said_what_it_is(
     for how in ("--moved", "--copied"):
         folder = shutil.copytree(home, tmp_path / how.strip("-"), ignore=shutil.ignore_patterns("*.log"))
         (file := folder / "topology.toml").write_text(as_toml(pair))
-        place = ("-t", file, "-d", folder)
-        refused = mqproto("node", "sender", "-t", file, "-d", folder)
+        place = ("--topology", str(file), "--directory", str(folder))
+        refused = mqproto("node", "sender", *place)
         assert refused.status != DONE
         assert refused.complaint.count("\n") <= 1
         assert f"was copied or moved here from {home / 'sender.sqlite'}" in refused.complaint
         for each in ("--moved", "--copied"):
-            assert f"`mqproto store adopt {folder / 'sender.sqlite'} {each}`" in refused.complaint
+            assert f"`mqproto store adopt sender {' '.join(place)} {each}`" in refused.complaint
         if how == "--copied":
             same = mqproto("store", "adopt", "sender", how, *place)
             assert same.status != DONE
@@ -224,18 +224,16 @@ async def test_a_store_that_was_copied_starts_when_it_is_said_what_it_is(
             other = replace(pair.nodes["sender"], guid=type(pair.nodes["sender"].guid)(bytes(range(16))))
             pair = replace(pair, nodes={**pair.nodes, "sender": other})
             file.write_text(as_toml(pair))
-        if how == "--moved":
-            adopted = mqproto("store", "adopt", folder / "sender.sqlite", how)  # As the node has said.
-            assert adopted.status == DONE, adopted.complaint
-            assert "sender.sqlite: life 2 begins when its node starts" in adopted.out
-        else:
             twin = shutil.copytree(folder, tmp_path / "twin")
             by_file = mqproto("store", "adopt", twin / "sender.sqlite", how)
             assert by_file.status == DONE, by_file.complaint
-            assert "that needs a GUID of its own" in by_file.out
-            adopted = mqproto("store", "adopt", "sender", how, *place)
-            assert adopted.status == DONE, adopted.complaint
-            assert "that needs" not in adopted.out
+            assert "needs a GUID of its own" in by_file.out
+        adopted = mqproto("store", "adopt", "sender", how, *place)
+        assert adopted.status == DONE, adopted.complaint
+        assert "needs a GUID" not in adopted.out
+        if how == "--moved":
+            assert "sender.sqlite: life 2 begins when its node starts" in adopted.out
+        else:
             assert len([*folder.glob("sender.sqlite-copied-*")]) == 1
             assert not store_path(folder, "sender").exists()
         sender = NodeProcess(pair, "sender", folder)

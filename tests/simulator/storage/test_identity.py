@@ -227,11 +227,11 @@ def test_a_store_that_was_copied_does_not_start_and_nothing_of_it_changes(
         shutil.copy(life_path(path), folder)
     before = {each.name: each.read_bytes() for each in folder.iterdir()}
     with pytest.raises(StoreError) as caught:
-        Store(folder / "a.sqlite", NODE)
+        Store(folder / "a.sqlite", NODE, again=" --directory elsewhere")
     assert str(caught.value) == (
         f"{folder / 'a.sqlite'}: it was copied or moved here from {path}:"
-        f" `mqproto store adopt {folder / 'a.sqlite'} --moved` if nothing goes on there,"
-        f" `mqproto store adopt {folder / 'a.sqlite'} --copied` if that store goes on"
+        " `mqproto store adopt a --directory elsewhere --moved` if nothing goes on there,"
+        " `mqproto store adopt a --directory elsewhere --copied` if that store goes on"
     )
     after = {each.name: each.read_bytes() for each in folder.iterdir()}
     assert {name: data for name, data in after.items() if name in before and "-shm" not in name} == {
