@@ -53,7 +53,7 @@ function can(queue, title) {
   ];
 }
 
-/** Offer what the queue is not: to go on if it is paused, and otherwise to pause. The focus goes to what is there. */
+/** Show the one of both buttons that changes something; it takes over the focus of the other. */
 function offer(queue) {
   const [there, gone] = queue.state === "on hold" ? [pausing.resume, pausing.pause] : [pausing.pause, pausing.resume];
   const focused = document.activeElement === gone;
@@ -62,9 +62,9 @@ function offer(queue) {
   if (focused) there.focus();
 }
 
-/** The state of all that is on its way is new; whoever paused the queue that is open. */
+/** A new state has come, and somebody else may have paused or resumed the queue that is open. */
 export function seen(outgoing) {
-  const now = pausing && open_ && outgoing.find((each) => each.key === open_.key);
+  const now = pausing && outgoing.find((each) => each.key === open_.key);
   if (now) offer(now);
 }
 

@@ -229,7 +229,7 @@ def test_all_of_it_can_be_done_with_the_keyboard_alone(desk: Desk) -> None:
     desk.shows("#said", "3 messages deleted")
 
 
-def test_of_a_queue_that_is_open_it_is_offered_what_it_is_not_whoever_paused_it(desk: Desk) -> None:
+def test_an_open_queue_offers_pause_or_resume_whoever_used_the_other(desk: Desk) -> None:
     assert desk.typed("send", "notes", "-b", "x", "--recoverable").status == 0
     desk.until("Boolean(document.querySelector('#outgoing .opens'))")
     desk.browser.evaluate("document.querySelector('#outgoing .opens').click()")
