@@ -21,6 +21,12 @@ print(sys.argv[1:], os.environ.get("OF_THIS_TEST"), os.getcwd(), "colorsys" in s
 for line in sys.stdin:
     exec(line)
 """
+GOES_ON = """
+print(flush=True)
+while True:
+    pass
+"""
+"""It is never about to wait: Python sees a signal that comes just before a read only after that read."""
 
 
 async def test_each_has_its_own_pipes_arguments_environment_and_folder(
@@ -57,7 +63,7 @@ async def test_each_has_its_own_end(tmp_path: Path, does: str, status: int) -> N
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_signals_end_each_as_they_end_any_other(number: signal.Signals, tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
-        fork, other = [await FORKS.start(SAYS, stderr=log.fileno()) for _ in range(2)]
+        fork, other = [await FORKS.start(GOES_ON, stderr=log.fileno()) for _ in range(2)]
     await fork.stdout_until(1)
     fork.send_signal(number)
     assert await fork.wait() == -number
