@@ -120,7 +120,7 @@ def test(arguments: Sequence[str]) -> int:
     named = [] if arguments == [SHORT] else arguments
     lay_out(wheel())
     environment = {"HYPOTHESIS_PROFILE": "core", **os.environ, "PYTHONPATH": str(PLACE)}
-    command = [sys.executable, "-m", "pytest", *(named or (*AT_ONCE, *selection))]
+    command = [sys.executable, "-m", "pytest", *AT_ONCE, *(named or selection)]
     status = subprocess.run(command, cwd=PLACE, env=environment, check=False).returncode
     return status if named else status | compare_worlds(worlds)
 
