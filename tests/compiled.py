@@ -46,8 +46,12 @@ SELECTION: Final = (
     "tests/test_spec_frames.py",
     "tests/simulator/node/test_node.py",
     "tests/simulator/base/program",
+    "tests/captures/pipeline/kept",
+    "tests/captures/wireshark/test_fields.py",
+    "tests/captures/wireshark/test_script.py",
+    "tests/simulator/fuzz/test_roles.py",
 )
-"""The tests of what is compiled, and of those who call it."""
+"""The tests of what is compiled, of those who call it, and of those who look into its classes."""
 WORLDS: Final = 200
 """A seed for each."""
 SHORT: Final = "--short"
@@ -56,8 +60,13 @@ SHORT_SELECTION: Final = (
     "tests/session",
     "tests/transfer",
     "tests/test_spec_frames.py",
+    "tests/captures/pipeline/kept",
+    "tests/captures/wireshark/test_fields.py",
+    "tests/captures/wireshark/test_script.py",
+    "tests/simulator/fuzz/test_roles.py",
 )
-"""What CI runs: what is made for this build alone, the codec and records, and the rules nearest to them."""
+"""What CI runs: what is made for this build alone, the codec and records, the rules nearest to them, and those who look
+into its classes."""
 SHORT_WORLDS: Final = 20
 WORLDS_ASKED: Final = "--worlds"
 AT_ONCE: Final = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")

@@ -120,7 +120,7 @@ CHECKS: Final = {
         Check(
             "mqproto bench codec",
             2,
-            "mqproto: what the codec is compared with is not in the wheel: clone mqproto and run it there\n",
+            "mqproto: what the codec is compared with is in the source alone: clone mqproto and run it there\n",
         ),
         Check(
             "mqproto bench edges",

@@ -9,7 +9,7 @@ from typing import Final
 from captures.wireshark.expressions import bit_places, quoted
 from captures.wireshark.layouts import Leaf, Translated
 from captures.wireshark.meanings import HEXADECIMAL, MEANINGS, Meanings, title
-from mqproto.wire.schema.record import Bit, Bits
+from mqproto.wire.schema.record import Bit, Bits, names_of_bits
 
 PREFIX: Final = "msmq."
 
@@ -118,22 +118,14 @@ def _leaf(name: str, leaf: Leaf, layout: Translated) -> Iterator[Field]:
 def bits_of(record: type | None, word: str) -> Iterator[tuple[str, Bit | Bits]]:
     """The named bits of a flag word, lowest first."""
     places = (
-        [
-            (name, each)
-            for name, each in vars(record).items()
-            if isinstance(each, Bit | Bits) and each.attribute == word
-        ]
-        if record
-        else []
+        [(name, each) for name, each in names_of_bits(record) if each.attribute == word] if record else []
     )
     return iter(sorted(places, key=lambda place: place[1].mask & -place[1].mask))
 
 
 def bit_table(record: type) -> str:
     """The named bits of all flag words of a record in Lua: the lowest bit, and how many."""
-    places = {
-        name: bit_places(each.mask) for name, each in vars(record).items() if isinstance(each, Bit | Bits)
-    }
+    places = {name: bit_places(each.mask) for name, each in names_of_bits(record)}
     return "{" + ", ".join(f"{name} = {{{first}, {width}}}" for name, (first, width) in places.items()) + "}"
 
 

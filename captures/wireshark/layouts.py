@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final
 
 from construct import Const, FormatField, GreedyBytes, Subconstruct
 
 from captures.wireshark.expressions import checked, number, quoted, truth
 from mqproto.wire.generator.source import fixed_format, grouped
-from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (
     Absent,
     Fits,
+    GuidOctets,
     Holding,
     Octets,
     OneOf,
@@ -134,7 +134,6 @@ class _Walk:
         self.translator = translator
         self.target = target
         self.depth = 0
-        self.hints = get_type_hints(target.record) if target.record else {}
 
     def emit(self, line: str) -> None:
         self.target.lines.append("  " * self.depth + line)
@@ -195,12 +194,13 @@ class _Walk:
                 raise NotImplementedError(f"{part!r} in the layout of {self.target.name}, for Wireshark")
 
     def kind(self, part: Any, name: str) -> str:
-        """What Wireshark calls the kind of a leaf's value; the record says which bytes are a GUID."""
+        """What Wireshark calls the kind of a leaf's value."""
         if isinstance(part, TerminatedText):
             return "string"
+        if isinstance(part, GuidOctets):
+            return "guid"
         if isinstance(part, Octets | Pad4):
-            is_guid = Guid in _alternatives(self.hints.get(name))
-            return "guid" if is_guid and getattr(part, "length", 0) == 16 else "bytes"
+            return "bytes"
         return f"uint{8 * self._size(part)}"
 
     @staticmethod
@@ -271,8 +271,3 @@ class _Walk:
 
 def _further(suffix: str) -> str:
     return f', "{suffix}"' if suffix else ""
-
-
-def _alternatives(hint: Any) -> set[Any]:
-    """The types that an annotation allows."""
-    return set(get_args(hint)) or {hint}

@@ -16,7 +16,7 @@ from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, UserHeader
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.layout import Layout
-from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.parts import GuidOctets, Octets
 from mqproto.wire.schema.record import Record
 
 ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
@@ -72,7 +72,7 @@ final_ack_body = Record(
         "tx_sequence_id" / tx_sequence_id,
         "tx_sequence_number" / Int32ul,
         "tx_previous_sequence_number" / Int32ul,
-        "source_guid" / Octets(16),
+        "source_guid" / GuidOctets(),
         "message_id" / Int32ul,
     ),
 )

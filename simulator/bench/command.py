@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
+from simulator.base.program.build import COMPILED, build
 from simulator.command.options import DONE, FINDING, JsonOption, complain, first_of, print_json, run_task
 
 if TYPE_CHECKING:
@@ -235,8 +236,8 @@ def bench_all(
         complain(f"the edges are left out: {reason}")
     else:
         benches["edges"] = partial(_edges, quick, 5)
-    if find_spec("simulator.bench.byhand") is None:
-        complain("the codec is left out: what it is compared with is not in the wheel: clone mqproto")
+    if find_spec("simulator.bench.byhand") is None or build() == COMPILED:
+        complain("the codec is left out: what it is compared with is in the source alone: clone mqproto")
     else:
         benches["codec"] = partial(_codec, sizes.rounds)
     benches["world"] = partial(_world, sizes.worlds)

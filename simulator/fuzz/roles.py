@@ -16,7 +16,7 @@ from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import Holding, OneOf, When
-from mqproto.wire.schema.record import Bit, Bits, Record
+from mqproto.wire.schema.record import Bits, Record, names_of_bits
 
 
 class NamedBits(NamedTuple):
@@ -59,10 +59,12 @@ def numbers_in(expression: Any) -> Iterator[int]:
 def named_bits(kind: type | None, word: str) -> tuple[NamedBits, ...]:
     """The names that a record has for bits of one of its words."""
     found = []
-    for name, bits in vars(kind).items() if kind else ():
-        if isinstance(bits, Bits) and bits.attribute == word:
+    for name, bits in names_of_bits(kind) if kind else ():
+        if bits.attribute != word:
+            continue
+        if isinstance(bits, Bits):
             found.append(NamedBits(name, bits.first, bits.limit))
-        elif isinstance(bits, Bit) and bits.attribute == word:
+        else:
             found.append(NamedBits(name, bits.mask.bit_length() - 1, 1))
     return tuple(found)
 

@@ -9,7 +9,7 @@ from construct import Int16ul, this
 
 from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Octets, When
+from mqproto.wire.schema.parts import GuidOctets, When
 from mqproto.wire.schema.record import Bits, Record
 
 PUBLIC_TRACE_QUEUE: Final = 1
@@ -35,6 +35,6 @@ debug_header = Record(
         "flags" / Int16ul,
         Must("flags", _queue_type <= 1, "0 or 1", part="queue_type", value=_queue_type),
         "reserved" / Int16ul,
-        "queue_identifier" / When(_queue_type == PUBLIC_TRACE_QUEUE, Octets(16)),
+        "queue_identifier" / When(_queue_type == PUBLIC_TRACE_QUEUE, GuidOctets()),
     ),
 )

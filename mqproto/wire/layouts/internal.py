@@ -11,7 +11,7 @@ from mqproto.wire.guid import NULL_GUID, Guid
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.session import SessionHeader, session_header
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.parts import GuidOctets, Octets
 from mqproto.wire.schema.record import Bit, Bits, Record
 
 SESSION_ACK: Final = 1
@@ -107,8 +107,8 @@ establish_connection_packet = Record(
         "base" / base_header,
         "internal" / internal_header,
         *_rules(ESTABLISH_CONNECTION, 572),
-        "client_guid" / Octets(16),
-        "server_guid" / Octets(16),
+        "client_guid" / GuidOctets(),
+        "server_guid" / GuidOctets(),
         "time_stamp_ms" / Int32ul,
         "operating_system" / Int16ul,
         Must("operating_system", this.operating_system & 0xFF == 0x10, "0x10 in RE, its low byte"),

@@ -13,6 +13,7 @@ from mqproto.wire.layouts.user import PrivateQueueFormatName, private_queue_form
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import (
     EncodedSize,
+    GuidOctets,
     Octets,
     OneOf,
     Pad4,
@@ -49,7 +50,7 @@ class MqfFormatNameElement:
     format_name: Guid | PrivateQueueFormatName | str = ""
 
 
-_unpadded, _padded, _guid = Octets(0), Pad4(), Octets(16)
+_unpadded, _padded, _guid = Octets(0), Pad4(), GuidOctets()
 
 mqf_format_name_element = Record(
     MqfFormatNameElement,

@@ -9,7 +9,7 @@ from construct import Const, Int16ul, Int32ul
 
 from mqproto.wire.guid import NULL_GUID, Guid
 from mqproto.wire.schema.layout import Layout
-from mqproto.wire.schema.parts import Octets
+from mqproto.wire.schema.parts import GuidOctets
 from mqproto.wire.schema.record import Bit, Record
 
 PING_SIGNATURE: Final = 0x5548
@@ -34,7 +34,7 @@ ping_packet = Record(
         "flags" / Int16ul,
         "signature" / Const(PING_SIGNATURE, Int16ul),
         "cookie" / Int32ul,
-        "qm_guid" / Octets(16),
+        "qm_guid" / GuidOctets(),
     ),
 )
 assert ping_packet.sizeof() == 24

@@ -9,7 +9,7 @@ from construct import Int8ul, Int16ul, Int32ul, Rebuild, len_, this
 
 from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Octets, Pad4, Text, wide_size_
+from mqproto.wire.schema.parts import GuidOctets, Octets, Pad4, Text, wide_size_
 from mqproto.wire.schema.record import Bit, Record
 
 LONGEST_LABEL: Final = 249  # characters, without the NUL
@@ -39,7 +39,7 @@ class MessageIdentifier:
 
 message_identifier = Record(
     MessageIdentifier,
-    Layout("[MS-MQMQ] 2.2.18.1.3", "queue_manager_guid" / Octets(16), "ordinal" / Int32ul),
+    Layout("[MS-MQMQ] 2.2.18.1.3", "queue_manager_guid" / GuidOctets(), "ordinal" / Int32ul),
 )
 assert message_identifier.sizeof() == 20
 

@@ -8,7 +8,7 @@ from construct import Int32ul, this
 
 from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Octets, When
+from mqproto.wire.schema.parts import GuidOctets, When
 from mqproto.wire.schema.record import Bit, Bits, Record
 
 
@@ -65,6 +65,6 @@ transaction_header = Record(
             this.previous_tx_sequence_number <= 0xFFFFFFFE,
             "at most 0xfffffffe",
         ),
-        "connector_qm_guid" / When(TransactionHeader.connector.within(this.flags), Octets(16)),
+        "connector_qm_guid" / When(TransactionHeader.connector.within(this.flags), GuidOctets()),
     ),
 )

@@ -10,7 +10,17 @@ from construct import Int16ul, Int32ul, Rebuild, this
 from mqproto.wire.guid import NULL_GUID, Guid
 from mqproto.wire.layouts.base import INFINITE
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Absent, Octets, OneOf, Pad4, Single, Text, When, is_one_of, wide_size_
+from mqproto.wire.schema.parts import (
+    Absent,
+    GuidOctets,
+    OneOf,
+    Pad4,
+    Single,
+    Text,
+    When,
+    is_one_of,
+    wide_size_,
+)
 from mqproto.wire.schema.record import Bit, Bits, Record
 
 MAXIMUM_HOP_COUNT: Final = 0x1D
@@ -28,7 +38,7 @@ private_queue_format_name = Record(
     PrivateQueueFormatName,
     Layout(
         "[MS-MQMQ] 2.2.18.1.7.2",
-        "source_queue_manager" / Octets(16),
+        "source_queue_manager" / GuidOctets(),
         "private_queue_identifier" / Int32ul,
     ),
 )
@@ -113,7 +123,7 @@ _names = {
     PRIVATE_ON_DESTINATION: Int32ul,
     PRIVATE_ON_ADMIN_HOST: Int32ul,
     DIRECT: direct_queue_format_name,
-    PUBLIC: Octets(16),
+    PUBLIC: GuidOctets(),
     PRIVATE_ELSEWHERE: private_queue_format_name,
 }
 
@@ -121,8 +131,8 @@ user_header = Record(
     UserHeader,
     Layout(
         "[MS-MQMQ] 2.2.19.2",
-        "source_queue_manager" / Octets(16),
-        "queue_manager_address" / Octets(16),
+        "source_queue_manager" / GuidOctets(),
+        "queue_manager_address" / GuidOctets(),
         "time_to_be_received_s" / Int32ul,
         "sent_time_s" / Int32ul,
         "message_id" / Int32ul,
@@ -172,6 +182,6 @@ user_header = Record(
         "admin_padding" / Pad4(),
         "response_queue" / OneOf(_response_type, _names),
         "response_padding" / Pad4(),
-        "connector_type" / When(UserHeader.has_connector_type.within(_flags), Octets(16)),
+        "connector_type" / When(UserHeader.has_connector_type.within(_flags), GuidOctets()),
     ),
 )

@@ -35,6 +35,13 @@ class Octets(Bytes):
         return obj
 
 
+class GuidOctets(Octets):
+    """The sixteen bytes of a GUID."""
+
+    def __init__(self) -> None:
+        super().__init__(16)
+
+
 class Holding(Octets):
     """Bytes that may hold a record of their own. To a queue manager they are bytes; an analyst is shown the fields.
 

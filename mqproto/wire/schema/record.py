@@ -9,7 +9,7 @@ from __future__ import annotations
 import copyreg
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
 from construct import Const, Container, Rebuild, Subconstruct
@@ -190,3 +190,9 @@ class Bit:
     def within(self, word: Any) -> Any:
         """This bit of a flag word, in place: 0 or the mask; `word` may be a `this` expression."""
         return word & self.mask
+
+
+def names_of_bits(kind: type) -> Iterator[tuple[str, Bit | Bits]]:
+    """The names that a record has for bits of its words. In the compiled build they are those of a base."""
+    for one in kind.__mro__:
+        yield from ((name, bits) for name, bits in vars(one).items() if isinstance(bits, Bit | Bits))

@@ -73,12 +73,12 @@ def bench_codec(rounds: int = ROUNDS) -> CodecFigures:
     """Parse and build a transactional message with a body of 1 KiB, with everything that can.
 
     Raises:
-        UsageError: this is the wheel, which has nothing to compare with.
+        UsageError: this is a wheel or the compiled build, which have nothing to compare with.
     """
     yardstick = by_hand()
     if yardstick is None:
         raise UsageError(
-            "what the codec is compared with is not in the wheel: clone mqproto and run it there"
+            "what the codec is compared with is in the source alone: clone mqproto and run it there"
         )
     others, missing = contenders()
     tasks: dict[str, dict[str, Job]] = {}

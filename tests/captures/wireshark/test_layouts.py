@@ -11,7 +11,7 @@ from construct import Byte, Bytes, Float32l, GreedyRange, Int16ub, Int16ul, Int3
 from captures.wireshark.layouts import Inner, Leaf, Translator
 from mqproto.wire.guid import Guid
 from mqproto.wire.schema.layout import Layout, Must
-from mqproto.wire.schema.parts import Absent, Octets, OneOf, Pad4, Text, When
+from mqproto.wire.schema.parts import Absent, GuidOctets, Octets, OneOf, Pad4, Text, When
 from mqproto.wire.schema.record import Record
 
 
@@ -56,7 +56,7 @@ def test_a_rule_names_its_field_its_value_and_its_limit() -> None:
 
 def test_a_choice_ends_with_what_is_said_when_there_is_none() -> None:
     nothing = Absent()
-    assert lines("two" / OneOf(this.one, {0: nothing, 1: nothing, 2: Int32ul, 3: Octets(16)})) == [
+    assert lines("two" / OneOf(this.one, {0: nothing, 1: nothing, 2: Int32ul, 3: GuidOctets()})) == [
         "do",
         "  local choice = this.one",
         "  if choice == 0 or choice == 1 then",
@@ -81,13 +81,13 @@ def test_cases_of_one_kind_have_one_name() -> None:
     ]
 
 
-def test_bytes_are_a_guid_where_the_record_says_so() -> None:
+def test_bytes_are_a_guid_where_the_layout_says_so() -> None:
     @dataclass
     class Named:
         guid: Guid | None
         data: bytes
 
-    record = Record(Named, Layout("[MS-MQMQ] 0", "guid" / Octets(16), "data" / Octets(16)))
+    record = Record(Named, Layout("[MS-MQMQ] 0", "guid" / GuidOctets(), "data" / Octets(16)))
     assert Translator().record(record).members == [Leaf("guid", "guid"), Leaf("data", "bytes")]
 
 

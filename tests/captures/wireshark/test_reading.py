@@ -25,7 +25,7 @@ from mqproto.wire.layouts.security import SecurityHeader
 from mqproto.wire.layouts.session import session_header
 from mqproto.wire.layouts.transaction import TransactionHeader
 from mqproto.wire.layouts.user import UserHeader
-from mqproto.wire.schema.record import Bit, Bits
+from mqproto.wire.schema.record import names_of_bits
 from tests.captures.wireshark.dissecting import (
     NO_XML,
     Seen,
@@ -113,8 +113,8 @@ def wrong_values(inspection: Inspection, seen: Seen) -> Iterator[str]:
 
 
 def named_bits(record: type, word: str, value: int) -> Iterator[tuple[str, int]]:
-    for name, place in vars(record).items():
-        if isinstance(place, Bit | Bits) and place.attribute == word:
+    for name, place in names_of_bits(record):
+        if place.attribute == word:
             yield name, value // (place.mask & -place.mask) & (place.mask // (place.mask & -place.mask))
 
 

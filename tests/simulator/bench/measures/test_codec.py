@@ -23,6 +23,8 @@ from simulator.bench.measures.codec import (
 )
 from simulator.bench.measures.others import MODULES, contender_for, contenders, values_of
 
+pytestmark = pytest.mark.pure("it fills records through their slots, which compiled ones do not have")
+
 
 def test_everybody_is_measured_in_every_round() -> None:
     figures = bench_codec(rounds=2)

@@ -51,6 +51,7 @@ def atheris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("atheris")
+@pytest.mark.pure("atheris sees which way the interpreter goes")
 def test_all_single_mutations_come_first_and_then_what_the_guide_chooses() -> None:
     report = fuzz_guided(Options(target=OURS, seconds=60, packets=22_000))
     assert report.packets == 22_000

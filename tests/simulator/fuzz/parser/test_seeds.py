@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def test_examples_are_valid_and_have_every_field_that_there_is() -> None:
 
 def is_header(name: str) -> bool:
     """Whether a name in a layout stands for other fields, and so is no field itself."""
-    whole = UserMessage.__slots__
+    whole = [field.name for field in dataclasses.fields(UserMessage)]
     lists = ("destination", "administration", "response", "signature", "format_name_list", "elements")
     return name in whole or name in lists or name in ("tx_sequence_id", "encryption_key")
 
