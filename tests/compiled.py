@@ -34,6 +34,13 @@ ENVIRONMENT: Final = ROOT / ".venv-fast"
 PLACE: Final = ROOT / "build" / "compiled"
 TESTED: Final = ("tests", ".github", ".ci", "Makefile", "CHANGELOG.md", "requirements.lock")
 """What lies beside the packages for tests."""
+LOOKING: Final = (
+    "tests/captures/pipeline/kept",
+    "tests/captures/wireshark/test_fields.py",
+    "tests/captures/wireshark/test_script.py",
+    "tests/simulator/fuzz/test_roles.py",
+)
+"""The tests of those who look into classes that are compiled."""
 SELECTION: Final = (
     "tests/base",
     "tests/turn",
@@ -46,12 +53,9 @@ SELECTION: Final = (
     "tests/test_spec_frames.py",
     "tests/simulator/node/test_node.py",
     "tests/simulator/base/program",
-    "tests/captures/pipeline/kept",
-    "tests/captures/wireshark/test_fields.py",
-    "tests/captures/wireshark/test_script.py",
-    "tests/simulator/fuzz/test_roles.py",
+    *LOOKING,
 )
-"""The tests of what is compiled, of those who call it, and of those who look into its classes."""
+"""The tests of what is compiled, and of those who call it or look into it."""
 WORLDS: Final = 200
 """A seed for each."""
 SHORT: Final = "--short"
@@ -60,13 +64,9 @@ SHORT_SELECTION: Final = (
     "tests/session",
     "tests/transfer",
     "tests/test_spec_frames.py",
-    "tests/captures/pipeline/kept",
-    "tests/captures/wireshark/test_fields.py",
-    "tests/captures/wireshark/test_script.py",
-    "tests/simulator/fuzz/test_roles.py",
+    *LOOKING,
 )
-"""What CI runs: what is made for this build alone, the codec and records, the rules nearest to them, and those who look
-into its classes."""
+"""What CI runs: what is made for this build alone, the codec and records, the rules nearest to them, and LOOKING."""
 SHORT_WORLDS: Final = 20
 WORLDS_ASKED: Final = "--worlds"
 AT_ONCE: Final = ("-n", "auto", "--dist", "loadfile", "--no-loadscope-reorder")

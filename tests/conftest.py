@@ -3,7 +3,7 @@ that collects little garbage; and, for those that ask, Spark.
 
 Hypothesis profiles, chosen by HYPOTHESIS_PROFILE:
 - fast (the default): a few dozen examples each, new ones at every run.
-- ci (the default where CI is set): as many, and the same at every run, so that a red run is the change's fault.
+- ci (the default where CI is set): more, and the same at every run, so that a red run is the change's fault.
 - core: few, and the same at every run; for all Pythons beside the first (.ci/pythons).
 - deep: thousands, new ones at every run; for a night, or for a parser that has just been written.
 """
@@ -41,7 +41,7 @@ STEADY = settings(
     deadline=None, print_blob=True, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("fast", STEADY, max_examples=50)
-settings.register_profile("ci", STEADY, max_examples=50, derandomize=True)
+settings.register_profile("ci", STEADY, max_examples=100, derandomize=True)
 settings.register_profile("core", STEADY, max_examples=25, derandomize=True)
 settings.register_profile("deep", STEADY, max_examples=5_000)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import MqprotoError, UsageError
-from simulator.base.program.build import COMPILED, build
 from simulator.command.options import DONE, FINDING, JsonOption, complain, first_of, print_json, run_task
 
 if TYPE_CHECKING:
@@ -224,6 +223,8 @@ def bench_all(
     out: OutOption = None,
 ) -> int:
     """All of them, in one table. Status 1 for what is broken, such as a message lost; never for what is slow."""
+    from simulator.bench.measures.others import by_hand
+
     sizes = QUICK if quick else FULL
     benches: dict[str, Bench] = {
         "chain": partial(_chain, sizes.messages, (), 1_024, 5, None, (), ()),
@@ -236,7 +237,7 @@ def bench_all(
         complain(f"the edges are left out: {reason}")
     else:
         benches["edges"] = partial(_edges, quick, 5)
-    if find_spec("simulator.bench.byhand") is None or build() == COMPILED:
+    if by_hand() is None:
         complain("the codec is left out: what it is compared with is in the source alone: clone mqproto")
     else:
         benches["codec"] = partial(_codec, sizes.rounds)

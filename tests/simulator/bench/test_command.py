@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -194,6 +195,7 @@ def test_a_benchmark_that_lacks_something_is_left_out_with_a_word(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(command, "find_spec", lambda module: None if module == missing else find_spec(module))
+    monkeypatch.setitem(sys.modules, missing, None)  # To import it fails.
     assert run_command(["bench", "all", "--json"]) == DONE
     told = capsys.readouterr()
     assert list(json.loads(told.out)["benchmarks"]) == [one for one in NAMES if one != name]

@@ -38,7 +38,7 @@ from mqproto.wire.layouts.user import user_header
 from mqproto.wire.schema import record as of_records
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Octets, Text, wide_size_
-from mqproto.wire.schema.record import Record
+from mqproto.wire.schema.record import Bit, Bits, Record, names_of_bits
 
 HEADERS: list[tuple[Record[Any], st.SearchStrategy[Any]]] = [
     (user_header, user_headers()),
@@ -220,3 +220,16 @@ def test_a_compiled_record_is_copied_by_its_fields(monkeypatch: pytest.MonkeyPat
     Record(Compiled, Layout("[X] 1", "value" / Int8ul))
     assert copyreg.dispatch_table[Compiled] is of_records.taken_apart
     assert copy.copy(Compiled(7)) == Compiled(7)
+
+
+def test_names_of_bits_may_be_those_of_a_base() -> None:
+    """In the compiled build they are."""
+
+    class Named:
+        first = Bit(0)
+
+    class Word(Named):
+        rest = Bits(1, 7)
+
+    assert dict(names_of_bits(Word)) == {"first": Named.first, "rest": Word.rest}
+    assert dict(names_of_bits(TransactionHeader))["identifier"] is TransactionHeader.identifier

@@ -248,7 +248,7 @@ def test_a_capture_in_several_files_is_read_as_one(
     cuts,
     sizes,
 )
-@settings(max_examples=settings().max_examples // 20)
+@settings(max_examples=max(1, settings().max_examples // 40))
 def test_so_is_one_with_late_repeated_and_lost_frames(
     part: list[Frame], seed: int, lose: int, repeat: int, delay: int, cuts: list[int], range_bytes: int
 ) -> None:
@@ -258,7 +258,7 @@ def test_so_is_one_with_late_repeated_and_lost_frames(
 
 
 @given(parts(), st.integers(0, 1_000), st.sampled_from([0, 5]), cuts, sizes)
-@settings(max_examples=settings().max_examples // 20)
+@settings(max_examples=max(1, settings().max_examples // 40))
 def test_so_is_one_whose_packets_came_in_fragments(
     part: list[Frame], seed: int, delay: int, cuts: list[int], range_bytes: int
 ) -> None:
@@ -283,7 +283,7 @@ def test_what_waited_for_a_fragment_waits_no_more_when_it_has_come() -> None:
 
 
 @given(worlds(), cuts, sizes)
-@settings(max_examples=settings().max_examples // 20)
+@settings(max_examples=max(1, settings().max_examples // 40))
 def test_a_series_that_grows_file_by_file_is_read_as_one(
     frames: list[Frame], cuts: list[int], range_bytes: int
 ) -> None:
@@ -291,7 +291,7 @@ def test_a_series_that_grows_file_by_file_is_read_as_one(
 
 
 @given(parts(), st.integers(0, 1_000), st.booleans(), cuts, sizes)
-@settings(max_examples=settings().max_examples // 20)
+@settings(max_examples=max(1, settings().max_examples // 40))
 def test_so_is_one_with_late_repeated_and_lost_frames_and_fragments(
     part: list[Frame], seed: int, in_pieces: bool, cuts: list[int], range_bytes: int
 ) -> None:

@@ -51,7 +51,7 @@ HOUR_NS = 3_600 * NANOSECONDS
 
 
 @given(st.sampled_from(SHORT), st.lists(st.integers(1, 1_000), min_size=1, max_size=2), st.integers(2, 4))
-@settings(max_examples=settings().max_examples // 16)
+@settings(max_examples=settings().max_examples // 24)
 def test_what_runs_say_of_a_file_each_is_what_one_says_of_all(name: str, cuts: list[int], share: int) -> None:
     """Messages are over when they have been silent for a part of the capture."""
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES[name]]
