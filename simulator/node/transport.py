@@ -105,8 +105,10 @@ class Transports:
                         accepting.start_soon(self._accept_tls, for_tls, self._handshakes, accepting)
 
     def stop(self) -> None:
-        """Accept nothing more; the core has closed its sessions."""
+        """Accept nothing more. The core has closed its sessions, and hears of none that came since."""
         self._accepting.cancel()
+        for scope in self._scopes.values():
+            scope.cancel()
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -228,6 +230,8 @@ class Transports:
         kind = TlsConnection if isinstance(wire, TlsSocket) else Connection
         self._connections[session] = kind(wire, self._nursery, self._buffer, tap)
         scope = self._scopes[session] = trio.CancelScope()
+        if self._accepting.cancel_called:
+            scope.cancel()  # It came as the node stopped.
         return scope
 
     async def _serve_accepted(self, session: int, scope: trio.CancelScope) -> None:
@@ -328,6 +332,8 @@ async def accept(listener: socket.socket) -> tuple[socket.socket, str]:
     """The next connection, and the address that it comes from. Errors that pass are waited for."""
     while True:
         await trio.lowlevel.wait_readable(listener)
+        # It may have been cancelled when somebody had called already: nobody is accepted then.
+        await trio.lowlevel.checkpoint_if_cancelled()
         try:
             accepted, address = listener.accept()
         except OSError as error:

@@ -137,8 +137,9 @@ class NodeProcess:
     async def wait(self) -> int:
         """Its exit status, when it has ended."""
         assert self.process is not None
-        process, self.process = self.process, None
+        process = self.process
         status = await process.wait()
+        self.process = None  # Not before: who is not waited for any more is to be killed.
         for stream in (process.stdin, process.stdout):
             await stream.aclose()
         return status

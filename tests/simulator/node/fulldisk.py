@@ -30,7 +30,8 @@ FILLER: Final = "another-program"
 BODY_BYTES: Final = 10_000
 OTHERS: Final = 1_000_000
 """The numbers of those that the other node sends begin here."""
-LIMIT_S: Final = 300
+LIMIT_S: Final = 200
+"""Less than a test may take, so that it says what it waited for."""
 
 
 def body(number: int) -> bytes:

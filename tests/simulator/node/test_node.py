@@ -36,7 +36,7 @@ from mqproto.wire import (
 )
 from simulator.base.storeerrors import StoreError
 from simulator.client import Client, InDoubt, connect
-from simulator.node.node import DESCRIPTORS, run_node
+from simulator.node.node import DESCRIPTORS, Node, run_node
 from simulator.storage import Store
 from simulator.storage.store import REMOVALS, Limits
 from simulator.topology import Topology, load, places
@@ -161,6 +161,36 @@ async def test_a_signal_to_stop_ends_a_node_with_status_0(
         assert await node.end(number) == 0
     events = [json.loads(line)["event"] for line in (tmp_path / "sender.log").read_text().splitlines()]
     assert (events[0], events[-1]) == ("started", "stopped")
+
+
+@pytest.mark.parametrize("says", [b"", shake_hands()], ids=["nothing", "hello"])
+async def test_who_calls_as_a_node_stops_does_not_keep_it(
+    chain: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: bytes
+) -> None:
+    """They are accepted after the last turn, in which the core has closed all sessions that it knew of."""
+    callers: list[socket.socket] = []
+    pump = Node.pump
+
+    async def called_at_the_end(node: Node) -> None:
+        await pump(node)
+        host, port = chain.nodes["destination"].host, chain.nodes["destination"].port
+        callers.append(socket.create_connection((host, port)))
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(str(places.socket_path(tmp_path, "destination")))
+        callers.append(client)
+        for caller in callers:
+            caller.sendall(says)
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(Node, "pump", called_at_the_end)
+    with trio.fail_after(60):
+        async with running(chain, "destination", tmp_path):
+            pass
+    for caller in callers:
+        with caller, suppress(ConnectionResetError):
+            while caller.recv(1_000):
+                pass
 
 
 async def test_a_supervised_node_ends_with_its_standard_input(chain: Topology, tmp_path: Path) -> None:

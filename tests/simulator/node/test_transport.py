@@ -99,6 +99,26 @@ async def test_who_calls_in_a_moment_of_trouble_is_accepted_after_it(
     assert trio.current_time() == pytest.approx(2 * pause_s)
 
 
+async def test_nobody_is_accepted_for_one_who_was_cancelled_when_somebody_had_called() -> None:
+    """The two come in one turn of the loop, in either order, so that it takes some tries to see each."""
+    for _ in range(30):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.setblocking(False)
+            async with trio.open_nursery() as nursery:
+
+                async def accept_one(listener: socket.socket, scope: trio.CancelScope) -> None:
+                    with scope:
+                        accepted, _ = await accept(listener)
+                        accepted.close()
+                        assert not scope.cancel_called, "nobody looks after this connection"
+
+                nursery.start_soon(accept_one, listener, scope := trio.CancelScope())
+                await wait_all_tasks_blocked()
+                with socket.create_connection(listener.getsockname()):
+                    await trio.lowlevel.checkpoint()
+                    scope.cancel()
+
+
 async def test_a_listener_that_cannot_be_used_any_more_says_so() -> None:
     with (
         Troubled(errno.EBADF) as listener,
