@@ -45,10 +45,10 @@ from mqproto.wire.guid import guid_text
 from simulator.base.http.server import Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import open_log
-from simulator.base.program.again import asked_to_end
+from simulator.base.program.again import AGAIN, asked_to_end
 from simulator.base.program.collector import seldom_collected
 from simulator.base.program.extras import to_install
-from simulator.base.program.manager import keep_telling, tell
+from simulator.base.program.manager import keep_telling
 from simulator.base.repeats import Repeats
 from simulator.base.sockets import BACKLOG, listen
 from simulator.base.storeerrors import DiskFullError, StoreError
@@ -551,7 +551,7 @@ def serve(
                     waiting.start_soon(_until_signal, signals, waiting.cancel_scope)
                     if supervised:
                         waiting.start_soon(_until_input_ends, waiting.cancel_scope)
-                tell("STOPPING=1")
+                AGAIN.tell_stopping()
                 node.stop()
 
     # All that a node makes is for its owner alone, from the first moment.

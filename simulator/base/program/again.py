@@ -52,6 +52,13 @@ class Again:
         signal.signal(signal.SIGHUP, heard)
         self.is_heeded = True
 
+    def tell_stopping(self) -> None:
+        """Tell the service manager that the program ends, unless it begins again: systemd waits for the end of what has
+        told it so, and kills it when TimeoutStopSec is over.
+        """
+        if not self._is_asked:
+            tell("STOPPING=1")
+
     def begin(self) -> None:
         """Begin again, if that was asked for; else return."""
         if self._is_asked:

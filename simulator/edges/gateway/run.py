@@ -22,9 +22,9 @@ from mqproto.base.errors import UsageError
 from simulator.base.http.server import DOORWAY, Limits, Server
 from simulator.base.log import Lines, node_log
 from simulator.base.logfile import LogFile
-from simulator.base.program.again import asked_to_end
+from simulator.base.program.again import AGAIN, asked_to_end
 from simulator.base.program.collector import seldom_collected
-from simulator.base.program.manager import keep_telling, tell
+from simulator.base.program.manager import keep_telling
 from simulator.base.sockets import listen
 from simulator.base.traces.starting import edge_traces
 from simulator.command.options import called, say_why_it_waits
@@ -236,7 +236,7 @@ async def serve(options: Options) -> None:
 
     async def end_at_signal(everything: trio.CancelScope) -> None:
         async for _ in signals:
-            tell("STOPPING=1")
+            AGAIN.tell_stopping()
             if server is None:
                 everything.cancel()
             else:

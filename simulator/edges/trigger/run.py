@@ -18,9 +18,9 @@ from mqproto.base.errors import UsageError
 from mqproto.edge.exactlyonce import Attempt
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
-from simulator.base.program.again import asked_to_end
+from simulator.base.program.again import AGAIN, asked_to_end
 from simulator.base.program.collector import seldom_collected
-from simulator.base.program.manager import keep_telling, tell
+from simulator.base.program.manager import keep_telling
 from simulator.base.traces.asked import shown
 from simulator.base.traces.starting import edge_traces
 from simulator.client import Client, connect
@@ -251,7 +251,7 @@ async def _connected(place: Place, node: str, error_queue: str) -> AsyncIterator
 
 async def _stop_at_signal(trigger: Trigger, signals: AsyncIterator[int]) -> None:
     async for _ in signals:
-        tell("STOPPING=1")
+        AGAIN.tell_stopping()
         trigger.stop()
 
 
