@@ -44,6 +44,24 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
     return replace(place, topology=topology, declared=declared)
 
 
+async def those_away(place: Place, *names: str) -> list[str]:
+    """The nodes whose queues these may be and that do not run here: they may have more than the file tells of."""
+    declared = place.declared or place.topology
+    away: list[str] = []
+
+    async def ask(name: str) -> None:
+        try:
+            async with connect(declared, name, place.directory):
+                pass
+        except NodeUnreachable:
+            away.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name in _those_meant(place, names):
+            nursery.start_soon(ask, name)
+    return sorted(away)
+
+
 async def host_of(place: Place, node: str | None, queue: str) -> str:
     """The node that was asked for, else the one that hosts the queue.
 

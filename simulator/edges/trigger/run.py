@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 from structlog.typing import FilteringBoundLogger
@@ -24,8 +24,8 @@ from simulator.base.program.manager import keep_telling
 from simulator.base.traces.asked import shown
 from simulator.base.traces.starting import edge_traces
 from simulator.client import Client, connect
-from simulator.client.live import as_it_is
-from simulator.command.options import called, say_why_it_waits
+from simulator.client.live import as_it_is, those_away
+from simulator.command.options import PATIENCE_S, called, complain, say_why_it_waits
 from simulator.edges.firstfailures import on_screen
 from simulator.edges.forwarding import Forwarding
 from simulator.edges.history.history import DocumentHistory, open_history
@@ -47,13 +47,14 @@ from simulator.edges.trigger.policy import Policy
 from simulator.edges.trigger.resolver import HttpResolver, PythonResolver, Resolver
 from simulator.edges.trigger.signing import secrets_in
 from simulator.edges.trigger.trigger import Trigger
-from simulator.topology import places
+from simulator.topology import TopologyError, places
 from simulator.topology.places import Place, host_of
 from simulator.topology.resolve import is_bare
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+ASK_S: Final = 0.25
 FUNCTION: Final = "write module:function, as in my.package.orders:accept"
 ANSWERS: Final = {
     Attempt.SUCCEEDED: "processed",
@@ -122,11 +123,7 @@ async def serve(place: Place, queue: str, options: Options) -> None:
             name runs.
         HistoryError: the history cannot be had.
     """
-    place = await as_it_is(place)
-    _check_copies(place, options.policy)
-    node = host_of(place, None, queue)
-    local = place.topology.resolve(f"{node}\\{queue}" if is_bare(queue) else queue).local_name
-    policy = _named_at(place, node, options.policy)
+    place, node, local, policy = await _meant(place, queue, options.policy)
     made = error_queue_of(local) if options.makes_error_queue and not policy.error_queue else ""
     policy = replace(policy, error_queue=made or policy.error_queue)
     places.make(place.directory)
@@ -320,6 +317,48 @@ async def _hook(
     return EndHook(Hooks(history, scope, client, log, secrets=secrets), options.hook, queue, scope)
 
 
+class Meant(NamedTuple):
+    """What the names that were typed mean."""
+
+    place: Place
+    node: str
+    queue: str
+    policy: Policy
+
+
+async def _meant(place: Place, queue: str, policy: Policy) -> Meant:
+    """What they mean, as soon as that is known: a queue may be one that its node alone knows, which does not run yet.
+
+    Raises:
+        UsageError: all nodes that may have such a queue run, and none has; or one for copies does not take them.
+        FormatNameError: a name cannot be.
+    """
+    since, is_told = trio.current_time(), False
+    copies = [*filter(None, (policy.error_queue, policy.in_doubt_queue))]
+    while True:
+        now = await as_it_is(place)
+        name, targets = queue, {}
+        try:
+            node = host_of(now, None, queue)
+            local = now.topology.resolve(f"{node}\\{queue}" if is_bare(queue) else queue).local_name
+            for name in copies:
+                targets[name] = now.topology.resolve(name)
+        except TopologyError as unknown:
+            away = await those_away(now, name)
+            if not away:
+                raise
+            if not is_told and trio.current_time() - since >= PATIENCE_S:
+                start = places.start_command(now.topology, away[0], now.directory)
+                complain(f"{unknown}; {away[0]} does not run, and may have it: waits until it does ({start})")
+                is_told = True
+            await trio.sleep(ASK_S)
+            continue
+        for name, target in targets.items():
+            if target.queue is None or not target.queue.transactional:
+                raise UsageError(f"{name} takes no copies: name a transactional queue")
+        return Meant(now, node, local, _named_at(now, node, policy))
+
+
 def _named_at(place: Place, node: str, policy: Policy) -> Policy:
     """The same, its queues called as the node calls them."""
     return replace(
@@ -327,10 +366,3 @@ def _named_at(place: Place, node: str, policy: Policy) -> Policy:
         error_queue=policy.error_queue and place.name_at(node, policy.error_queue),
         in_doubt_queue=policy.in_doubt_queue and place.name_at(node, policy.in_doubt_queue),
     )
-
-
-def _check_copies(place: Place, policy: Policy) -> None:
-    for queue in filter(None, (policy.error_queue, policy.in_doubt_queue)):
-        declared = place.topology.resolve(queue).queue
-        if declared is None or not declared.transactional:
-            raise UsageError(f"{queue} takes no copies: name a transactional queue")

@@ -409,6 +409,38 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
     assert process.returncode == 0
 
 
+async def test_a_queue_that_its_node_alone_knows_is_waited_for_until_that_runs(file: Path) -> None:
+    """As under a service manager, where both may start in the same moment."""
+    topology = parse(TOPOLOGY, str(file)).with_free_ports()
+    async with running_with_client(topology, "desk", file.parent) as client:
+        await client.make("made", transactional=True)
+    consumer = HttpConsumer()
+    async with listening(consumer):
+        place = ("--topology", str(file), "--directory", str(file.parent), "--url", consumer.url)
+        screens = {name: file.parent / f"{name}.screen" for name in ("made", "nowhere")}
+        triggers = {}
+        for name, screen in screens.items():
+            with screen.open("wb") as opened:
+                triggers[name] = await TRIGGERS.start(
+                    MAIN, "trigger", name, "--name", name, *place, stderr=opened.fileno()
+                )
+        for name, screen in screens.items():
+            while not screen.read_bytes():  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            said = screen.read_text()
+            assert f"{name!r}" in said
+            assert (
+                "; desk does not run, and may have it: waits until it does (`mqproto node --name desk" in said
+            )
+        async with running_with_client(topology, "desk", file.parent) as client:
+            assert await triggers["nowhere"].wait() == MISUSE, "now it is known that there is none"
+            assert await triggers["made"].stdout_until(1) == b"ready made\n"
+            await client.send("made", b"last", transactional=True)
+            while consumer.bodies != [b"last"]:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+            assert await ended(triggers["made"], signal.SIGTERM) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -431,7 +463,7 @@ def test_a_trigger_says_what_it_waits_for_and_ends_when_it_is_told_to(file: Path
         (("--call", "json:dumps", "--parallel", "3"), "how they are grouped"),
         (("--call", "json:dumps", "--name", "../trigger"), "--name"),
         (("--call", "json:dumps", "--error-queue", r"desk\plain"), "name a transactional queue"),
-        (("--call", "json:dumps", "--error-queue", r"desk\nowhere"), "nowhere"),
+        (("--call", "json:dumps", "--error-queue", r"nowhere\errors"), "nowhere"),
         (("--call", "json:dumps", "--history", "mysql://somewhere"), "no document history is kept"),
         (
             ("--call", "json:dumps", "--hook", "http://127.0.0.1:9", "--no-history"),
