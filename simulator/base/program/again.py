@@ -16,10 +16,12 @@ from types import FrameType
 from typing import Final
 
 from mqproto.base.errors import MqprotoError
-from simulator.base.program.manager import tell
+from simulator.base.program.manager import tell, unwatched_for
 
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000
+START_S: Final = 15 * 60
+"""How long a new beginning may take, as its first one may (cli/service/unit.py): a node reads its store."""
 
 
 class Again:
@@ -45,7 +47,11 @@ class Again:
                 complain(f"SIGHUP: {error}; nothing has changed")
                 return
             self._is_asked = True
-            tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // MICROSECOND_NS}")
+            tell(
+                "RELOADING=1",
+                f"MONOTONIC_USEC={time.monotonic_ns() // MICROSECOND_NS}",
+                *unwatched_for(START_S),
+            )
             os.kill(os.getpid(), signal.SIGTERM)
 
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

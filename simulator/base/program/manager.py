@@ -38,12 +38,18 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
     return int(time_us) / MICROSECONDS
 
 
+def unwatched_for(time_s: float, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """What tells it that we may say nothing for so long, until we are ready; nothing if it does not wait for us."""
+    return [] if watchdog_s(environment) is None else [f"{WATCHDOG}={int(time_s * MICROSECONDS)}"]
+
+
 async def keep_telling() -> None:
     """We are ready; and from now on that our loop turns, twice in the time that we have for that, until cancelled."""
     import trio  # Commands that have no loop are had without it.
 
-    tell("READY=1")
-    while (interval_s := watchdog_s()) is not None:
+    interval_s = watchdog_s()
+    tell("READY=1", *([] if interval_s is None else unwatched_for(interval_s)))
+    while interval_s is not None:
         await trio.sleep(interval_s / 2)
         tell("WATCHDOG=1")
     await trio.sleep_forever()
