@@ -66,6 +66,18 @@ def read(chosen: Chosen, command: Any, context: Any) -> dict[str, Any]:
     return _settings(table, _where(chosen.path, kind, chosen.name), command, context)
 
 
+def topology_of(chosen: Chosen, kind: str) -> str:
+    """The topology that a command's settings name, or the node alone that is one; empty if none is named, or the file
+    cannot be read yet.
+    """
+    try:
+        table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
+    except UsageError:
+        return ""
+    named = table.get("topology", table.get("name", ""))
+    return named if isinstance(named, str) else ""
+
+
 def check(path: Path, commands: Mapping[str, Any], context: Any) -> list[str]:
     """What has settings in a file, such as `node` or `trigger.billing`; all of them can be.
 

@@ -57,7 +57,8 @@ def install(
     if chosen.path == Path():
         raise UsageError("--config names no file: leave it out, or name the settings of the service")
     chosen = chosen._replace(path=chosen.path.absolute())
-    found = Service(kind, chosen, str(Path(program).absolute()), user)
+    topology = settings.topology_of(chosen, kind)
+    found = Service(kind, chosen, str(Path(program).absolute()), user, topology)
     if hidden := found.hidden():
         complain(
             f"the unit would not find {', '.join(hidden)}: it hides /home, /root and /tmp from itself; have them "

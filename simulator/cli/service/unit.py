@@ -69,13 +69,15 @@ HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 class Service(NamedTuple):
     """What is to run.
 
-    kind: one of KINDS. config: its settings. program: the path of mqproto.
+    kind: one of KINDS. config: its settings. program: the path of mqproto. topology: of which its settings are; empty
+    if they do not say.
     """
 
     kind: str
     config: Chosen
     program: str
     user: str = USER
+    topology: str = ""
 
     @property
     def name(self) -> str:
@@ -94,6 +96,10 @@ def unit(service: Service) -> str:
     """The unit, with what is to be done first in its comments."""
     kind, name, config = KINDS[service.kind], service.name, service.config
     start = " ".join(_escaped(part) for part in (service.program, service.kind, "--config", str(config)))
+    places = {"XDG_RUNTIME_DIR": f"/run/{DIRECTORY}", "MQPROTO_DIRECTORY": f"/var/lib/{DIRECTORY}"}
+    if service.topology:
+        places["MQPROTO_TOPOLOGY"] = service.topology
+    operates = shlex.join(["env", *(f"{name}={value}" for name, value in places.items()), service.program])
     return f"""\
 # /etc/systemd/system/{name}.service
 #
@@ -102,7 +108,7 @@ def unit(service: Service) -> str:
 #   systemctl daemon-reload && systemctl enable --now {name}
 #
 # Who operates it types, for instance:
-#   sudo -u {service.user} env XDG_RUNTIME_DIR=/run/{DIRECTORY} MQPROTO_DIRECTORY=/var/lib/{DIRECTORY} mqproto queues
+#   sudo -u {service.user} {operates} queues
 
 [Unit]
 Description=mqproto: {kind.what}{" " * bool(config.name)}{config.name}
