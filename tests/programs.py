@@ -19,6 +19,7 @@ PACKAGES: Final = {
     "softhsm2-util": "softhsm2",
     "pkcs11-tool": "opensc",
     "setpriv": "util-linux",
+    "systemd-nspawn": "systemd-container",
 }
 """Debian's packages of those that are called otherwise."""
 

@@ -1,0 +1,197 @@
+"""What a new user does with our units, under a systemd that is process 1: what test_booted.py has it start.
+
+    python -m tests.simulator.cli.service.booted FILE
+
+It runs as root in a container that nobody else uses. What became of everything is written to FILE as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import Final
+
+NODE: Final = "mqproto-node"
+UNITS: Final = {
+    NODE: ["node"],
+    "mqproto-gateway": ["gateway"],
+    "mqproto-trigger-billing": ["trigger", "--config", "/etc/mqproto/mqproto.toml#billing"],
+}
+"""By unit, how it is printed."""
+SETTINGS: Final = """\
+[node]
+name = "shop"
+queue = ["orders:transactional", "replies"]
+
+[gateway]
+topology = "shop"
+node = "shop"
+
+[trigger.billing]
+topology = "shop"
+queue = "orders"
+url = "http://127.0.0.1:{port}/orders"
+"""
+HANGS_S: Final = 3
+"""After so long systemd takes a node that says nothing for one that hangs; the unit has a minute for that."""
+RELOADS: Final = 2
+PATIENCE_S: Final = 60
+
+
+def run(*command: str) -> str:
+    """What it prints, and nothing is wrong with it."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{shlex.join(command)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def shown(unit: str, what: str) -> str:
+    """What systemd knows of a unit."""
+    return run("systemctl", "show", unit, "--property", what, "--value").strip()
+
+
+def until_shown(unit: str, what: str, value: str) -> None:
+    """Wait for it."""
+    end = time.monotonic() + PATIENCE_S
+    while (now := shown(unit, what)) != value:
+        assert time.monotonic() < end, f"{unit}: {what} is {now}"
+        time.sleep(0.05)
+
+
+def process_of(unit: str) -> int:
+    return int(shown(unit, "MainPID"))
+
+
+class Trial:
+    """One machine, from a new user on it to services that have stopped."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, object] = {}
+        self.posted: Queue[str] = Queue()
+        posted = self.posted
+
+        class Service(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                posted.put(self.rfile.read(int(self.headers["content-length"])).decode())
+                self.send_response(200)
+                self.end_headers()
+
+        server = HTTPServer(("127.0.0.1", 0), Service)
+        Thread(target=server.serve_forever, daemon=True).start()
+        self.port = server.server_port
+        self.operators: list[str] = []
+
+    def run(self) -> None:
+        """All of it, in this order. Kills by hand are in tests of nodes; the end of one that hangs is systemd's."""
+        self.install()
+        run("systemctl", "start", *UNITS)
+        came = [self.came_through("first")]
+        self.found["operator sees"] = run(*self.operators, "queues")
+        self.found["walls"] = self.walls()
+        self.found["reloads"] = self.reloads()
+        came += [self.came_through("reloaded")]
+        self.found["hung"] = self.hung()
+        self.found["came through"] = [*came, self.came_through("last")]
+        for unit in reversed(UNITS):  # As when the machine goes down: a node after those who need it.
+            run("systemctl", "stop", unit)
+        self.found["stopped"] = {
+            unit: [shown(unit, "Result"), shown(unit, "ExecMainStatus")] for unit in UNITS
+        }
+
+    def install(self) -> None:
+        """As the first lines of the units say it."""
+        settings = Path("/etc/mqproto/mqproto.toml")
+        settings.parent.mkdir()
+        settings.write_text(SETTINGS.format(port=self.port))
+        for unit, arguments in UNITS.items():
+            text = run("mqproto", "service", "install", *arguments)
+            [path] = re.findall(r"^# (/etc/systemd/system/\S+)$", text, re.MULTILINE)
+            assert path == f"/etc/systemd/system/{unit}.service"
+            Path(path).write_text(text)
+            [made] = re.findall(r"^#   (useradd .*)$", text, re.MULTILINE)
+            [operates] = re.findall(r"^#   sudo -u (\S+ env .*) queues$", text, re.MULTILINE)
+            if unit == NODE:
+                subprocess.run(
+                    ["userdel", "mqproto"], capture_output=True, check=False
+                )  # If there is one already.
+                run(*shlex.split(made))
+                # sudo is not on every machine.
+                user, *command = shlex.split(operates)
+                self.operators = ["runuser", "-u", user, "--", *command]
+        hurried = Path(f"/etc/systemd/system/{NODE}.service.d")
+        hurried.mkdir()
+        (hurried / "hurried.conf").write_text(f"[Service]\nWatchdogSec={HANGS_S}\n")
+        run("mqproto", "config", "check", str(settings))
+        run("systemctl", "daemon-reload")
+
+    def came_through(self, body: str) -> bool:
+        """A producer's request is a call of the service in the end."""
+        url = "http://127.0.0.1:8080/queues/orders/messages"
+        with urllib.request.urlopen(url, body.encode(), timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
+        return self.posted.get(timeout=PATIENCE_S) == body
+
+    def walls(self) -> dict[str, bool]:
+        """What the node can do that it should not, tried in its place by root, for whom there is nothing but walls."""
+        inside = ["nsenter", "--target", str(process_of(NODE)), "--mount", "sh", "-c"]
+
+        def can(what: str) -> bool:
+            return subprocess.run([*inside, what], capture_output=True, check=False).returncode == 0
+
+        return {
+            "write its settings": can("touch /etc/mqproto/mqproto.toml"),
+            "write programs": can("touch /usr/bin/there"),
+            "see homes": can('test -n "$(ls -A /root)"'),
+            "write its store": can("touch /var/lib/mqproto/there"),
+        }
+
+    def reloads(self) -> dict[str, list[object]]:
+        """By unit: the states it was seen in, whether it is the same process, and how often it was started anew."""
+        before = {unit: process_of(unit) for unit in UNITS}
+        states: dict[str, set[str]] = {unit: set() for unit in UNITS}
+        for _ in range(RELOADS):
+            run("systemctl", "reload", *UNITS)
+            for unit in UNITS:
+                states[unit] |= {shown(unit, "SubState")}
+        for unit in UNITS:
+            if "stop-sigterm" not in states[unit]:
+                until_shown(unit, "SubState", "running")
+        return {
+            unit: [sorted(states[unit]), process_of(unit) == before[unit], shown(unit, "NRestarts")]
+            for unit in UNITS
+        }
+
+    def hung(self) -> list[str]:
+        """What systemd says of the end of a node that hangs, and of what came after it."""
+        os.kill(process_of(NODE), signal.SIGSTOP)
+        until_shown(NODE, "NRestarts", "1")
+        until_shown(NODE, "ActiveState", "active")
+        said = run("journalctl", "--unit", NODE, "--output", "cat", "--lines", "100")
+        return [*re.findall(r"Failed with result '(\S+)'", said), shown(NODE, "ActiveState")]
+
+
+def main(file: Path) -> None:
+    """Run it, and write what was found."""
+    trial = Trial()
+    try:
+        trial.run()
+    except Exception:
+        trial.found["failed"] = traceback.format_exc()
+        trial.found["journal"] = run("journalctl", "--output", "cat", "--lines", "100")
+    file.write_text(json.dumps(trial.found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
