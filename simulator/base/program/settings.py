@@ -74,7 +74,7 @@ def topology_of(chosen: Chosen, kind: str) -> str:
         table = dict(_tables(_document(chosen.path), kind, chosen.path)).get(chosen.name, {})
     except UsageError:
         return ""
-    named = table.get("topology", table.get("name", ""))
+    named = table.get("topology", table.get("name", "") if kind == "node" else "")
     return named if isinstance(named, str) else ""
 
 

@@ -190,6 +190,25 @@ def test_units_have_what_hardens_and_no_word_twice() -> None:
         assert f"\n{wanted}\n" in out
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "topology"),
+    [
+        ("node", 'name = "shop"', "MQPROTO_TOPOLOGY=shop"),
+        ("node", 'node = "sender"\ntopology = "my shop.toml"', "'MQPROTO_TOPOLOGY=my shop.toml'"),
+        ("trigger", 'name = "billing"\nqueue = "orders"', ""),
+        ("trigger", "is no TOML", ""),
+    ],
+)
+def test_who_operates_a_unit_types_its_topology_if_the_settings_name_one(
+    tmp_path: Path, kind: str, settings: str, topology: str
+) -> None:
+    file = tmp_path / "mqproto.toml"
+    file.write_text(f"[{kind}]\n{settings}\n")
+    out = in_process("service", "install", kind, "--config", file).out
+    places = " ".join(filter(None, ("MQPROTO_DIRECTORY=/var/lib/mqproto", topology)))
+    assert re.search(rf"^#   sudo -u mqproto env .*{re.escape(places)} /\S+ queues$", out, re.M)
+
+
 def test_what_a_unit_would_not_find_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = Service("node", Chosen.of("/etc/mqproto/mqproto.toml"), "/opt/mqproto/bin/mqproto")
     monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
