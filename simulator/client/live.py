@@ -28,38 +28,32 @@ async def as_it_is(place: Place, *names: str, at: str | None = None) -> Place:
     asked = _those_meant(place, names) if names else set(declared.nodes)
     if at is not None:
         asked.add(at)
-    found: dict[str, list[QueueDeclaration]] = {}
-
-    async def ask(name: str) -> None:
-        with suppress(NodeUnreachable):
-            async with connect(declared, name, place.directory) as client:
-                found[name] = await client.declared()
-
-    async with trio.open_nursery() as nursery:
-        for name in asked:
-            nursery.start_soon(ask, name)
     topology = declared
-    for name, queues in found.items():
-        topology = topology.with_queues(name, queues)
+    for name, queues in (await _told_by(asked, place)).items():
+        if queues is not None:
+            topology = topology.with_queues(name, queues)
     return replace(place, topology=topology, declared=declared)
 
 
 async def those_away(place: Place, *names: str) -> list[str]:
     """The nodes whose queues these may be and that do not run here: they may have more than the file tells of."""
-    declared = place.declared or place.topology
-    away: list[str] = []
+    told = await _told_by(_those_meant(place, names), place)
+    return sorted(name for name, queues in told.items() if queues is None)
+
+
+async def _told_by(nodes: set[str], place: Place) -> dict[str, list[QueueDeclaration] | None]:
+    """What each of some nodes says of its queues; None for one that does not run here."""
+    told: dict[str, list[QueueDeclaration] | None] = dict.fromkeys(nodes)
 
     async def ask(name: str) -> None:
-        try:
-            async with connect(declared, name, place.directory):
-                pass
-        except NodeUnreachable:
-            away.append(name)
+        with suppress(NodeUnreachable):
+            async with connect(place.declared or place.topology, name, place.directory) as client:
+                told[name] = await client.declared()
 
     async with trio.open_nursery() as nursery:
-        for name in _those_meant(place, names):
+        for name in nodes:
             nursery.start_soon(ask, name)
-    return sorted(away)
+    return told
 
 
 async def host_of(place: Place, node: str | None, queue: str) -> str:

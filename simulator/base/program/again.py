@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from mqproto.base.errors import MqprotoError
-from simulator.base.program.manager import tell, unwatched_for
+from simulator.base.program.manager import silent_for, tell
 
 ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 MICROSECOND_NS: Final = 1_000
@@ -50,7 +50,7 @@ class Again:
             tell(
                 "RELOADING=1",
                 f"MONOTONIC_USEC={time.monotonic_ns() // MICROSECOND_NS}",
-                *unwatched_for(START_S),
+                *silent_for(START_S),
             )
             os.kill(os.getpid(), signal.SIGTERM)
 

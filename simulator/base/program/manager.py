@@ -38,9 +38,11 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
     return int(time_us) / MICROSECONDS
 
 
-def unwatched_for(time_s: float, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """What tells it that we may say nothing for so long, until we are ready; nothing if it does not wait for us."""
-    return [] if watchdog_s(environment) is None else [f"{WATCHDOG}={int(time_s * MICROSECONDS)}"]
+def silent_for(time_s: float | None) -> list[str]:
+    """What tells it that we may say nothing for so long, from now on; nothing if it does not wait for us."""
+    if time_s is None or watchdog_s() is None:
+        return []
+    return [f"{WATCHDOG}={int(time_s * MICROSECONDS)}"]
 
 
 async def keep_telling() -> None:
@@ -48,7 +50,7 @@ async def keep_telling() -> None:
     import trio  # Commands that have no loop are had without it.
 
     interval_s = watchdog_s()
-    tell("READY=1", *([] if interval_s is None else unwatched_for(interval_s)))
+    tell("READY=1", *silent_for(interval_s))
     while interval_s is not None:
         await trio.sleep(interval_s / 2)
         tell("WATCHDOG=1")

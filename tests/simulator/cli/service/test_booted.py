@@ -37,17 +37,18 @@ FailureAction=exit-force
 [Service]
 Type=oneshot
 Environment=PATH=/opt/mqproto:/usr/sbin:/usr/bin:/sbin:/bin {PLACES}
+ExecStartPre=/bin/touch /opt/said/booted
 ExecStart={PYTHON} -m tests.simulator.cli.service.booted /opt/said/found.json
 """
 BOOT: Final = """\
 set -e
 mount -t tmpfs -o mode=755 memory "$1"
-mkdir "$1/upper" "$1/work" "$1/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-rm -rf "$1/root/opt/mqproto" "$1/root/etc/mqproto" "$1/root/etc/systemd/system/mqproto"*
-cp "$2/trial.service" "$1/root/etc/systemd/system/"
-mkdir -p "$1/root/opt/mqproto"
-cp "$2/mqproto" "$1/root/opt/mqproto/"
+mkdir "$1/upper" "$1/work" "$1/whole"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/whole"
+rm -rf "$1/whole/opt/mqproto" "$1/whole/etc/mqproto" "$1/whole/etc/systemd/system/mqproto"*
+cp "$2/trial.service" "$1/whole/etc/systemd/system/"
+mkdir -p "$1/whole/opt/mqproto"
+cp "$2/mqproto" "$1/whole/opt/mqproto/"
 shift 2
 exec "$@" </dev/null
 """
@@ -74,7 +75,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         *(f"--bind-ro={path}:{where}" for where, path in shared.items()),
         *(
             f"--bind={said}:/opt/said",
-            f"--directory={memory / 'root'}",
+            f"--directory={memory / 'whole'}",
             "--boot",
             "--",
             "--unit=trial.service",
@@ -90,10 +91,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
         timeout=LIMIT_S,
     )
-    result = said / "found.json"
-    if not result.exists():
+    if not (said / "booted").exists():
         reason = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
         pytest.skip(f"this machine allows no systemd in a container: {reason}")
+    result = said / "found.json"
+    assert result.exists(), done.stdout + done.stderr
     known: dict[str, Any] = json.loads(result.read_text())
     assert "failed" not in known, known["failed"] + known["journal"]
     return known
