@@ -109,7 +109,7 @@ ELSEWHERE: Final[dict[str, str]] = {
     "mqproto history": "tests/simulator/command/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
     "mqproto failed": "tests/simulator/edges/test_reports.py::test_the_desk_of_the_readme",
-    "mqproto erase": "tests/simulator/edges/erasure/test_erasing.py::"
+    "mqproto erase": "tests/simulator/edges/operators/test_erasing.py::"
     "test_the_command_says_what_it_does_not_know",
     "mqproto audit": "tests/simulator/edges/test_reports.py::test_the_audit_of_the_readme",
     "mqproto validate": "tests/simulator/edges/validation/test_validate.py::"

@@ -48,11 +48,11 @@ from simulator.command.options import (
     print_json,
     run_task,
 )
-from simulator.edges.audit.command import audit
 from simulator.edges.console import command as live
-from simulator.edges.erasure.command import erase
-from simulator.edges.failed import command as failed
 from simulator.edges.gateway import command as tokens
+from simulator.edges.operators import failed
+from simulator.edges.operators.audit import audit
+from simulator.edges.operators.erase import erase
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 

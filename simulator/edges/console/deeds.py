@@ -20,10 +20,10 @@ from mqproto.base.foreign import shown
 from simulator.command import oversee
 from simulator.edges.console.breaking import Breaking
 from simulator.edges.console.traffic import Traffic
-from simulator.edges.failed import desk
-from simulator.edges.failed.failures import Chosen, Failure, failures_in
 from simulator.edges.gateway.tokens import Opened
-from simulator.edges.stores import Unknown
+from simulator.edges.operators import desk
+from simulator.edges.operators.failures import Chosen, Failure, failures_in
+from simulator.edges.operators.stores import Unknown
 from simulator.faults.byhand import Deed
 from simulator.topology.places import Place
 

@@ -18,7 +18,7 @@ from simulator.command import oversee, story
 from simulator.command.explain import Explainer
 from simulator.command.story import Step, Story
 from simulator.edges.console.deeds import failed
-from simulator.edges.failed.failures import Chosen
+from simulator.edges.operators.failures import Chosen
 from simulator.faults.byhand import broken_now
 from simulator.topology import Topology
 from simulator.topology.directory import known_as

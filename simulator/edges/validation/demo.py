@@ -24,8 +24,8 @@ from simulator.base.screen import ProgressScreen
 from simulator.client import Client, InDoubt, NodeUnreachable, connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.command.story import logs_in, read_step, story_of, told
-from simulator.edges.audit.ends import End, end_of
-from simulator.edges.audit.reading import audited
+from simulator.edges.operators.ends import End, end_of
+from simulator.edges.operators.reading import audited
 from simulator.edges.validation.producer import Handover, Outgoing, Producer
 from simulator.edges.validation.programs import Programs, programs_in
 from simulator.edges.validation.report import EdgesReport, Failed

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from rich.table import Table
 
 from simulator.base.screen import show_verdict, wide_console
-from simulator.edges.audit.ends import End
+from simulator.edges.operators.ends import End
 from simulator.edges.validation.producer import Handover, Outgoing
 from simulator.edges.validation.validator import CODE, Cue
 

@@ -23,8 +23,8 @@ import trio
 from mqproto.base.errors import MqprotoError
 from simulator.client import connect
 from simulator.command.story import Step, logs_in, read_step
-from simulator.edges.audit.ends import End
-from simulator.edges.audit.reading import audited
+from simulator.edges.operators.ends import End
+from simulator.edges.operators.reading import audited
 from simulator.edges.validation.producer import Handover, Outgoing, Producer
 from simulator.edges.validation.programs import Programs, programs_in
 from simulator.edges.validation.validation import STAGES, Outcome, Scenario, Strike

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulator.base.screen import plain_table, wide_console
-from simulator.edges.audit.ends import End, Evidence, end_of
-from simulator.edges.audit.reading import Audit
-from simulator.edges.audit.report import reason_of
+from simulator.edges.operators.ends import End, Evidence, end_of
+from simulator.edges.operators.reading import Audit
+from simulator.edges.operators.report import reason_of
 from simulator.edges.validation.ends import HEADING, NAME, TITLE
 from simulator.edges.validation.ends.lists import Lists
 from simulator.edges.validation.ends.ways import WAYS, Way

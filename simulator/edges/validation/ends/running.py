@@ -14,8 +14,8 @@ import httpx
 import trio
 
 from simulator.client import connect
-from simulator.edges.audit.reading import Audit, audited
 from simulator.edges.history.history import open_history
+from simulator.edges.operators.reading import Audit, audited
 from simulator.edges.validation.ends.report import EndsReport
 from simulator.edges.validation.ends.system import (
     DESTINATION,

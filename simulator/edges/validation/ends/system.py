@@ -11,11 +11,11 @@ import trio
 
 from mqproto.base.errors import MqprotoError
 from simulator.client import Client
-from simulator.edges.erasure.erasing import erase
-from simulator.edges.failed import desk
-from simulator.edges.failed.failures import Chosen, Failure, failures_in
 from simulator.edges.history.history import DocumentHistory
-from simulator.edges.stores import Unknown
+from simulator.edges.operators import desk
+from simulator.edges.operators.erasing import erase
+from simulator.edges.operators.failures import Chosen, Failure, failures_in
+from simulator.edges.operators.stores import Unknown
 from simulator.edges.validation.ends.lists import Holder, Lists, Sent
 from simulator.edges.validation.programs import Programs
 from simulator.edges.validation.validator import Cue, Validator

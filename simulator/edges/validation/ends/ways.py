@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from simulator.client import Client, Reject
-from simulator.edges.audit.ends import End
+from simulator.edges.operators.ends import End
 from simulator.edges.validation.ends.lists import Holder
 from simulator.edges.validation.ends.system import LETTERS, LIMIT, System
 from simulator.edges.validation.validator import Cue

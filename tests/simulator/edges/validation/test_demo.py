@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.edges.audit.ends import End
+from simulator.edges.operators.ends import End
 from simulator.edges.validation.demo import VICTIMS, messages_of, run_edges_demo
 from simulator.edges.validation.producer import Handover
 from simulator.edges.validation.report import EdgesReport, Failed

@@ -15,8 +15,8 @@ import trio
 
 from mqproto.turn.effects import POSITION_BITS
 from simulator.client import ReceivedMessage
-from simulator.edges.audit.ends import End, end_of
-from simulator.edges.audit.reading import Audit, audited
+from simulator.edges.operators.ends import End, end_of
+from simulator.edges.operators.reading import Audit, audited
 from simulator.edges.validation.ends.lists import HOLDERS, Holder, Lists
 from simulator.edges.validation.ends.report import EndsReport
 from simulator.edges.validation.ends.running import run_ends

@@ -47,9 +47,9 @@ def erase(
     from dataclasses import asdict
 
     from simulator.base.screen import working
-    from simulator.edges.erasure.erasing import erase as erased_by
-    from simulator.edges.erasure.erasing import is_journal
-    from simulator.edges.failed.report import counted
+    from simulator.edges.operators.erasing import erase as erased_by
+    from simulator.edges.operators.erasing import is_journal
+    from simulator.edges.operators.failedreport import counted
 
     with working("erasing, and writing stores anew"):
         done = run_task(partial(erased_by, place, history, names, note))

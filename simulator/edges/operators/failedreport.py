@@ -11,7 +11,7 @@ from mqproto.base import foreign
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.command.talk import message_as_json
-from simulator.edges.failed.failures import Failure
+from simulator.edges.operators.failures import Failure
 
 REASONS: Final = 10
 """So many reasons are counted by name."""

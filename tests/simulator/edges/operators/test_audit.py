@@ -13,11 +13,11 @@ from uuid import uuid4
 import msgspec
 
 from mqproto.edge.exactlyonce import Entry
-from simulator.edges.audit.ends import End
-from simulator.edges.audit.reading import DAY_S
 from simulator.edges.gateway.confirmations import ENDS
 from simulator.edges.gateway.trail import Outcome
 from simulator.edges.history.documents import Documents, Finish, Look
+from simulator.edges.operators.ends import End
+from simulator.edges.operators.reading import DAY_S
 from simulator.topology import places
 from tests.simulator.typed import forked
 

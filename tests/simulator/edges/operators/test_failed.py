@@ -23,12 +23,12 @@ from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identif
 from simulator.base.log import node_log
 from simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, Reject, connect
 from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.audit.ends import End, Evidence, Removal, end_of
-from simulator.edges.failed.deeds import Deed
-from simulator.edges.failed.desk import resolve, retry
-from simulator.edges.failed.failures import Chosen, failures_in, note_of
 from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.stores import Unknown
+from simulator.edges.operators.deeds import Deed
+from simulator.edges.operators.desk import resolve, retry
+from simulator.edges.operators.ends import End, Evidence, Removal, end_of
+from simulator.edges.operators.failures import Chosen, failures_in, note_of
+from simulator.edges.operators.stores import Unknown
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
 from simulator.edges.trigger.errorcopy import copy_for

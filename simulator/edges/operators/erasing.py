@@ -21,12 +21,12 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from mqproto.turn.effects import QueueKind
 from simulator.client import MessageId, NodeUnreachable, ReceivedMessage, connect
 from simulator.client.envelope import Envelope
-from simulator.edges.audit.ends import NOT_OVER, end_of
-from simulator.edges.audit.reading import Audit, audited
-from simulator.edges.failed.deeds import Deed, Deeds
-from simulator.edges.failed.desk import take_out
-from simulator.edges.failed.failures import LETTERS, Failure, failure_in
-from simulator.edges.stores import Unknown, messages_in
+from simulator.edges.operators.deeds import Deed, Deeds
+from simulator.edges.operators.desk import take_out
+from simulator.edges.operators.ends import NOT_OVER, end_of
+from simulator.edges.operators.failures import LETTERS, Failure, failure_in
+from simulator.edges.operators.reading import Audit, audited
+from simulator.edges.operators.stores import Unknown, messages_in
 from simulator.storage import Store
 from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import places

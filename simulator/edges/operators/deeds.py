@@ -20,7 +20,7 @@ from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
 from simulator.client import MessageId
-from simulator.edges.failed.failures import Failure
+from simulator.edges.operators.failures import Failure
 
 NAME: Final = "operators.log"
 WHO: Final = "operator"

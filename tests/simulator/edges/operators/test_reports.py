@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.client import MessageId
-from simulator.edges.audit.ends import End, Evidence, Removal
-from simulator.edges.audit.reading import Audit
-from simulator.edges.audit.report import told
-from simulator.edges.failed import report
-from simulator.edges.failed.failures import Failure
-from simulator.edges.stores import Unknown
+from simulator.edges.operators import failedreport as report
+from simulator.edges.operators.ends import End, Evidence, Removal
+from simulator.edges.operators.failures import Failure
+from simulator.edges.operators.reading import Audit
+from simulator.edges.operators.report import told
+from simulator.edges.operators.stores import Unknown
 from tests.test_readme import console_blocks
 
 SENDER = guid_from_text("963EBEB9-8A2F-504A-9728-78C61096BF80")

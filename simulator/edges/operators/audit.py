@@ -41,9 +41,9 @@ def audit(
     """
     place = place_of(topology, directory)
     from simulator.base.screen import working
-    from simulator.edges.audit.ends import End
-    from simulator.edges.audit.reading import audited
-    from simulator.edges.audit.report import as_json, each_as_json, each_told, told
+    from simulator.edges.operators.ends import End
+    from simulator.edges.operators.reading import audited
+    from simulator.edges.operators.report import as_json, each_as_json, each_told, told
     from simulator.edges.trigger import standing
 
     with working("reading the history, stores and logs"):

@@ -25,8 +25,8 @@ from simulator.command.options import (
 )
 
 if TYPE_CHECKING:
-    from simulator.edges.failed.failures import Failure
-    from simulator.edges.stores import Unknown
+    from simulator.edges.operators.failures import Failure
+    from simulator.edges.operators.stores import Unknown
     from simulator.topology.places import Place
 
 READING: Final = "reading stores, for what has failed"
@@ -64,8 +64,8 @@ def list_(
     """What failed, and why: all in error queues, in-doubt queues and dead-letter queues. Nodes may run, or not."""
     place = place_of(topology, directory)
     from simulator.base.screen import working
-    from simulator.edges.failed.report import told
-    from simulator.edges.stores import Unknown
+    from simulator.edges.operators.failedreport import told
+    from simulator.edges.operators.stores import Unknown
 
     unknown = Unknown()
     with working(READING):
@@ -89,9 +89,9 @@ def show(
     place = place_of(topology, directory)
     from simulator.base.screen import working
     from simulator.command.talk import message_as_json
-    from simulator.edges.failed.failures import Chosen, failures_in
-    from simulator.edges.failed.report import shown
-    from simulator.edges.stores import Unknown
+    from simulator.edges.operators.failedreport import shown
+    from simulator.edges.operators.failures import Chosen, failures_in
+    from simulator.edges.operators.stores import Unknown
 
     with working(READING):
         found = list(failures_in(place, Unknown(), Chosen(names=[name])))
@@ -128,8 +128,8 @@ def retry(
     """
     place = place_of(topology, directory)
     from simulator.base.screen import working
-    from simulator.edges.failed import desk
-    from simulator.edges.stores import Unknown
+    from simulator.edges.operators import desk
+    from simulator.edges.operators.stores import Unknown
 
     unknown = Unknown()
     with working(READING) as say:
@@ -156,8 +156,8 @@ def resolve(
     """Take messages out for good that somebody has seen to. What comes of them again is a duplicate."""
     place = place_of(topology, directory)
     from simulator.base.screen import working
-    from simulator.edges.failed import desk
-    from simulator.edges.stores import Unknown
+    from simulator.edges.operators import desk
+    from simulator.edges.operators.stores import Unknown
 
     unknown = Unknown()
     with working(READING) as say:
@@ -189,7 +189,7 @@ def _failures(
     since: datetime | None,
     until: datetime | None,
 ) -> list[Failure]:
-    from simulator.edges.failed.failures import Chosen, failures_in
+    from simulator.edges.operators.failures import Chosen, failures_in
 
     chosen = Chosen(
         names=names,
@@ -214,7 +214,7 @@ def _done(
 
     again: what a proposed command needs to find the stores.
     """
-    from simulator.edges.failed.report import counted
+    from simulator.edges.operators.failedreport import counted
 
     known = {name for failure in failures for name in (failure.id, failure.key)}
     missing = [name for name in names or [] if name not in known]

@@ -18,10 +18,10 @@ import trio
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.edge.exactlyonce import Attempt
 from simulator.client import Client, MessageId, RolledBack, connect
-from simulator.edges.failed.deeds import Deed, Deeds
-from simulator.edges.failed.failures import Failure, lies_as
 from simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
 from simulator.edges.history.history import DocumentHistory, open_history
+from simulator.edges.operators.deeds import Deed, Deeds
+from simulator.edges.operators.failures import Failure, lies_as
 from simulator.edges.trigger.errorcopy import original_of
 from simulator.node.control import BATCH_LIMIT
 from simulator.topology import places

@@ -21,15 +21,15 @@ from mqproto.wire import FinalAckBody, MessageClass, UserMessage, acknowledgment
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.command.story import Step, logs_in, steps_in
-from simulator.edges.audit.ends import End, Evidence, Removal, end_of
-from simulator.edges.failed.deeds import WHO, Deed
-from simulator.edges.failed.desk import RESOLVED_BY
-from simulator.edges.failed.failures import LETTERS, note_of
 from simulator.edges.gateway.confirmations import ENDS, RECEIVED, RESOLVED
 from simulator.edges.gateway.trail import CONFIRMATIONS, OUTCOMES
 from simulator.edges.history.documents import Documents, Record
 from simulator.edges.history.forgetting import GATEWAY, TRIGGER
-from simulator.edges.stores import Unknown, messages_in
+from simulator.edges.operators.deeds import WHO, Deed
+from simulator.edges.operators.desk import RESOLVED_BY
+from simulator.edges.operators.ends import End, Evidence, Removal, end_of
+from simulator.edges.operators.failures import LETTERS, note_of
+from simulator.edges.operators.stores import Unknown, messages_in
 from simulator.storage.care.export import Exported
 from simulator.topology import places
 from simulator.topology.places import Place

@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mqproto.turn.effects import QueueKind
-from simulator.edges.failed.deeds import Deed
-from simulator.edges.failed.failures import LETTERS
 from simulator.edges.gateway.confirmations import RECEIVED
+from simulator.edges.operators.deeds import Deed
+from simulator.edges.operators.failures import LETTERS
 from simulator.edges.trigger.judgment import IN_DOUBT
 
 

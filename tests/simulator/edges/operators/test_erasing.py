@@ -19,11 +19,11 @@ from mqproto.messages.drafts import Draft
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
 from simulator.client import Client, Reject, connect
 from simulator.client.envelope import FailureNote
-from simulator.edges.audit.ends import End, end_of
-from simulator.edges.audit.reading import audited
-from simulator.edges.erasure import erasing
-from simulator.edges.erasure.erasing import erase
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
+from simulator.edges.operators import erasing
+from simulator.edges.operators.ends import End, end_of
+from simulator.edges.operators.erasing import erase
+from simulator.edges.operators.reading import audited
 from simulator.edges.trigger.errorcopy import copy_for
 from simulator.storage import Limits, Store
 from simulator.topology import Topology, parse, places

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from simulator.edges.audit.ends import End, Evidence, end_of
-from simulator.edges.audit.reading import Audit
+from simulator.edges.operators.ends import End, Evidence, end_of
+from simulator.edges.operators.reading import Audit
 
 SHOWN: Final = 20
 """So many messages are named that nobody has."""

@@ -15,7 +15,7 @@ from mqproto.messages.kept import is_letter
 from mqproto.turn.effects import QueueKind
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.stores import Unknown, messages_in
+from simulator.edges.operators.stores import Unknown, messages_in
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
 from simulator.topology.places import Place
