@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from captures.decode.digest import digest_of
-from captures.decode.views.words import counted
 from captures.packets import SeenPacket
+from mqproto.base.words import counted
 from mqproto.wire import UserMessage
 
 CLASH_COUNT: Final = 3

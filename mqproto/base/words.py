@@ -1,4 +1,4 @@
-"""Words that programs read, each with what it means to people."""
+"""Words for people, and those that programs read, each with what it means."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ class Word(StrEnum):
         member._value_ = word
         member.meaning = meaning
         return member
+
+
+def counted(count: int, what: str) -> str:
+    """`1 packet`, `2 packets`."""
+    return f"{count:,} {what}" + ("s" if count != 1 else "")

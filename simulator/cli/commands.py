@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
 from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
@@ -264,8 +265,8 @@ def _counted(count: int) -> Iterator[Callable[[int], None]]:
         return
     from simulator.base.screen import working
 
-    with working(f"sending {_messages(count)}") as say:
-        yield lambda sent: say(f"sending: {sent:,} of {_messages(count)}")
+    with working(f"sending {counted(count, 'message')}") as say:
+        yield lambda sent: say(f"sending: {sent:,} of {counted(count, 'message')}")
 
 
 def _send_imported(
@@ -283,7 +284,8 @@ def _send_imported(
     if doubtful:
         names = ", ".join(doubtful[:3]) + ", ..." * (len(doubtful) > 3)
         complain(
-            f"{len(doubtful):,} of {_messages(len(chosen))} may have left before, and may arrive twice: {names}"
+            f"{len(doubtful):,} of {counted(len(chosen), 'message')} may have left before, and may arrive twice: "
+            f"{names}"
         )
     sent: list[str] = []
 
@@ -627,7 +629,7 @@ def purge(
 
     with working(f"deleting messages of {queue}"):
         at, count = run_task(partial(oversee.purge, place_of(topology, directory), node, queue))
-    text = f"{at}: {_messages(count)} of {queue} deleted"
+    text = f"{at}: {counted(count, 'message')} of {queue} deleted"
     _report({"node": at, "queue": queue, "deleted": count}, text, as_json=as_json)
     return DONE
 
@@ -654,7 +656,7 @@ def send_back(
     task = partial(oversee.send_back, place_of(topology, directory), node, queue, messages or [])
     with working(f"sending messages of {queue} once more"):
         sent, kept = run_task(task)
-    text = f"{_messages(sent)} sent once more"
+    text = f"{counted(sent, 'message')} sent once more"
     text += f"; {kept:,} cannot be sent now: their queue is full, or is not there any more" * bool(kept)
     _report({"queue": queue, "sent": sent, "kept": kept}, text, as_json=as_json)
     return FINDING if kept else DONE
@@ -700,7 +702,3 @@ def _report(values: dict[str, Any], text: str, *, as_json: bool) -> None:
         print_json(values)
     else:
         print(text)
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message" + "s" * (count != 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
 from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
     DONE,
@@ -269,7 +270,7 @@ def delete(
     if as_json:
         print_json({"queue": queue, "deleted": count})
     else:
-        print(f"{queue} is gone, and {count:,} message{'s' * (count != 1)} with it")
+        print(f"{queue} is gone, and {counted(count, 'message')} with it")
     return DONE
 
 

@@ -336,7 +336,7 @@ def _watch(
 
 def _batch(result: Result, counts: dict[str, int]) -> str:
     """What came of one batch, and what the tables have now."""
-    from captures.decode.views.words import counted
+    from mqproto.base.words import counted
 
     new = sum(series.new for series in result.series)
     parts = [
@@ -367,8 +367,8 @@ def _status(result: Result) -> int:
 def _lines(result: Result, counts: dict[str, int], out: str) -> Iterator[str]:
     from captures.decode.findings import CODES
     from captures.decode.views.summary import accounts
-    from captures.decode.views.words import counted
     from captures.packets import Totals
+    from mqproto.base.words import counted
 
     if result.series:
         totals = Totals()

@@ -32,7 +32,6 @@ from captures.decode.names import SHORT_GUID, QueueKey
 from captures.decode.security.keyring import Evidence, read_keys
 from captures.decode.selection import kinds_named, moment_named, sequence_named
 from captures.decode.views.evidence import evidence_lines
-from captures.decode.views.words import counted
 from captures.files.frame import CaptureError, Frame
 from captures.files.pcap import MAGICS, read_frames
 from captures.net.merging import merged, series_of
@@ -40,6 +39,7 @@ from captures.net.turns import Turn, Turns
 from captures.packets import PacketReader
 from captures.systems import Systems, contents_of
 from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
 from mqproto.wire import Inspection, Ping, guid_text, inspect_packet, inspect_ping
 from simulator.base.screen import wide_console
 from simulator.command import show

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from mqproto.base.errors import FormatNameError, UsageError
 from mqproto.base.foreign import TEXT_LIMIT, shown
+from mqproto.base.words import counted
 from mqproto.manager.status import LocalStatus, NodeStatus, OutgoingStatus
 from mqproto.transfer.outgoing import ORDER_SUFFIX
 from mqproto.wire.guid import guid_from_text
@@ -236,7 +237,7 @@ def _dropped(topology: Topology, found: Mapping[str, NodeStatus | None]) -> Iter
         if status is not None and status.duplicates:
             nodes = [(topology.node_by_guid(guid_from_text(one.source)), one) for one in status.duplicates_of]
             senders = [f"{one.dropped:,} of {node.name if node else one.source}" for node, one in nodes]
-            count = f"{status.duplicates:,} duplicate{'s' * (status.duplicates != 1)}"
+            count = counted(status.duplicates, "duplicate")
             yield f"{name} has dropped {count}: {', '.join(senders)}"
 
 

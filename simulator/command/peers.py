@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from mqproto.base.errors import FormatNameError, UsageError
+from mqproto.base.words import counted
 from mqproto.neighbours.met import How
 from mqproto.neighbours.peerstatus import MetStatus
 from mqproto.wire.guid import guid_from_text, guid_text
@@ -333,8 +334,7 @@ def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], opti
             print(f"{name} is not running")
             continue
         print(
-            f"{name}: "
-            + ("nobody has connected" if not status.peers else _counted(len(status.peers), "peer"))
+            f"{name}: " + ("nobody has connected" if not status.peers else counted(len(status.peers), "peer"))
         )
         for peer in sorted(status.peers, key=lambda one: not (one.sessions or one.half_open)):
             print(f"  {_line(topology, peer, status)}")
@@ -349,7 +349,7 @@ def show_peers(topology: Topology, found: Mapping[str, PeersStatus | None], opti
             open_queues = ", ".join(
                 f"{queue} has {size:,} of {limit:,} bytes" for queue, size, limit in status.open_queues
             )
-            sequences = f"{_counted(status.sequences, 'sequence')} of {status.sequences_limit:,}"
+            sequences = f"{counted(status.sequences, 'sequence')} of {status.sequences_limit:,}"
             print(f"  held for strangers: {sequences}; {open_queues}")
 
 
@@ -402,7 +402,7 @@ def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterato
     if peer.opened:
         yield f"opened {peer.opened:,}"
     if peer.size_bytes:
-        yield f"received {_counted(peer.messages, 'message')}, {peer.size_bytes:,} bytes"
+        yield f"received {counted(peer.messages, 'message')}, {peer.size_bytes:,} bytes"
     if peer.sent_bytes:
         yield f"sent {peer.sent:,}, {peer.sent_bytes:,} bytes"
     if peer.acknowledged_s is not None:
@@ -410,15 +410,15 @@ def _parts(topology: Topology, peer: PeerStatus, status: PeersStatus) -> Iterato
     if peer.round_trip_s is not None:
         yield f"round trip {brief(peer.round_trip_s)}"
     if peer.refused:
-        yield f"{_counted(peer.refused, 'message')} refused"
+        yield f"{counted(peer.refused, 'message')} refused"
     if peer.ended:
-        yield f"{_counted(peer.ended, 'session')} refused or ended"
+        yield f"{counted(peer.ended, 'session')} refused or ended"
     if peer.reason:
         yield f"last for: {peer.reason}"
     held = [
-        f"{_counted(peer.sequences, 'sequence')}" * bool(peer.sequences),
+        f"{counted(peer.sequences, 'sequence')}" * bool(peer.sequences),
         f"{peer.held_bytes:,} bytes behind a gap" * bool(peer.held_bytes),
-        f"{_counted(peer.acknowledgments, 'acknowledgment')} for it" * bool(peer.acknowledgments),
+        f"{counted(peer.acknowledgments, 'acknowledgment')} for it" * bool(peer.acknowledgments),
     ]
     if any(held):
         yield "held: " + ", ".join(filter(None, held))
@@ -454,8 +454,4 @@ def blocked_words(one: Blocked | None, *, is_blocked: bool) -> str:
         return "is not running, and does as before when it is started"
     if not is_blocked:
         return f"{one.network} is answered again"
-    return f"{one.network} is blocked, and {_counted(one.sessions, 'session')} ended"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return f"{one.network} is blocked, and {counted(one.sessions, 'session')} ended"

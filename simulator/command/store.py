@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
 from simulator.base.logfile import private
 from simulator.base.program.environment import DEFAULT_TOPOLOGY
 from simulator.command.options import (
@@ -76,7 +77,7 @@ def check(
             }
         )
         return FINDING if found.findings else DONE
-    print(f"record {found.record:,} is the newest; the log has {_counted(len(found.records), 'record')}")
+    print(f"record {found.record:,} is the newest; the log has {counted(len(found.records), 'record')}")
     counts = _as_people_call_them(found, topology, directory)
     _tell(path, found.findings, counts, [*found.findings, *notices])
     if found.findings:
@@ -122,7 +123,7 @@ def backup(
     else:
         witness = f"{made.path.name}-witness"
         moment = f"as of record {made.record:,}"
-        print(f"{made.path}: {_counted(count, 'message')}, {moment}; {witness} beside it belongs to it")
+        print(f"{made.path}: {counted(count, 'message')}, {moment}; {witness} beside it belongs to it")
     return DONE
 
 
@@ -173,7 +174,7 @@ def export(
                 if count % SAID_EVERY == 0:
                     say(f"{count:,} messages written")
     print(
-        f"{out or path}: {_counted(count, 'message')}, as of record {found.record:,}",
+        f"{out or path}: {counted(count, 'message')}, as of record {found.record:,}",
         file=sys.stderr if out is None else sys.stdout,
     )
     return FINDING if found.findings else DONE
@@ -334,13 +335,9 @@ def _tell(path: Path, findings: list[str], counts: dict[str, int], lines: list[s
     """How many messages are whole, what is to be said, and in a word how the store is."""
     for queue, count in sorted(counts.items()):
         if count:
-            print(f"{queue}: {_counted(count, 'message')} {'is' if count == 1 else 'are'} whole")
+            print(f"{queue}: {counted(count, 'message')} {'is' if count == 1 else 'are'} whole")
     if not any(counts.values()):
         print("no message waits" if counts or not findings else "no message can be read")
     for line in lines:
         print(line)
-    print(f"{path}: {_counted(len(findings), 'finding') if findings else 'whole'}")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    print(f"{path}: {counted(len(findings), 'finding') if findings else 'whole'}")

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import msgspec
 
+from mqproto.base.words import counted
 from mqproto.turn.effects import UNKNOWN_COUNT
 from mqproto.turn.waypoints import Waypoint, missing_before
 from simulator.command.explain import Explainer, is_kept
@@ -333,7 +334,7 @@ def details(step: Step, topology: Topology) -> Iterator[str]:
         yield f"{word} {known_as(topology, str(facts.get('manager', facts['peer'])))}"
     if step.event == EVENT:
         count = facts.get("messages")
-        yield f"{facts['operation']}" + f" of {count:,} message{'s' * (count != 1)}" * isinstance(count, int)
+        yield f"{facts['operation']}" + (f" of {counted(count, 'message')}" if isinstance(count, int) else "")
         yield f"by {facts.get('user') or facts.get('uid')} (process {facts.get('pid', 'not known')})"
     for name, words in WORDS.items():
         if name in facts:

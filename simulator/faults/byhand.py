@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.base.words import counted
 from simulator.faults.links import BreakableLink, Links
 from simulator.faults.supervisor import NodeError, Supervisor
 from simulator.topology import Action, places
@@ -237,7 +238,7 @@ class Hands:
             reset = link.break_off(Action.STALL if deed is Deed.STALL else Action.CUT)
             what = "nothing crosses it and nothing is closed"
             if deed is Deed.CUT:
-                what = f"{reset} connection{'s' * (reset != 1)} reset"
+                what = f"{counted(reset, 'connection')} reset"
         return Effect(f"{link} is {WORDS[deed]}, {what}", f"mend {' '.join(ends)}")
 
     def _mend(self, link: BreakableLink) -> Effect:

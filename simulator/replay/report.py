@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from captures.answers import Answers
 from captures.script import Script
+from mqproto.base.words import counted
 from mqproto.wire import Guid, guid_text
 from simulator.replay.rewrite import Changes
 from simulator.replay.stage import Outcome
@@ -85,7 +86,7 @@ class Report:
     def as_lines(self) -> Iterator[str]:
         """For people."""
         yield f"played {self.part}"
-        sessions = f"{self.session_count} session{'s' * (self.session_count != 1)}"
+        sessions = counted(self.session_count, "session")
         yield (
             f"to {self.peer}, queue manager {_text(self.manager) or 'unknown'}, as {_text(self.own) or 'unknown'}: "
             f"{self.sent_count:,} of {self.message_count:,} messages, {sessions}, {self.duration_s:.1f} s"

@@ -7,8 +7,9 @@ from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from captures.decode.names import printable
-from captures.decode.views.words import counted, duration, share
+from captures.decode.views.words import duration, share
 from captures.points import Clock, Point
+from mqproto.base.words import counted
 
 WIDTH: Final = 120
 INDENT: Final = " " * 13

@@ -12,9 +12,9 @@ from captures.decode.findings import CODES, Finding, Severity
 from captures.decode.names import Names
 from captures.decode.sight import Kind, Sight
 from captures.decode.views import quality
-from captures.decode.views.words import counted
 from captures.packets import Totals
 from captures.points import Points
+from mqproto.base.words import counted
 
 NANOSECONDS: Final = 1_000_000_000
 COUNTED_LIMIT: Final = 10_000

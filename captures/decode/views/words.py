@@ -15,11 +15,6 @@ _UNITS: Final = (
 DAY_NS: Final = 86_400 * 10**9
 
 
-def counted(count: int, what: str) -> str:
-    """`1 packet`, `2 packets`."""
-    return f"{count:,} {what}" + ("s" if count != 1 else "")
-
-
 def duration(nanoseconds: int | None) -> str:
     """In the largest unit of which there is at least one: `4.2 ms`, `17 s`, `3.5 days`."""
     if nanoseconds is None:

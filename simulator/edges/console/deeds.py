@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mqproto.base.errors import UsageError
 from mqproto.base.foreign import shown
+from mqproto.base.words import counted
 from simulator.command import oversee
 from simulator.edges.console.breaking import Breaking
 from simulator.edges.console.traffic import Traffic
@@ -129,13 +130,13 @@ class Deeds:
 
     async def _purge(self, wish: Wish) -> list[str]:
         _, count = await oversee.purge(self._place(), _named(wish.node), _named(wish.queue))
-        return [f"{_messages(count)} deleted"]
+        return [f"{counted(count, 'message')} deleted"]
 
     async def _send_back(self, wish: Wish) -> list[str]:
         sent, left = await oversee.send_back(
             self._place(), _named(wish.node), _named(wish.queue), wish.messages[:MESSAGES_LIMIT]
         )
-        return [f"{_messages(sent)} sent once more" + (f", {left:,} stay" if left else "")]
+        return [f"{counted(sent, 'message')} sent once more" + (f", {left:,} stay" if left else "")]
 
     async def _retry(self, wish: Wish) -> list[str]:
         if not 0 < len(wish.messages) <= MESSAGES_LIMIT:
@@ -144,7 +145,7 @@ class Deeds:
         if not failures:
             raise UsageError("none of these has failed, or it was seen to meanwhile")
         count = await desk.retry(self._place(), "", failures)
-        return [f"{_messages(count)} sent once more"]
+        return [f"{counted(count, 'message')} sent once more"]
 
     async def _send(self, wish: Wish) -> list[str]:
         if not wish.rate:
@@ -171,7 +172,3 @@ def _named(text: str) -> str:
     if not text:
         raise UsageError("name a node and a queue")
     return text
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message{'s' * (count != 1)}"

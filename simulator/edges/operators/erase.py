@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
 from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
@@ -49,14 +50,13 @@ def erase(
     from simulator.base.screen import working
     from simulator.edges.operators.erasing import erase as erased_by
     from simulator.edges.operators.erasing import is_journal
-    from simulator.edges.operators.failedreport import counted
 
     with working("erasing, and writing stores anew"):
         done = run_task(partial(erased_by, place, history, names, note))
     if as_json:
         print_json(asdict(done))
     else:
-        print(f"{counted(len(done.messages))} erased, {done.copies} taken out of queues")
+        print(f"{counted(len(done.messages), 'message')} erased, {done.copies} taken out of queues")
     for name in done.missing:
         again = typed_again(topology, directory)
         complain(f"nobody knows {name}: `mqproto audit --each{again}` has all that was answered 200")

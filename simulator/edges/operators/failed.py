@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mqproto.base.errors import UsageError
+from mqproto.base.words import counted
 from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.command.options import (
     DONE,
@@ -214,14 +215,13 @@ def _done(
 
     again: what a proposed command needs to find the stores.
     """
-    from simulator.edges.operators.failedreport import counted
 
     known = {name for failure in failures for name in (failure.id, failure.key)}
     missing = [name for name in names or [] if name not in known]
     if as_json:
         print_json({"messages": count, "unknown": missing})
     else:
-        print(f"{counted(count)} {what}")
+        print(f"{counted(count, 'message')} {what}")
     for name in missing:
         complain(_nobody_has(name, again))
     for line in unknown.told() if missing else ():

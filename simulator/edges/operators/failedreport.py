@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Final
 
 from mqproto.base import foreign
+from mqproto.base.words import counted
 from simulator.client import ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.command.talk import message_as_json
@@ -23,11 +24,11 @@ def told(failures: list[Failure]) -> Iterator[str]:
     """A line for each failure, by the queue that has it, and how many there are for each reason."""
     for where, run in groupby(failures, key=lambda failure: failure.place):
         there = list(run)
-        yield f"{where}: {counted(len(there))}"
+        yield f"{where}: {counted(len(there), 'message')}"
         for failure in there:
             yield f"  {_line(failure)}"
     reasons = Counter(_why(failure) for failure in failures)
-    yield f"{counted(len(failures))} failed" + ":" * bool(reasons)
+    yield f"{counted(len(failures), 'message')} failed" + ":" * bool(reasons)
     for reason, count in reasons.most_common(REASONS):
         yield f"  {count:,} {reason}"
     if len(reasons) > REASONS:
@@ -56,8 +57,3 @@ def _line(failure: Failure) -> str:
 
 def _why(failure: Failure) -> str:
     return failure.failure + (f": {foreign.shown(failure.reason, SHOWN)}" if failure.reason else "")
-
-
-def counted(count: int) -> str:
-    """So many messages."""
-    return f"{count:,} message{'' if count == 1 else 's'}"

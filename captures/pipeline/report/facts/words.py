@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from captures.decode.names import printable
-from captures.decode.views.words import counted, duration, share, short
+from captures.decode.views.words import duration, share, short
 from captures.pipeline.report.facts.facts import Sentence, Sequences
+from mqproto.base.words import counted
 
 __all__ = [
     "about",
