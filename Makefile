@@ -129,8 +129,8 @@ format: $(DEV)  ## the house style, where a program can give it
 	@$(VENV)/bin/ruff format
 	@$(VENV)/bin/ruff check --fix
 
-bench: $(DEMO)  ## how fast it is here, in build/bench; ARGS=--quick for a look
-	@$(VENV)/bin/mqproto bench all --out build/bench $(ARGS)
+bench: $(DEV)  ## how fast it is here, in build/bench; ARGS=--quick for a look
+	@$(VENV)/bin/python -m tests.bench all --out build/bench $(ARGS)
 
 pictures: $(DEV)  ## the pictures of README.md anew; needs Chromium
 	@$(VENV)/bin/python -m tests.pictures

@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 import mqproto
-from simulator.bench import byhand
+from tests.bench import byhand
 
 PACKAGE: Final = str(Path(mqproto.__file__).parent)
 BY_HAND: Final = str(Path(byhand.__file__).parent)

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.bench.nats import servers
-from simulator.bench.rabbitmq import brokers
+from tests.bench.nats import servers
+from tests.bench.rabbitmq import brokers
 
 PACKAGES: Final = {
     "dumpcap": "wireshark-common",

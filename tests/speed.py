@@ -12,8 +12,8 @@ from functools import cache
 from typing import Final
 
 from mqproto.wire import check_packet, decode_packet, encode_packet
-from simulator.bench import byhand
-from simulator.bench.measures.codec import example
+from tests.bench import byhand
+from tests.bench.measures.codec import example
 from tests.chains import DESTINATION, Chain
 from tests.counting import Instructions, allocated, instructions_of, top
 

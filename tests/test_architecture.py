@@ -55,12 +55,6 @@ LAYERS: Final = (
     Layer("pyspark_mqproto", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
-    Layer(
-        "simulator/bench/contenders", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
-    ),
-    Layer(
-        "simulator/bench/rabbitmq", below=("captures", "mqproto"), extras=("command", "simulator", "bench")
-    ),
     Layer("simulator/security/cryptoki", below=("mqproto",), extras=("command", "simulator", "pkcs11")),
     Layer("simulator/world/node/keys.py", below=("mqproto",), extras=("command", "simulator", "security")),
     Layer("simulator/base/traces/sdk", below=("mqproto",), extras=("command", "simulator", "traces")),

@@ -117,16 +117,6 @@ CHECKS: Final = {
         *DECODE,
         Check("mqproto demo --count 50", 0, "every message arrived once, in order, as it was sent"),
         Check("mqproto simulate --seeds 2", 0, "2 worlds"),
-        Check(
-            "mqproto bench codec",
-            2,
-            "mqproto: what the codec is compared with is in the source alone: clone mqproto and run it there\n",
-        ),
-        Check(
-            "mqproto bench edges",
-            2,
-            "mqproto: what they are compared with is not in the wheel: clone mqproto and run it there\n",
-        ),
         Check("mqproto fuzz parser --seconds 1", 0, ""),
         Check(PAGE, 0, "/main.js /map.js /palette.css"),
         lacks("mqproto keys make sender", "cryptography", "security"),

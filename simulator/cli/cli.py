@@ -23,7 +23,6 @@ from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
 from simulator.base.program.again import AGAIN
 from simulator.base.program.environment import DEFAULT_TOPOLOGY, typed_again
 from simulator.base.program.extras import to_install
-from simulator.bench import command as bench
 from simulator.cli import breaking, commands, keys
 from simulator.cli.choosing import only
 from simulator.cli.helping import ByTask, worded
@@ -75,7 +74,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(bench.app, name="bench")
 app.add_typer(fuzz.app, name="fuzz")
 
 

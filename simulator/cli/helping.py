@@ -62,9 +62,6 @@ TASKS: Final[dict[str, dict[str, str]]] = {
         "tables": "What is in the tables: columns, rows, runs, SQL",
         "wireshark": "Print a dissector for Wireshark and tshark",
     },
-    "Measure": {
-        "bench": "How fast it is here",
-    },
 }
 """The commands as `mqproto --help` has them."""
 

@@ -1,4 +1,4 @@
-"""Where the time of a program goes, function by function: `mqproto node --profile`, `mqproto bench chain --profile`.
+"""Where the time of a program goes, function by function: `mqproto node --profile`, `bench chain --profile`.
 
     python -m pstats sender.prof    # then: sort tottime, stats 30, callers FUNCTION
 

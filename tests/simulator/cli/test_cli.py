@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from mqproto.wire import TransactionHeader, encode_packet
-from simulator.bench.measures.codec import example
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.command import talk
 from simulator.topology import load
 from simulator.topology.places import store_path
+from tests.bench.measures.codec import example
 from tests.conformance import ROOT
 from tests.simulator.typed import (
     COMMAND,
@@ -306,7 +306,7 @@ def test_the_command_alone_shows_what_there_is(capfd: pytest.CaptureFixture[str]
     assert run_command(["--help"]) == DONE
     out, err = capfd.readouterr()
     for command in (
-        "demo", "crash", "run", "node", "send", "receive", "peek", "queues", "decode", "probe", "bench",
+        "demo", "crash", "run", "node", "send", "receive", "peek", "queues", "decode", "probe",
     ):  # fmt: skip
         assert f"\n  {command} " in out
         assert f"\n  {command} " in err

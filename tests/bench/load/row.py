@@ -1,0 +1,287 @@
+"""Nodes in a row, each a process with a store of its own, and an application at each end: what most benchmarks measure.
+
+The applications share a process, this one, which is called the client. It takes processor time from the nodes, as
+applications do, but is no node: its time stands by itself. It keeps what it needs to check every message; that no
+collector goes through all of that again and again makes it one that an application would be.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from simulator.base.processes import Memory, memory_of
+from simulator.base.program.collector import seldom_collected
+from simulator.client import Client, connect
+from simulator.demo.workload import Workload
+from simulator.faults.supervisor import Supervisor, supervised
+from simulator.security.keyfiles import make_keys
+from simulator.topology import Topology
+from simulator.topology.file import parse
+from tests.bench.figures import BenchError
+from tests.bench.load.bodies import Alike
+from tests.bench.load.traffic import Traffic
+
+SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
+"""A row of three."""
+CLIENT: Final = "client"
+QUEUE: Final = "orders"
+PATIENCE_S: Final = 60.0
+PATIENCE_PER_MESSAGE_S: Final = 0.002
+AWAY_S: Final = 3_600.0
+"""How long a node may be down before its client gives up; what is measured gives up sooner."""
+LOOK_S: Final = 0.03
+KEY_BITS: Final = 2_048
+CERTIFIED_DAYS: Final = 30
+SETTINGS: Final = """
+[settings]
+try_connect_interval_ms = 200
+order_ack_timeout_ms = 50
+maximum_order_ack_delay_s = 0.3
+resend_timeouts_short_s = 1
+resend_timeouts_medium_s = 2
+resend_timeouts_long_s = 5
+resend_timeouts_final_s = 10
+"""
+"""Those of the shipped topologies: what breaks is mended within a second or two, where Windows waits for minutes."""
+
+
+def in_a_row(
+    names: Sequence[str] = THREE, window: int = 64, queues: Mapping[str, Sequence[str]] | None = None
+) -> Topology:
+    """Nodes of which each is linked to the next, on free ports.
+
+    Args:
+        window: WindowSize of every session.
+        queues: by node, the names of its queues; by default the last node has one. All of them are transactional.
+    """
+    queues = queues or {names[-1]: [QUEUE]}
+    lines = [f"{SETTINGS}window_size = {window}"]
+    for name in names:
+        lines.append(f"[node.{name}]")
+        lines += (f"[node.{name}.queue.{queue}]\ntransactional = true" for queue in queues.get(name, ()))
+    lines += (f'[[link]]\nbetween = ["{one}", "{other}"]' for one, other in pairwise(names))
+    return parse("\n".join(lines), "bench.toml").with_free_ports()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a stretch of traffic took.
+
+    duration_s: from before the first message was sent until the last was received and committed.
+    settled_s: until the sender knew that all had arrived.
+    cpu_s: user and system time by process until then; None where the kernel does not tell.
+    flushes: of each node's store until then.
+    delays_ms: of each message, from when it was due to be sent until its consumer had it; in order of size.
+    """
+
+    messages: int
+    duration_s: float
+    settled_s: float
+    cpu_s: dict[str, float | None]
+    flushes: dict[str, int]
+    delays_ms: list[float]
+
+    @property
+    def messages_per_s(self) -> float:
+        return self.messages / self.duration_s
+
+    @property
+    def settled_per_s(self) -> float:
+        """Messages a second until all had arrived, whatever of them was received: for queues that are not empty."""
+        return self.messages / self.settled_s
+
+    def cpu_us(self, *names: str) -> float | None:
+        """Microseconds of CPU for a message, of these processes together; by default of all nodes."""
+        taken = [self.cpu_s[name] for name in names or self.flushes]
+        return None if None in taken else 1e6 * sum(filter(None, taken)) / self.messages
+
+    def flushes_per_s(self, name: str) -> float:
+        """How often this node had the disk flush."""
+        return self.flushes[name] / self.settled_s
+
+
+class Row:
+    """Nodes that run, and a client of each; `row` makes it."""
+
+    def __init__(self, supervisor: Supervisor, clients: Mapping[str, Client]) -> None:
+        self.supervisor = supervisor
+        self.clients = clients
+        self.names = list(clients)
+
+    def traffic(
+        self,
+        body: bytes | Workload | Alike,
+        to: str = "",
+        queues: Sequence[str] = (QUEUE,),
+        *,
+        together: bool = False,
+    ) -> Traffic:
+        """From the first node to queues of another, by default of the last; `body`, `together` as for `Traffic`."""
+        to = to or self.names[-1]
+        return Traffic(self.clients[self.names[0]], self.clients[to], to, queues, body, together=together)
+
+    async def flood(
+        self,
+        count: int,
+        body: bytes | Alike,
+        to: str = "",
+        queues: Sequence[str] = (QUEUE,),
+        *,
+        together: bool = False,
+    ) -> Flow:
+        """Send as fast as the sender accepts, and receive all of it; arguments as for `traffic`.
+
+        Raises:
+            BenchError: a message was lost, came twice, out of order or altered, or it took too long.
+        """
+        traffic = self.traffic(body, to, queues, together=together)
+        flow = await self.measured(traffic, count, traffic.send_fast)
+        traffic.check()
+        return flow
+
+    async def pace(self, count: int, per_s: float, body: bytes) -> Flow:
+        """Send `per_s` a second, however long each takes; as `flood` otherwise."""
+        traffic = self.traffic(body)
+
+        async def send(count: int) -> None:
+            await traffic.send_paced(count, per_s)
+
+        flow = await self.measured(traffic, count, send, count / per_s)
+        traffic.check()
+        return flow
+
+    async def measured(
+        self,
+        traffic: Traffic,
+        count: int,
+        send: Callable[[int], Awaitable[None]],
+        takes_s: float = 0.0,
+    ) -> Flow:
+        """Send and receive `count` messages. A caller that receives others than those that are sent checks them itself.
+
+        Args:
+            takes_s: how long it takes at least.
+
+        Raises:
+            BenchError: it took too long, as when a message was lost.
+        """
+        flushes_before = await self.flushes()
+        cpu_before_s = {**self.cpu_s(), CLIENT: time.process_time()}
+        start_s = trio.current_time()
+        with trio.move_on_after(takes_s + patience_s(count)) as patience:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(traffic.receive, count)
+                await send(count)
+        end_s = trio.current_time()
+        if patience.cancelled_caught:
+            traffic.check()
+            raise BenchError(f"{count:,} messages took more than {patience_s(count):,.0f} s")
+        await self.until_settled(count)
+        settled_s = trio.current_time()
+        cpu_s = {**self.cpu_s(), CLIENT: time.process_time()}
+        flushes = await self.flushes()
+        return Flow(
+            messages=count,
+            duration_s=end_s - start_s,
+            settled_s=settled_s - start_s,
+            cpu_s={name: difference(cpu_before_s[name], cpu_s[name]) for name in cpu_before_s},
+            flushes={name: flushes[name] - flushes_before[name] for name in flushes},
+            delays_ms=traffic.delays_ms,
+        )
+
+    async def until_settled(self, count: int) -> None:
+        """Wait until the sender has an OrderAck for each of `count` messages, and nobody else has one to pass on.
+
+        Raises:
+            BenchError: that did not happen in good time.
+        """
+        # The sender is the last to know, so it is asked first; with many queues an answer takes long.
+        for name, client in self.clients.items():
+            if not await comes_true(partial(_has_nothing, client), patience_s(count)):
+                raise BenchError(f"{name} still has messages to pass on, or was not told that they came")
+
+    async def flushes(self) -> dict[str, int]:
+        """How often each node's store has flushed since the node was started."""
+        return {name: (await client.queues()).flushes for name, client in self.clients.items()}
+
+    def memory(self) -> dict[str, Memory]:
+        """Of each node that runs."""
+        return {
+            name: memory_of(self.supervisor.running[name].pid)
+            for name in self.names
+            if name in self.supervisor.running
+        }
+
+    def cpu_s(self) -> dict[str, float | None]:
+        """User and system time of each node that runs, since it was started; None where the kernel does not tell."""
+        running = self.supervisor.running
+        return {name: running[name].cpu_s() for name in self.names if name in running}
+
+
+async def waiting(client: Client) -> int:
+    """How many messages of a node's outgoing queues wait, those included that were sent and not acknowledged."""
+    return sum(queue.waiting for queue in (await client.queues()).outgoing)
+
+
+async def _has_nothing(client: Client) -> bool:
+    return not await waiting(client)
+
+
+async def comes_true(condition: Callable[[], Awaitable[bool]], within_s: float) -> bool:
+    """Whether a condition is true now or becomes so in time; it is looked at again and again."""
+    with trio.move_on_after(within_s):
+        while True:
+            if await condition():
+                return True
+            await trio.sleep(LOOK_S)
+    return False
+
+
+def patience_s(count: int) -> float:
+    """How long `count` messages may take, before something must be wrong."""
+    return PATIENCE_S + count * PATIENCE_PER_MESSAGE_S
+
+
+@asynccontextmanager
+async def row(
+    topology: Topology, profiles: Path | None = None, *, with_keys: bool = False
+) -> AsyncIterator[Row]:
+    """The nodes of a topology in a folder of their own among the temporary files, for the block.
+
+    Args:
+        profiles: a folder for profiles of the nodes, which make them slower.
+        with_keys: whether each node has keys of 2,048 bits, and knows the others'.
+
+    Raises:
+        NodeError: a node does not start.
+    """
+    with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
+        if with_keys:
+            for name in topology.nodes:
+                make_keys(Path(folder), name, KEY_BITS, CERTIFIED_DAYS)
+        async with (
+            supervised(topology, Path(folder), profiles=profiles) as supervisor,
+            AsyncExitStack() as stack,
+        ):
+            clients = {
+                name: await stack.enter_async_context(
+                    connect(topology, name, Path(folder), patience_s=AWAY_S)
+                )
+                for name in topology.nodes
+            }
+            yield Row(supervisor, clients)
+
+
+def difference(before_s: float | None, after_s: float | None) -> float | None:
+    """What came since; None if either is not known."""
+    return None if before_s is None or after_s is None else after_s - before_s

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqproto.wire import Guid
+from simulator.client import MessageId
+from simulator.demo.workload import BATCH_BYTES, HEAVY, Workload, orders
+from simulator.faults.proof import Received, Sent, delays_ms, percentile
+from tests.bench.figures import BenchError
+from tests.bench.load.traffic import PACED_OUTSTANDING, Traffic, check_delivery, send_when_due, share_of
+
+SENT = [Sent(number, b"", 0.0) for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ([0, 2], "1 messages lost"),
+        ([0, 1, 1, 2], "1 messages delivered more than once"),
+        ([0, 2, 1], "1 messages out of order"),
+        ([0, 1, 2, 3], "1 messages never sent"),
+    ],
+)
+def test_no_figure_is_given_of_messages_that_did_not_arrive_as_they_should(
+    numbers: list[int], words: str
+) -> None:
+    check_delivery(SENT, [Received(number, b"", 0.0) for number in range(3)])
+    with pytest.raises(BenchError, match=words):
+        check_delivery(SENT, [Received(number, b"", 0.0) for number in numbers])
+
+
+@given(st.integers(0, 10_000), st.integers(1, 1_000))
+def test_shares_are_as_equal_as_can_be_and_all_is_shared_out(count: int, places: int) -> None:
+    shares = [share_of(count, places, place) for place in range(places)]
+    assert sum(shares) == count
+    assert max(shares) - min(shares) <= 1
+
+
+class Message:
+    def __init__(self, identifier: MessageId, label: str, body: bytes) -> None:
+        self.id = identifier
+        self.label = label
+        self.body = body
+
+
+class Node:
+    """A node that takes messages and hands them out at once, or spoils them."""
+
+    def __init__(self, spoiled: str = "") -> None:
+        self.requests: list[list[Any]] = []
+        self._spoiled = spoiled
+        self._queues: dict[str, list[Message]] = {}
+        self._ordinal = 0
+
+    async def send_together(self, messages: list[tuple[str, Any]]) -> list[MessageId]:
+        await trio.lowlevel.checkpoint()
+        sent = []
+        for path, draft in messages:
+            self._ordinal += 1
+            sent.append(MessageId(Guid(bytes(16)), self._ordinal))
+            body = b"else" if self._spoiled == "altered" and self._ordinal == 3 else draft.body
+            if self._spoiled != "lost" or self._ordinal != 3:
+                queue = self._queues.setdefault(path.split("\\")[1], [])
+                # A page that passes over a message that did not fit hands out the next one before it.
+                place = -1 if self._spoiled == "passed over" and self._ordinal == 4 else len(queue)
+                queue.insert(place, Message(sent[-1], draft.label, body))
+                if self._spoiled == "twice" and self._ordinal == 3:
+                    queue.append(queue[-1])
+        self.requests.append([draft for _, draft in messages])
+        return sent
+
+    async def send_many(self, path: str, drafts: list[Any]) -> list[MessageId]:
+        return await self.send_together([(path, draft) for draft in drafts])
+
+    def transaction(self, queue: str, limit: int, timeout_s: float) -> Node._Transaction:
+        return Node._Transaction(self._queues.setdefault(queue, []), limit, timeout_s)
+
+    class _Transaction:
+        def __init__(self, queue: list[Message], limit: int, timeout_s: float) -> None:
+            self._queue = queue
+            self._limit = limit
+            self._timeout_s = timeout_s
+
+        async def __aenter__(self) -> list[Message]:
+            if not self._queue:
+                await trio.sleep(self._timeout_s)
+            taken, self._queue[:] = self._queue[: self._limit], self._queue[self._limit :]
+            return taken
+
+        async def __aexit__(self, *error: object) -> None:
+            await trio.lowlevel.checkpoint()
+
+
+def traffic_of(node: Node, queues: int, body: bytes | Workload = b"body") -> Traffic:
+    client = cast(Any, node)
+    return Traffic(client, client, "node", [f"orders-{number}" for number in range(queues)], body)
+
+
+@pytest.mark.parametrize("queues", [1, 3, 40])
+async def test_every_message_to_each_queue_comes_and_is_checked(
+    queues: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    traffic = traffic_of(Node(), queues)
+    for _ in range(2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(traffic.send_fast, 501)
+            nursery.start_soon(traffic.receive, 501)
+    traffic.check()
+    assert traffic.unreceived == 0
+    assert len(traffic.delays_ms) == len(traffic.arrivals_s) == 1_002
+
+
+SPOILED = [
+    ("lost", "1 messages lost"),
+    ("altered", "1 messages altered"),
+    ("twice", "1 messages delivered more than once"),
+    ("passed over", "1 messages out of order"),
+]
+
+
+@pytest.mark.parametrize("body", [b"body", orders(10, sizes=HEAVY)], ids=["alike", "mixed"])
+@pytest.mark.parametrize(("spoiled", "words"), SPOILED)
+async def test_a_message_that_is_spoiled_on_its_way_is_found(
+    spoiled: str, words: str, body: bytes | Workload, autojump_clock: trio.testing.MockClock
+) -> None:
+    traffic = traffic_of(Node(spoiled), 1, body)
+    await traffic.send_fast(10)
+    with trio.move_on_after(5):
+        await traffic.receive(10)
+    with pytest.raises(BenchError, match=words):
+        traffic.check()
+
+
+async def test_messages_of_a_workload_are_sent_once_each_in_requests_that_have_a_limit(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    node, work = Node(), orders(400, seed=1, sizes=HEAVY)
+    traffic = traffic_of(node, 1, work)
+    await traffic.send_fast(300)
+    await traffic.send_paced(100, per_s=100)
+    await traffic.receive(400)
+    traffic.check()
+    sent = {draft.label: draft.body for request in node.requests for draft in request}
+    assert sent == {item.label: item.body for item in work.items()}
+    assert traffic.sent_bytes == sum(map(len, sent.values()))
+    for request in node.requests:
+        assert len(request) == 1 or sum(len(draft.body) for draft in request) <= BATCH_BYTES
+
+
+async def test_a_workload_that_ends_too_early_is_no_success(autojump_clock: trio.testing.MockClock) -> None:
+    traffic = traffic_of(Node(), 1, orders(5))
+    await traffic.send_fast(6)
+    await traffic.receive(5)
+    with pytest.raises(BenchError, match="of 6 messages 5 were sent"):
+        traffic.check()
+
+
+async def test_traffic_of_which_not_all_was_accepted_is_not_in_order(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    traffic = traffic_of(Node(), 1)
+    with trio.move_on_after(2.5):
+        await traffic.send_paced(10, per_s=1)
+    await traffic.receive(3)
+    with pytest.raises(BenchError, match="of 10 messages 3 were sent"):
+        traffic.check()
+
+
+async def test_a_stall_is_in_the_delay_of_all_that_were_due_in_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Coordinated omission: who takes the time from when it sends sees one slow message where there are many."""
+    per_s, stalled_from_s, stalled_to_s, count = 100, 1.0, 3.0, 1_000
+    start_s = trio.current_time()
+    sent: list[Sent] = []
+    received: list[Received] = []
+    omitting_ms: list[float] = []
+
+    async def send(due_s: list[float]) -> None:
+        called_s = trio.current_time()
+        if stalled_from_s <= called_s - start_s < stalled_to_s:
+            await trio.sleep_until(start_s + stalled_to_s)
+        now_s = trio.current_time()
+        for at_s in due_s:
+            sent.append(Sent(len(sent), b"", at_s))
+            received.append(Received(len(received), b"", now_s))
+            omitting_ms.append(1_000 * (now_s - called_s))
+
+    await send_when_due([start_s + number / per_s for number in range(count)], send)
+    delays = delays_ms(sent, received)
+    assert len(delays) == count
+    held_up = [delay for delay in delays if delay > 1]
+    # Of those that were due in the stall the first waited for all of it, the last hardly.
+    assert len(held_up) == pytest.approx(per_s * (stalled_to_s - stalled_from_s), abs=2)
+    assert max(delays) == pytest.approx(2_000, abs=20)
+    assert percentile(delays, 90) == pytest.approx(1_000, abs=20)
+    assert percentile(sorted(omitting_ms), 90) < 1, "the time since sending leaves most of the stall out"
+
+
+async def test_what_is_due_is_sent_though_nothing_before_it_was_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    answered = trio.Event()
+    asked: list[float] = []
+
+    async def send(due_s: list[float]) -> None:
+        asked.extend(due_s)
+        await answered.wait()
+
+    due_s = [trio.current_time() + number for number in range(PACED_OUTSTANDING + 5)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send_when_due, due_s, send)
+        await trio.sleep_until(due_s[-1] + 1)
+        assert asked == due_s[:PACED_OUTSTANDING]
+        answered.set()
+    assert asked == due_s

@@ -1,0 +1,199 @@
+"""Messages from a producer to a consumer through whatever is between them; each of them checked.
+
+A paced producer sends each message when it is due, whether those before it have been answered or not, and the time of a
+message begins when it was due. So a stall shows in the delay of every message that it held up, also of those that could
+not even be sent meanwhile: figures that leave these out are better than what a user sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle, islice
+from typing import Final
+
+import trio
+
+from mqproto.messages.drafts import Draft
+from simulator.client import Client
+from simulator.demo.workload import Workload
+from simulator.faults.proof import Received, Sent, compare, delays_ms
+from tests.bench.figures import BenchError
+from tests.bench.load.bodies import Alike, Bodies, bodies_of
+
+OUTSTANDING: Final = 4
+"""Requests of a producer as fast as it can be that have no answer yet."""
+PACED_OUTSTANDING: Final = 32
+"""The same of one that sends when it is time."""
+CONSUMERS: Final = 16
+"""Tasks that share the queues, if these are many."""
+
+
+class Traffic:
+    """Transactional messages to the queues of one node, to each queue in turn.
+
+    Args:
+        sender, receiver: of the nodes at which they begin and end; the latter is called `node`.
+        body: of every message, or a workload, whose messages differ.
+        together: hands over messages as one transaction for all queues, as those to several queues always are.
+    """
+
+    def __init__(
+        self,
+        sender: Client,
+        receiver: Client,
+        node: str,
+        queues: Sequence[str],
+        body: bytes | Workload | Alike,
+        *,
+        together: bool = False,
+    ) -> None:
+        self._sender = sender
+        self._receiver = receiver
+        self._queues = queues
+        self._paths = [f"{node}\\{queue}" for queue in queues]
+        self._together = together or len(queues) > 1
+        self._bodies = bodies_of(body)
+        self._asked = 0
+        self._accepted: list[tuple[int, str, Sent]] = []
+        self._received: dict[str, list[Received]] = {queue: [] for queue in queues}
+        self.sent_bytes = 0
+        """Of the bodies of all that was accepted."""
+
+    @property
+    def delays_ms(self) -> list[float]:
+        """Of all messages that have come, from when each was due until its consumer had it; in order of size."""
+        sent = [sent for _, _, sent in self._accepted]
+        return delays_ms(sent, [each for received in self._received.values() for each in received])
+
+    @property
+    def arrivals_s(self) -> list[float]:
+        """When messages came, in order."""
+        return sorted(each.at_s for received in self._received.values() for each in received)
+
+    @property
+    def unreceived(self) -> int:
+        """How many messages were accepted, and have not come yet if each comes once."""
+        return len(self._accepted) - sum(map(len, self._received.values()))
+
+    async def send_fast(self, count: int) -> None:
+        """Send as fast as the node accepts; some requests are under way at once."""
+        self._asked += count
+        queues = cycle(self._queues)
+        places = trio.Semaphore(OUTSTANDING)
+
+        async def send(chosen: list[str], drafts: list[Draft]) -> None:
+            await self._send(chosen, drafts, [trio.current_time()] * len(chosen))
+            places.release()
+
+        async with trio.open_nursery() as nursery:
+            for drafts in self._bodies.requests(count):
+                await places.acquire()
+                nursery.start_soon(send, list(islice(queues, len(drafts))), drafts)
+
+    async def send_paced(self, count: int, per_s: float) -> None:
+        """Send `per_s` a second, each when it is due."""
+        self._asked += count
+        queues = cycle(self._queues)
+
+        async def send(due_s: list[float]) -> None:
+            await self._send(list(islice(queues, len(due_s))), self._bodies.drafts(len(due_s)), due_s)
+
+        start_s = trio.current_time()
+        await send_when_due([start_s + number / per_s for number in range(count)], send)
+
+    async def _send(self, queues: list[str], drafts: list[Draft], due_s: list[float]) -> None:
+        if self._together:
+            paths = dict(zip(self._queues, self._paths, strict=True))
+            messages = [(paths[queue], draft) for queue, draft in zip(queues, drafts, strict=True)]
+            identifiers = await self._sender.send_together(messages)
+        else:
+            identifiers = await self._sender.send_many(self._paths[0], drafts)
+        self._accepted += [
+            (identifier.ordinal, queue, Sent(identifier, digest, at_s))
+            for identifier, queue, digest, at_s in zip(
+                identifiers, queues, self._bodies.digests(drafts), due_s, strict=True
+            )
+        ]
+        self.sent_bytes += sum(len(draft.body) for draft in drafts)
+
+    async def receive(self, count: int) -> None:
+        """Receive and commit `count` more messages, of each queue its share."""
+        shares = {
+            queue: len(self._received[queue]) + share_of(count, len(self._queues), place)
+            for place, queue in enumerate(self._queues)
+        }
+
+        async def consume(queues: Sequence[str]) -> None:
+            for queue in queues:
+                while len(self._received[queue]) < shares[queue]:
+                    await self.take(queue, timeout_s=1)
+
+        async with trio.open_nursery() as nursery:
+            for first in range(min(CONSUMERS, len(self._queues))):
+                nursery.start_soon(consume, self._queues[first::CONSUMERS])
+
+    async def take(self, queue: str, timeout_s: float) -> None:
+        """What one transaction receives."""
+        self._received[queue] += await taken(self._receiver, queue, self._bodies, timeout_s)
+
+    def check(self) -> None:
+        """See that all messages were sent, and that each came once, in the order of its queue, unaltered.
+
+        Raises:
+            BenchError: they did not.
+        """
+        if len(self._accepted) != self._asked:
+            raise BenchError(f"of {self._asked:,} messages {len(self._accepted):,} were sent")
+        sent: dict[str, list[Sent]] = {queue: [] for queue in self._queues}
+        # Requests are under way at once, so the node's own numbers say what came first.
+        for _, queue, message in sorted(self._accepted, key=lambda each: each[0]):
+            sent[queue].append(message)
+        for queue in self._queues:
+            check_delivery(sent[queue], self._received[queue])
+
+
+def share_of(count: int, places: int, place: int) -> int:
+    """What one of several gets of `count`, if each in turn gets one."""
+    return count // places + (place < count % places)
+
+
+async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) -> list[Received]:
+    """What one transaction receives of these messages; none if nothing comes in time."""
+    async with client.transaction(queue, bodies.receive_messages, timeout_s) as messages:
+        now_s = trio.current_time()
+        return [
+            Received(message.id, digest, now_s)
+            for message, digest in zip(messages, bodies.digests(messages), strict=True)
+        ]
+
+
+async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Awaitable[None]]) -> None:
+    """Send each message when it is due, or as soon after that as the requests before it let it.
+
+    What is due together is one request. `send` is told when its messages were due, not when it was called.
+    """
+    places = trio.Semaphore(PACED_OUTSTANDING)
+
+    async def one(due: list[float]) -> None:
+        await send(due)
+        places.release()
+
+    first = 0
+    async with trio.open_nursery() as nursery:
+        while first < len(due_s):
+            await trio.sleep_until(due_s[first])
+            await places.acquire()
+            now_s = trio.current_time()
+            after = next((at for at in range(first, len(due_s)) if due_s[at] > now_s), len(due_s))
+            nursery.start_soon(one, list(due_s[first:after]))
+            first = after
+
+
+def check_delivery(sent: Sequence[Sent], received: Sequence[Received]) -> None:
+    """See that each message was received once, in order, unaltered.
+
+    Raises:
+        BenchError: one was not; the text says how many, and what became of them.
+    """
+    if broken := compare(sent, received).broken():
+        raise BenchError(f"of {len(sent):,} messages: {', '.join(broken)}")

@@ -1,0 +1,128 @@
+"""What a figure has to be read with: the machine, its Python, and how long its disk takes to flush."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sqlite3
+import statistics
+import sysconfig
+import tempfile
+import time
+import timeit
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from mqproto.wire import encode_packet
+from simulator.base.program.build import build
+from simulator.faults.proof import percentile
+from tests.bench.measures.codec import example
+from tests.bench.measures.others import ByHand, by_hand
+
+FLUSHES: Final = 200
+FLUSH_BYTES: Final = 64 * 1_024
+SOME_FLUSHES: Final = 20
+READS: Final = 5_000
+READ_ROUNDS: Final = 9
+DATASYNC: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+"""What stores ask for: what was appended, without the times of the file. macOS has the other alone."""
+OPTIONS: Final = ("--enable-", "--disable-", "--with-", "--without-")
+FLAGS: Final = ("-O", "-f", "-m")
+UNTOLD: Final = "not told"
+MOUNTS: Final = Path("/proc/self/mounts")
+
+
+def machine() -> dict[str, str]:
+    """What there is here, in words; it writes to the folder for temporary files, where the benchmarks' stores are."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    return {
+        "mqproto": build(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "build": ", ".join(filter(None, platform.python_build())),
+        "configured": configured_with(sysconfig.get_config_var("CONFIG_ARGS") or ""),
+        "compiler": platform.python_compiler(),
+        "flags": optimized_by(sysconfig.get_config_var("PY_CFLAGS") or ""),
+        **_speed(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(_cores()),
+        "load": f"{os.getloadavg()[0]:.1f} before it began, which is of others",
+        "disk": f"{folder} on {filesystem_of(folder)}",
+        "fdatasync": _flushed(folder, DATASYNC),
+        "fsync": _flushed(folder, os.fsync),
+    }
+
+
+def configured_with(arguments: str) -> str:
+    """With what this Python was configured that may make it faster or slower: no names of folders, no libraries."""
+    options = [word for word in shlex.split(arguments) if word.startswith(OPTIONS) and "/" not in word]
+    return " ".join(options) or UNTOLD
+
+
+def optimized_by(flags: str) -> str:
+    """By what its compiler was told how to optimize; of several levels the last counts."""
+    found = dict.fromkeys(word for word in flags.split() if word.startswith(FLAGS))
+    return " ".join(found) or UNTOLD
+
+
+def _speed() -> dict[str, str]:
+    yardstick = by_hand()
+    if yardstick is None:
+        return {}
+    return {"speed": f"code by hand reads a message in {_reading_us(yardstick):.2f} µs"}
+
+
+def _reading_us(yardstick: ByHand) -> float:
+    """How fast this Python is.
+
+    One version takes up to a quarter longer than itself if it was compiled without the profile of a typical run (PGO),
+    and not every build says whether it was.
+    """
+    packet = encode_packet(example())
+    rounds = timeit.repeat(
+        lambda: yardstick.parse(packet), repeat=READ_ROUNDS, number=READS, timer=time.process_time
+    )
+    return 1e6 * statistics.median(rounds) / READS
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def filesystem_of(folder: Path, mounts: Path = MOUNTS) -> str:
+    """The kind of file system that a folder is on; `tmpfs` is memory, whose flushes are none.  man 5 proc"""
+    try:
+        lines = mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return "an unknown file system"
+    kinds = {Path(fields[1]): fields[2] for fields in map(str.split, lines) if len(fields) > 2}
+    return next(
+        (kinds[place] for place in (folder, *folder.parents) if place in kinds), "an unknown file system"
+    )
+
+
+def flushes_ms(folder: Path, count: int, flush: Callable[[int], None]) -> list[float]:
+    """How long it takes to flush 64 KiB that were appended to a file, `count` times; in order of size."""
+    taken_ms = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(count):
+            file.write(bytes(FLUSH_BYTES))
+            file.flush()
+            began_s = time.perf_counter()
+            flush(file.fileno())
+            taken_ms.append(1_000 * (time.perf_counter() - began_s))
+    return sorted(taken_ms)
+
+
+def flush_ms(count: int = SOME_FLUSHES) -> float:
+    """The median of some, where the stores of the benchmarks are: what the disk takes in this very minute."""
+    return percentile(flushes_ms(Path(tempfile.gettempdir()), count, DATASYNC), 50)
+
+
+def _flushed(folder: Path, flush: Callable[[int], None]) -> str:
+    taken_ms = flushes_ms(folder, FLUSHES, flush)
+    median, p99 = percentile(taken_ms, 50), percentile(taken_ms, 99)
+    return f"{FLUSH_BYTES // 1_024} KiB in {median:.2f} ms (median), {p99:.2f} ms (p99)"

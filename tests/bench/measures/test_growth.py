@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench.measures.growth import Plan, Series, bench_growth, growth_of
+
+costs = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=8)
+
+
+@given(costs)
+def test_growth_is_the_most_by_which_one_costs_more_than_an_earlier_one(values: list[float]) -> None:
+    pairs = [later / earlier for earlier, later in combinations(values, 2)]
+    assert growth_of(values) == pytest.approx(max([1.0, *pairs]))
+
+
+@given(costs)
+def test_what_becomes_cheaper_does_not_grow(values: list[float]) -> None:
+    assert growth_of(sorted(values, reverse=True)) == 1
+
+
+def test_the_growth_of_a_series_is_that_of_each_round() -> None:
+    series = Series("queues", "µs", {1: (10.0, 20.0), 10: (20.0, 10.0), 100: (30.0, 40.0)})
+    assert series.growth == (3.0, 4.0)
+    assert series.between(1, 10).growth == (2.0, 1.0)
+    assert Series("queues", "µs", {1: (), 10: ()}).growth == ()
+
+
+@pytest.mark.usefixtures("forked_programs")
+async def test_a_message_has_a_cost_at_every_point_of_every_series() -> None:
+    plan = Plan(sizes=(10, 100_000), queues=(20,), sessions=(3,), nodes=(2, 3), messages=60, runs=1)
+    result = await bench_growth(plan)
+    figures = {figure.name: figure for figure in result.figures}
+    for name in (
+        "bytes: 10",
+        "bytes: 100,000",
+        "queues: 20",
+        "sessions into one node: 3",
+        "nodes in a row: 3",
+    ):
+        assert len(figures[name].values) == 1
+    assert figures["growth per message, by queues"].minimum >= 1
+    assert list(result.pictures) == ["growth.svg"]
