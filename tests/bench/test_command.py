@@ -227,11 +227,6 @@ def test_without_spark_the_analysis_alone_is_misuse(
         ),
         (["chain", "--beside", "nats"], "chain", (20_000, (), 1_024, 5, None, [], ["nats"])),
         (["latency", "--beside", "nats", "--beside", "nats"], "latency", ((), 15, 5, ["nats"])),
-        (
-            ["latency", "--beside", "rabbitmq", "--beside", "nats"],
-            "latency",
-            ((), 15, 5, ["rabbitmq", "nats"]),
-        ),
         (["latency", "--rate", "50", "--seconds", "2", "--runs", "1"], "latency", ([50], 2.0, 1, [])),
         (["outage", "--kills", "3"], "outage", (3,)),
         (["growth", "--quick"], "growth", (True,)),
@@ -251,5 +246,5 @@ def test_servers_that_nobody_knows_are_misuse(
     name: str, asked: dict[str, tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([name, "--beside", "kafka"]) == MISUSE
-    assert capsys.readouterr().err == "mqproto: --beside kafka: it is one of nats, rabbitmq\n"
+    assert capsys.readouterr().err == "mqproto: --beside kafka: it is one of nats\n"
     assert asked == {}

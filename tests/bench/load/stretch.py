@@ -24,7 +24,7 @@ from tests.bench.load.traffic import check_delivery, send_when_due
 NUMBER_BYTES: Final = 8
 """A message's number, with which its body begins: not all servers give it an identifier of their own."""
 UNACKNOWLEDGED: Final = 1_000
-"""How many messages a consumer may have without an acknowledgment: the default of NATS, and of RabbitMQ's shovels."""
+"""How many messages a consumer may have without an acknowledgment: the default of NATS."""
 
 
 class Stretch(ABC):

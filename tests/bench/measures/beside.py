@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Final
 
 from mqproto.base.errors import UsageError
@@ -17,7 +16,6 @@ from tests.bench.load.stretch import NUMBER_BYTES, Chain
 
 NODES: Final = "three nodes"
 FLUSHED, UNFLUSHED = "NATS flushed", "NATS unflushed"
-CLASSIC, QUORUM = "RabbitMQ classic", "RabbitMQ quorum"
 PROMISE: Final = "flushed before it is confirmed"
 SHARED, ALONE, NOT = "yes, many at once", "yes, each by itself", "no"
 """What it is worth that a message is confirmed, at each of three nodes or servers."""
@@ -27,11 +25,10 @@ class Peer(StrEnum):
     """Whose servers."""
 
     NATS = "nats"
-    RABBITMQ = "rabbitmq"
 
 
-MOST_BODY_BYTES: Final = {Peer.NATS: 2**20, Peer.RABBITMQ: 4_000_000}
-"""What a server of NATS takes by default, and what ours do; RabbitMQ takes more."""
+MOST_BODY_BYTES: Final = {Peer.NATS: 2**20}
+"""What a server of NATS takes by default."""
 
 
 @dataclass(slots=True)
@@ -64,8 +61,6 @@ async def started(peers: Sequence[Peer], body_bytes: int) -> AsyncIterator[Other
     async with AsyncExitStack() as stack:
         if Peer.NATS in peers:
             await _start_nats(stack, others)
-        if Peer.RABBITMQ in peers:
-            await _start_rabbitmq(stack, others)
         yield others
 
 
@@ -87,23 +82,6 @@ async def _start_nats(stack: AsyncExitStack, others: Others) -> None:
     others.notes.append(
         "of NATS each server's stream is a mirror of the one before it, and keeps all messages of a run where our "
         "nodes take them away; the window is what its producer has without a confirmation"
-    )
-
-
-async def _start_rabbitmq(stack: AsyncExitStack, others: Others) -> None:
-    if find_spec("pamqp") is None:
-        raise UsageError("there is no pamqp here: pip install 'mqproto[bench]'")
-    from tests.bench.rabbitmq import brokers
-    from tests.bench.rabbitmq.chain import chains_of
-
-    chains = await stack.enter_async_context(chains_of(brokers.program()))
-    for title, queue in ((CLASSIC, brokers.CLASSIC), (QUORUM, brokers.QUORUM)):
-        chain = others.chains[title] = chains[queue]
-        others.promises[title] = SHARED
-        others.notes.append(f"{title}: {brokers.PROGRAM} {chain.version}, {chain.flushes}")
-    others.notes.append(
-        "of RabbitMQ each broker's queue is durable, messages are persistent, and a shovel takes them to the next "
-        "broker; a quorum queue has one member; the window is what the producer has without a confirmation"
     )
 
 

@@ -1,22 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, cast
-
 import pytest
 
 from mqproto.base.errors import UsageError
 from tests.bench.load.row import THREE, Flow
-from tests.bench.measures import beside
 from tests.bench.measures.beside import (
     ALONE,
-    CLASSIC,
     FLUSHED,
     NODES,
     NOT,
     PROMISE,
-    QUORUM,
     SHARED,
     UNFLUSHED,
     Peer,
@@ -26,7 +19,6 @@ from tests.bench.measures.beside import (
 )
 from tests.bench.nats import servers
 from tests.bench.nats.servers import program, version_of
-from tests.bench.rabbitmq import brokers, chain
 from tests.programs import needs_nats
 
 
@@ -81,45 +73,12 @@ def test_medians_stand_side_by_side_with_what_each_promises() -> None:
     [
         ([Peer.NATS], 7),
         ([Peer.NATS], 2**20 + 1),
-        ([Peer.RABBITMQ, Peer.NATS], 2**20 + 1),
-        ([Peer.RABBITMQ], 7),
     ],
 )
 async def test_messages_that_servers_cannot_take_are_refused(peers: list[Peer], body_bytes: int) -> None:
     with pytest.raises(UsageError, match=f"--body-bytes {body_bytes}: beside {peers[-1]} a body has 8 to"):
         async with started(peers, body_bytes):
             pass
-
-
-async def test_what_is_not_installed_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "DEBIAN", "/nowhere")
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match="apt-get install --no-install-recommends rabbitmq-server"):
-        async with started([Peer.RABBITMQ], 8):
-            pass
-    monkeypatch.setattr(beside, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"there is no pamqp here: pip install 'mqproto\[bench\]'"):
-        async with started([Peer.RABBITMQ], 8):
-            pass
-
-
-async def test_both_sorts_of_queues_are_measured_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broker(name: str) -> brokers.Broker:
-        return brokers.Broker(name, cast(Any, None), ("127.0.0.1", 1), "3.10.8 on Erlang 25", "datasync")
-
-    @asynccontextmanager
-    async def brokers_in_a_row(*_: object) -> AsyncIterator[dict[str, brokers.Broker]]:
-        yield {name: broker(name) for name in THREE}
-
-    monkeypatch.setattr(brokers, "program", lambda: "rabbitmq-server")
-    monkeypatch.setattr(chain, "brokers_in_a_row", brokers_in_a_row)
-    async with started([Peer.RABBITMQ], 8) as others:
-        assert others.promises == {CLASSIC: SHARED, QUORUM: SHARED}
-        assert list(others.chains) == [CLASSIC, QUORUM]
-        assert (
-            "RabbitMQ quorum: rabbitmq-server 3.10.8 on Erlang 25, wal_sync_method datasync, "
-            "shovels with on_confirm and 1,000 messages" in others.notes
-        )
 
 
 @needs_nats
