@@ -15,8 +15,6 @@ PACKAGES: Final = {
     "dumpcap": "wireshark-common",
     "stunnel": "stunnel4",
     "promtool": "prometheus",
-    "softhsm2-util": "softhsm2",
-    "pkcs11-tool": "opensc",
     "setpriv": "util-linux",
     "systemd-nspawn": "systemd-container",
 }

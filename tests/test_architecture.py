@@ -55,7 +55,6 @@ LAYERS: Final = (
     Layer("pyspark_mqproto", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures/pipeline", below=("captures", "mqproto"), extras=("captures", "spark")),
     Layer("captures", below=("mqproto",), extras=("captures",)),
-    Layer("simulator/security/cryptoki", below=("mqproto",), extras=("command", "simulator", "pkcs11")),
     Layer("simulator/world/node/keys.py", below=("mqproto",), extras=("command", "simulator", "security")),
     Layer("simulator/base/traces/sdk", below=("mqproto",), extras=("command", "simulator", "traces")),
     Layer("simulator/testing", below=("captures", "mqproto"), extras=("command", "simulator", "testing")),
@@ -142,8 +141,6 @@ def fault(path: str, imported: Import) -> str | None:
         return str(BANNED[top])
     if top in CRYPTOGRAPHY and layer.folder != "mqproto/security":
         return "Only mqproto/security imports cryptography: ask it, inside a function."
-    if top == "pkcs11" and layer.folder != "simulator/security/cryptoki":
-        return "Only simulator/security/cryptoki opens tokens: ask it, inside a function."
     if top in OURS:
         target = layer_of(imported.name.replace(".", "/"))
         if target is None or target.folder.split("/")[0] not in (*layer.below, path.split("/")[0]):
@@ -188,8 +185,6 @@ def test_no_import_points_the_wrong_way() -> None:
             "needs cryptography",
         ),
         ("simulator/node/node.py", "def f():\n    import cryptography", "Only mqproto/security"),
-        ("simulator/security/keyfiles.py", "def f():\n    import pkcs11", "Only simulator/security/cryptoki"),
-        ("simulator/security/keyfiles.py", "from simulator.security.cryptoki import heldkeys", "needs cryp"),
         ("captures/files/pcap.py", "import simulator", "one way"),
         ("captures/files/pcap.py", "import trio", "extra 'captures'"),
         ("captures/files/pcap.py", "import typer", "extra 'captures'"),
@@ -214,8 +209,6 @@ def test_a_wrong_import_is_found_and_explained(path: str, source: str, reason: s
         ("mqproto/testing/packets.py", "import hypothesis.strategies\nfrom mqproto.wire import guid"),
         ("mqproto/security/keys.py", "import cryptography, Crypto.Cipher\nfrom mqproto.wire import guid"),
         ("simulator/command/keys.py", "def f():\n    from mqproto.security import keys"),
-        ("simulator/security/cryptoki/heldkeys.py", "import pkcs11\nfrom mqproto.security import keys"),
-        ("simulator/security/keyfiles.py", "def f():\n    from simulator.security.cryptoki import heldkeys"),
         ("captures/files/pcap.py", "import socket, time\nfrom mqproto.wire import guid"),
         (
             "simulator/node/node.py",

@@ -210,7 +210,6 @@ class Arrivals:
             NoRoomError: it would take the store beyond QueueManagerQuota or what the disk has room for, or begin one
                 sequence too many.
             NotWelcomeError: whoever brings it must not.
-            KeyAwayError: the key that opens it is not at hand now, and nothing has changed.
         """
         packet = run.packets[0]
         head = head_of(packet)
@@ -229,8 +228,6 @@ class Arrivals:
             )
         if sum(map(len, run.packets)) > self._room_bytes():
             self._see_that_it_has_room(run, head, remote, is_ours=is_ours)
-        if flags & SECURED and is_ours:
-            self._guard.reach(run.message)
         if not flags & TRANSACTIONAL:
             new = self._without_duplicates(run, head, remote, now, is_ours=is_ours)
             if new is None:

@@ -86,7 +86,7 @@ from mqproto.turn.effects import (
     SendBytes,
     StoredState,
 )
-from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard, KeyAwayError
+from mqproto.turn.guard import CACHE_CLEANUPS, NO_KEYS, Guard
 from mqproto.turn.pending import purges_of
 from mqproto.turn.waypoints import Follow, nobody
 from mqproto.wire.alike.shapes import Run
@@ -298,16 +298,13 @@ class QueueManager:
                     some = run.part(at, 1 if full else arrivals.together(run, at, remote))
                 at += len(some.packets)
                 if full and not is_acknowledgment(some):
-                    continue  # Nothing may overtake what was not taken. Acknowledgments do, since they make room.
+                    continue  # Nothing may overtake what had no room. Acknowledgments do, since they make room.
                 self._waypoints.arrived(some.packets, session)
                 try:
                     arrivals.arrived(some, remote, now)
                 except NoRoomError as no_room:
                     full = True
                     self._turn_away(some, session, "3.1.5.8.8", no_room)
-                except KeyAwayError as no_key:
-                    full = True
-                    self._turn_away(some, session, "3.1.5.8.3", no_key)
                 except NotWelcomeError as not_welcome:
                     ended = True
                     self._turn_away(some, session, "3.1.5.8", not_welcome)

@@ -142,7 +142,7 @@ class Sending:
             raise UsageError(f"{len(messages):,} messages at once; at most {TRANSACTION_LIMIT:,} are taken")
         runs = list(in_runs(messages))
         stored_bytes = self._check(runs, now)
-        # A token that signs may be gone.
+        # A key may be too short for the hash.
         runs = [self._signed(run, now) if run.example.signer else run for run in runs]
         self.stored_bytes += stored_bytes
         ordinals = self._outbound.next_message_ids(len(messages))
@@ -398,7 +398,7 @@ class Sending:
         """A run whose messages are signed, which is about nothing that they have no number or time for yet.
 
         Raises:
-            UsageError: its key cannot be had.
+            UsageError: its key is too short for the hash.
         """
         count = len(run.drafts)
         places = [FIRST_PLACE] * count if run.example.transactional else None

@@ -26,10 +26,9 @@ from mqproto.security.exchange import (
     session_keys_in,
 )
 from mqproto.security.guard import KeyGuard, Keys
-from mqproto.security.held import HeldKeyPair, Holder
 from mqproto.security.keys import KeyPair, PublicKey, new_key_pair
 from mqproto.security.messages import new_sending_key, opened, sealed
-from mqproto.security.refusals import KeyAwayError, ProtectionError
+from mqproto.security.refusals import ProtectionError
 from mqproto.security.signatures import HASHES, sign, verify
 from mqproto.security.signing import SignatureKind, hashed, signed, verified
 
@@ -42,9 +41,6 @@ __all__ = [
     "CachedSymmetricKey",
     "Certificate",
     "Examiner",
-    "HeldKeyPair",
-    "Holder",
-    "KeyAwayError",
     "KeyGuard",
     "KeyPair",
     "Keys",

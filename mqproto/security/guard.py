@@ -31,8 +31,8 @@ from mqproto.security.algorithms import (
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName, SendName
 from mqproto.security.certificates import Certificate, certificate_in
 from mqproto.security.keys import KeyPair, PublicKey
-from mqproto.security.messages import new_sending_key, openings, reach_key, sealed
-from mqproto.security.refusals import KeyAwayError, ProtectionError, bad_signature, unsupported
+from mqproto.security.messages import new_sending_key, openings, sealed
+from mqproto.security.refusals import ProtectionError, bad_signature, unsupported
 from mqproto.security.signing import signed, verified
 from mqproto.turn.effects import Note
 from mqproto.turn.guard import WEAK_CIPHERS, Signer, is_encrypted, is_signed, with_proof
@@ -101,10 +101,6 @@ class KeyGuard:
             if before.managers.get(manager) != keys.managers.get(manager):
                 self._send.forget(manager)
                 self._send_base.forget(manager)
-
-    def reach(self, message: UserMessage) -> None:
-        if is_encrypted(message):
-            reach_key(message, self._keys.own, self._receive)
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         refusal: ProtectionError | None = None
@@ -218,17 +214,14 @@ class KeyGuard:
         name = self.name_of(security.sender_cert)
         if not name:
             raise UsageError("the key is gone with which the message is to be signed: import it again")
-        try:
-            return signed(
-                message,
-                self._keys.signers[name][1],
-                certificate_in(security.sender_cert),
-                hash_algorithm=message.properties.hash_algorithm,
-                sender_id=security.sender_id,
-                sender_id_type=security.sender_id_type,
-            )
-        except KeyAwayError as error:
-            raise UsageError(str(error)) from None
+        return signed(
+            message,
+            self._keys.signers[name][1],
+            certificate_in(security.sender_cert),
+            hash_algorithm=message.properties.hash_algorithm,
+            sender_id=security.sender_id,
+            sender_id_type=security.sender_id_type,
+        )
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
         manager = message.user.queue_manager_address

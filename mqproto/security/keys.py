@@ -58,20 +58,10 @@ class PublicKey:
             raise UsageError("the modulus is even: bring the key anew")
         if not modulus >> len(blob.modulus) * 8 - 8:
             raise UsageError("the most significant byte of the modulus is 0: bring the key anew")
-        return cls.from_numbers(modulus, blob.pub_exp)
-
-    @classmethod
-    def from_numbers(cls, modulus: int, exponent: int) -> PublicKey:
-        """The key that has these numbers.
-
-        Raises:
-            UsageError: they are no key that can be used.
-        """
         try:
-            key = rsa.RSAPublicNumbers(exponent, modulus).public_key()
+            return cls(rsa.RSAPublicNumbers(blob.pub_exp, modulus).public_key())
         except ValueError:
             raise UsageError("modulus and exponent make no RSA key: bring the key anew") from None
-        return cls(key)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicKey:
@@ -129,12 +119,7 @@ class PublicKey:
 
 
 class KeyPair:
-    """A private key and its public half. Printed, it shows the latter.
-
-    is_held: whether a token holds the private key (held.py).
-    """
-
-    is_held = False
+    """A private key and its public half. Printed, it shows the latter."""
 
     def __init__(self, key: rsa.RSAPrivateKey) -> None:
         self.rsa = key

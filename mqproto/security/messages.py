@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -17,9 +16,9 @@ from mqproto.base.errors import UsageError, WireFormatError
 from mqproto.security.algorithms import Provider, SessionKey, new_session_key, provider_by_privacy_level
 from mqproto.security.caches import AgeingCache, CachedSymmetricKey, ReceiveName
 from mqproto.security.ciphers import decrypt, encrypt
-from mqproto.security.exchange import open_session_keys, seal_session_key, session_keys_in
+from mqproto.security.exchange import open_session_keys, seal_session_key
 from mqproto.security.keys import KeyPair, PublicKey
-from mqproto.security.refusals import KeyAwayError, ProtectionError, bad_encryption, unsupported
+from mqproto.security.refusals import ProtectionError, bad_encryption, unsupported
 from mqproto.wire import SecurityHeader, SimpleBlob, UserMessage, decode_simple_blob, encode_key_blob
 from mqproto.wire.layouts.keyblobs import RC2
 from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, PUBLIC
@@ -105,7 +104,11 @@ def openings(
     Raises:
         ProtectionError: it is refused.
     """
-    name, provider = _received(message)
+    security, properties = message.security, message.properties
+    assert security is not None, "nothing is encrypted without a SecurityHeader"
+    provider = provider_by_privacy_level(properties.privacy_level)
+    algorithm = provider.algorithm(properties.encryption_algorithm).number
+    name = ReceiveName(message.user.source_queue_manager, provider.word, algorithm, security.encryption_key)
     known = cache.find(name)
     keys = [known.key] if known is not None else _keys_in(name, provider, own)
     is_alone = len(keys) == 1
@@ -113,47 +116,19 @@ def openings(
     found = False
     for key in keys:
         try:
-            body = decrypt(key, message.properties.message_body)
+            body = decrypt(key, properties.message_body)
         except ProtectionError as error:
             refusal = error
             continue
-        if reject_reduced and name.algorithm == RC2 and key.is_reduced:
+        if reject_reduced and algorithm == RC2 and key.is_reduced:
             raise bad_encryption("the key of 128 bits has 40 that are not 0, and those are not taken here")
         if known is None and is_alone:  # Of several, chance may have let a wrong one fit.
-            cache.add(name, CachedSymmetricKey(provider, name.encrypted, key), now_ms)
+            cache.add(name, CachedSymmetricKey(provider, security.encryption_key, key), now_ms)
         found = True
         yield in_clear(message, body)
     if not found:
         assert refusal is not None, "there is a key at least"
         raise refusal
-
-
-def reach_key(message: UserMessage, own: Mapping[str, Sequence[KeyPair]], cache: ReceiveCache) -> None:
-    """Have tokens that hold keys of ours open the session key of a message, unless an earlier one has brought it. Then
-    `openings` needs no token: they remember what they have opened (held.py).
-
-    Raises:
-        KeyAwayError: one is away.
-    """
-    with suppress(ProtectionError):  # `openings` says that.
-        name, provider = _received(message)
-        held = [pair for pair in own.get(provider.word, ()) if pair.is_held]
-        if held and not cache.has(name):
-            session_keys_in(session_blob(name.encrypted, name.algorithm), held, provider)
-
-
-def _received(message: UserMessage) -> tuple[ReceiveName, Provider]:
-    """What the session key of a message is known by, and for which provider it is.
-
-    Raises:
-        ProtectionError: there is no such provider, or it has no such algorithm.
-    """
-    security, properties = message.security, message.properties
-    assert security is not None, "nothing is encrypted without a SecurityHeader"
-    provider = provider_by_privacy_level(properties.privacy_level)
-    algorithm = provider.algorithm(properties.encryption_algorithm).number
-    source = message.user.source_queue_manager
-    return ReceiveName(source, provider.word, algorithm, security.encryption_key), provider
 
 
 def in_clear(message: UserMessage, body: bytes) -> UserMessage:
@@ -173,10 +148,7 @@ def _keys_in(name: ReceiveName, provider: Provider, own: Mapping[str, Sequence[K
     pairs = own.get(provider.word, ())
     if not pairs:
         raise unsupported(f"there is no key for the {provider.word} provider here: mqproto keys make")
-    try:
-        return open_session_keys(session_blob(name.encrypted, name.algorithm), pairs, provider)
-    except KeyAwayError as error:
-        raise unsupported(str(error)) from None
+    return open_session_keys(session_blob(name.encrypted, name.algorithm), pairs, provider)
 
 
 def session_blob(encrypted: bytes, algorithm: int) -> SimpleBlob:

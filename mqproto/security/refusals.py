@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mqproto.turn.guard import KeyAwayError, ProtectionError
+from mqproto.turn.guard import ProtectionError
 from mqproto.wire import MessageClass
 
-__all__ = ["KeyAwayError", "ProtectionError", "bad_encryption", "bad_signature", "unsupported"]
+__all__ = ["ProtectionError", "bad_encryption", "bad_signature", "unsupported"]
 
 
 def bad_encryption(reason: str) -> ProtectionError:

@@ -78,14 +78,6 @@ class ProtectionError(MqprotoError):
         return f"{self.message_class.name}: {self.reason}"
 
 
-class KeyAwayError(MqprotoError):
-    """A private key cannot be had now, as the token that holds it is gone or silent. It may be there later.
-
-    Args:
-        reason: one line for an operator, with what to do.
-    """
-
-
 class Signer(NamedTuple):
     """Who signs messages: a certificate, and the sender that they name with it.
 
@@ -102,13 +94,6 @@ class Guard(Protocol):
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
         """It serves this queue manager from now on: what it remembered for another is forgotten."""
-
-    def reach(self, message: UserMessage) -> None:
-        """See that the private key is at hand, if one is needed to open a message with a SecurityHeader.
-
-        Raises:
-            KeyAwayError: it is not now, and may be later.
-        """
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         """A message with a SecurityHeader as it joins its queue: in clear, and AU and AS say what was proved.
@@ -140,7 +125,7 @@ class Guard(Protocol):
         """A message that has a certificate and no signature, with the signature.  3.1.7.1.4
 
         Raises:
-            UsageError: the key is gone, or cannot be had now.
+            UsageError: the key is gone, or too short for the hash.
         """
 
     def sealed(self, message: UserMessage, now: Moment) -> UserMessage:
@@ -159,9 +144,6 @@ class NoKeys:
 
     def attach(self, timers: Timers, notes: list[Note]) -> None:
         """Nothing to remember."""
-
-    def reach(self, message: UserMessage) -> None:
-        """There is none that could be away."""
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         what = "encrypted" if is_encrypted(message) else "signed" if is_signed(message) else ""

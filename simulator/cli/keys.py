@@ -1,7 +1,6 @@
 """The keys of a node: `mqproto keys make`, `show`, `export` and `import`.
 
-What is printed never has a private key in it; one leaves its folder only into a new file for its owner alone, and the
-token that holds it never.
+What is printed never has a private key in it; one leaves its folder only into a new file for its owner alone.
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ from simulator.security.keyfiles import (
     is_for_signatures,
     keep_all,
     public_blob,
+    read_private,
     write_new,
 )
-from simulator.security.keyuris import is_in_file, is_uri, parse_uri, uri_in_file
-from simulator.security.privatefile import read_private
 from simulator.topology.places import keys_path, public_path
 
 if TYPE_CHECKING:
@@ -108,7 +106,7 @@ def make(
     """Make the keys that a node lacks: for key exchange, and for signatures, with a certificate that it signs itself.
 
     With --replace all of them are made anew, and those that were there set aside. With --user the one is made, or made
-    anew, with which this user signs there, and no other. In a PKCS #11 token its own tools make keys: see import.
+    anew, with which this user signs there, and no other.
     """
     from mqproto.security import new_key_pair, provider_by_word, self_signed
     from simulator.base.screen import working
@@ -121,7 +119,7 @@ def make(
         raise UsageError(f"the base provider takes keys of {MINIMUM_BITS} bits alone: leave --bits out")
     made = []
     if replace:
-        _check_tokens(files, [*(provider.word for provider in chosen), SIGNING])
+        _see_unnamed(files, *(provider.word for provider in chosen), SIGNING)
     with working("making keys"):
         for provider in chosen:
             if replace or not files.has(provider.word):
@@ -146,7 +144,7 @@ def _make_of_user(
     use = _use_of_user(user)
     if files.has(use) and not replace:
         raise UsageError(f"{user} has a key at {files.node}: --replace makes a new one")
-    _check_tokens(files, [use])
+    _see_unnamed(files, use)
     with working("making a key"):
         pair = new_key_pair(bits)
     made = [Kept(use, pair, self_signed(pair, user, int(time.time()), days))]
@@ -171,12 +169,9 @@ def show(
     if not kept:
         complain(f"{files.node} has no keys: mqproto keys make {files.node}{files.again}")
         return FINDING
-    late = [(wrong, one) for one in kept if one.certificate and (wrong := _out_of_date(one.certificate))]
-    for wrong, one in late:
-        anew = (
-            f"import {files.node} URI --use {one.use} --certificate FILE" if one.uri else f"make {files.node}"
-        )
-        complain(f"{files.node}: {wrong}: mqproto keys {anew} --replace{files.again}")
+    late = [wrong for one in kept if one.certificate and (wrong := _out_of_date(one.certificate))]
+    for wrong in late:
+        complain(f"{files.node}: {wrong}: mqproto keys make {files.node} --replace{files.again}")
     return FINDING if late else DONE
 
 
@@ -227,13 +222,7 @@ def export(
 @app.command("import")
 def take(
     node: Annotated[str, typer.Argument(metavar="NODE")],
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|URI",
-            help="PEM or PRIVATEKEYBLOB, not encrypted; or pkcs11:..., the name of a key in a PKCS #11 token.",
-        ),
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="PEM or PRIVATEKEYBLOB, not encrypted.")],
     use: UseOption = "aes",
     certificate: Annotated[
         Path | None,
@@ -251,45 +240,29 @@ def take(
     directory: DirectoryOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Give a node a key that was made elsewhere; for signatures with a certificate, or one that it signs itself.
-
-    A key in a token stays there, and the node asks the token: pkcs11:token=T;object=K?module-path=M&pin-source=file:F.
-    """
+    """Give a node a key that was made elsewhere; for signatures with a certificate, or one that it signs itself."""
     from mqproto.security import KeyPair
 
     (place, files), use = _files_of(node, topology, directory), _use(use)
     if certificate is not None and not is_for_signatures(use):
         raise UsageError("--certificate is for a key that signs; key exchange knows none")
-    if use in files.named:
-        raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
+    _see_unnamed(files, use)
     if files.has(use) and not replace:
         raise UsageError(f"{files.node} has a key for {use}: --replace sets it aside")
-    data, uri, beside = b"", None, None
     try:
-        if is_uri(file):
-            uri = parse_uri(file)
-        else:
-            data = read_private(Path(file))
-            uri = uri_in_file(data) if is_in_file(data) else None
-        if uri is None:
-            pair = KeyPair.from_bytes(data)
-        else:
-            pair, beside = files.in_token(uri, use)
+        data = read_private(file)
+        pair = KeyPair.from_bytes(data)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}: name a file that you can read") from None
     except UsageError as error:
-        raise UsageError(
-            str(error) if str(file) in str(error) or is_uri(file) else f"{file}: {error}"
-        ) from None
+        raise UsageError(str(error) if str(file) in str(error) else f"{file}: {error}") from None
     if use == "base" and pair.bits != MINIMUM_BITS:
         raise UsageError(
-            f"{uri or file}: the base provider takes keys of {MINIMUM_BITS} bits alone, and this has {pair.bits}"
+            f"{file}: the base provider takes keys of {MINIMUM_BITS} bits alone, and this has {pair.bits}"
         )
     owner = use.removeprefix(OF_USER) if use != SIGNING else files.node
-    shown = None
-    if is_for_signatures(use):
-        shown = _certificate(owner, pair, data, certificate, days, beside)
-    taken = [Kept(use, pair, shown, uri)]
+    shown = _certificate(owner, pair, data, certificate, days) if is_for_signatures(use) else None
+    taken = [Kept(use, pair, shown)]
     _say(place, files, taken, _keep(place, files, taken), as_json=as_json)
     return DONE
 
@@ -324,29 +297,17 @@ def _use_of_user(name: str) -> str:
     return f"{OF_USER}{name}"
 
 
-def _check_tokens(files: KeyFiles, uses: Iterable[str]) -> None:
-    """See that none of these keys is in a token, as the next one would not be, or named by the topology."""
+def _see_unnamed(files: KeyFiles, *uses: str) -> None:
+    """See that the topology names none of these keys, which would go before what is kept here."""
     for use in uses:
         if use in files.named:
             raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
-        if (uri := files.uri(use)) is not None:
-            raise UsageError(
-                f"the key of {files.node} for {use} is {uri}: make the next one with the token's own tools, then type "
-                f"mqproto keys import {files.node} URI --use {use} --replace{files.again}"
-            )
 
 
-def _certificate(
-    node: str, pair: KeyPair, data: bytes, file: Path | None, days: int, beside: Certificate | None
-) -> Certificate:
-    """The one that was named, the one beside the key, or one that the key signs itself.
-
-    beside: the one in the token.
-    """
+def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None, days: int) -> Certificate:
+    """The one that was named, the one beside the key, or one that the key signs itself."""
     from mqproto.security import Certificate, self_signed
 
-    if file is None and beside is not None and beside.key == pair.public:
-        return beside
     if file is None and b"BEGIN CERTIFICATE" not in data:
         return self_signed(pair, node, int(time.time()), days)
     try:
@@ -393,8 +354,6 @@ def _say(place: Place, files: KeyFiles, made: list[Kept], aside: list[Path], *, 
 def _line(node: str, kept: Kept) -> str:
     parts = [f"{node}: {kept.use}", f"{kept.pair.bits:,} bits" + ", which anybody can break" * _is_weak(kept)]
     parts.append(kept.pair.public.fingerprint)
-    if kept.uri is not None:
-        parts.append(f"{kept.uri}, {kept.uri.module}")
     if kept.certificate is not None:
         until = datetime.fromtimestamp(kept.certificate.until_s, UTC).date()
         parts.append(f"certificate of {kept.certificate.subject} until {until}")
@@ -409,8 +368,6 @@ def _value(kept: Kept) -> dict[str, Any]:
         "fingerprint": kept.pair.public.fingerprint,
         "blob": public_blob(kept).hex(),
     }
-    if kept.uri is not None:
-        value["uri"] = kept.uri.text
     if kept.certificate is not None:
         value["certificate"] = {
             "subject": kept.certificate.subject,

@@ -23,8 +23,7 @@ from mqproto.turn.effects import Note
 from mqproto.turn.guard import ProtectionError, Signer, is_encrypted, is_signed, with_proof
 from mqproto.wire import Guid, UserMessage, guid_from_text, guid_text, sid_from_text
 from mqproto.wire.layouts.security import QUEUE_MANAGER, SID
-from simulator.security.keyfiles import ASIDE, OF_USER, SIGNING, KeyFiles, PublicFiles
-from simulator.security.privatefile import LIMIT_BYTES
+from simulator.security.keyfiles import ASIDE, LIMIT_BYTES, OF_USER, SIGNING, KeyFiles, PublicFiles
 from simulator.topology import Node, Topology
 from simulator.topology.places import keys_path, public_path
 
@@ -197,10 +196,6 @@ class NodeGuard:
         self._timers, self._notes = timers, notes
         if self._guard is not None:
             self._guard.attach(timers, notes)
-
-    def reach(self, message: UserMessage) -> None:
-        if self._guard is not None or is_encrypted(message):
-            self.guard.reach(message)
 
     def opened(self, message: UserMessage, weak: Collection[str], now: Moment) -> UserMessage:
         if self._guard is None and not is_encrypted(message) and not is_signed(message):

@@ -2,9 +2,8 @@
 
 Each key pair is a PEM file that OpenSSL reads as well: one for key exchange with each provider, and those for
 signatures, whose certificate stands behind the key in the same file: the node's own, and one for each user that signs
-here. Where a token holds the private key, its PKCS #11 URI stands in its place (keyuris.py), and the public key behind
-it, so that no other is taken for it. Files are replaced whole. What was there before is set aside under its date, since
-messages may be on their way that need it.
+here. Files are replaced whole. What was there before is set aside under its date, since messages may be on their way
+that need it.
 
 The public halves of a node's keys lie in another folder, for everybody: what the directory would have of it. There a
 certificate is set aside as well, as it has signed messages that are on their way.
@@ -13,14 +12,11 @@ certificate is set aside as well, as it has signed messages that are on their wa
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -29,8 +25,6 @@ from mqproto.base.errors import UsageError
 from mqproto.wire import encode_key_blob
 from mqproto.wire.layouts.keyblobs import RSA_KEY_EXCHANGE, RSA_SIGN
 from simulator.base.logfile import private
-from simulator.security.keyuris import KeyUri, in_file, is_in_file, is_uri, parse_uri, uri_in_file
-from simulator.security.privatefile import LIMIT_BYTES, read_private
 from simulator.topology.places import keys_path, make, public_path
 
 if TYPE_CHECKING:
@@ -43,11 +37,8 @@ ASIDE: Final = "-until-"
 """What stands between a use and the date at which its key was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The endings of files with public keys."""
-SEED: Final = "tokens.seed"
-"""In a folder of keys: what `HeldKeyPair` wants of all that tokens hold."""
-SEED_BYTES: Final = 32
-_PUBLIC: Final = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----\s", re.DOTALL)
-NO_LIBRARY: Final = "a key in a PKCS #11 token takes pip install 'mqproto[pkcs11]'"
+LIMIT_BYTES: Final = 2**20
+"""The most that is read of a file; a key pair of 16,384 bits takes some 13 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +47,11 @@ class Kept:
 
     use: the provider that it is for, or SIGNING.
     certificate: of the one for signatures.
-    uri: where a token holds the private key.
     """
 
     use: str
     pair: KeyPair
     certificate: Certificate | None = None
-    uri: KeyUri | None = None
 
 
 class KeyFiles:
@@ -71,7 +60,7 @@ class KeyFiles:
     Args:
         folder: where they are; it is made with the first.
         node: what people call it.
-        named: those that the topology names, by use: PEM files or PKCS #11 URIs.
+        named: those that the topology names, by use.
         again: what a proposed command needs to find the node.
     """
 
@@ -79,15 +68,14 @@ class KeyFiles:
         self,
         folder: Path,
         node: str,
-        named: Mapping[str, str] = MappingProxyType({}),
+        named: Mapping[str, Path] = MappingProxyType({}),
         again: str = "",
     ) -> None:
         self.folder, self.node, self.named, self.again = folder, node, named, again
 
     def path(self, use: str) -> Path:
         """Where the key pair for a use is, if there is one."""
-        name = self.named.get(use, "")
-        return self.folder / f"{use}.pem" if not name or is_uri(name) else Path(name)
+        return self.named.get(use, self.folder / f"{use}.pem")
 
     def has(self, use: str) -> bool:
         return use in self.named or self.path(use).exists()
@@ -98,10 +86,8 @@ class KeyFiles:
         Raises:
             UsageError: there is none, others could read it, or it is damaged.
         """
-        from mqproto.security import Certificate
+        from mqproto.security import Certificate, KeyPair
 
-        if is_uri(self.named.get(use, "")):
-            return self._named(use)
         path = self.path(use)
         if not path.exists():
             raise UsageError(
@@ -109,64 +95,13 @@ class KeyFiles:
             )
         data = self._read(path)
         try:
-            pair, uri = self._pair_in(data, use)
+            pair = KeyPair.from_bytes(data, is_known=True)
             certificate = Certificate.from_bytes(data) if is_for_signatures(use) else None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
         if certificate is not None and certificate.key != pair.public:
             raise UsageError(f"{path}: the certificate is not that of the key: import both anew")
-        return Kept(use, pair, certificate, uri)
-
-    def _named(self, use: str) -> Kept:
-        """The key pair that the topology names by its URI, with the certificate beside it."""
-        where = f"node.{self.node}.private_keys.{use}"
-        try:
-            uri = parse_uri(self.named[use])
-            pair, certificate = self.in_token(uri, use)
-        except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
-        if is_for_signatures(use) and (certificate is None or certificate.key != pair.public):
-            raise UsageError(
-                f"{where}: no certificate of {uri} lies beside it: put one there, with the same id, or take the key by "
-                f"mqproto keys import {self.node} URI --use {use}{self.again}"
-            )
-        return Kept(use, pair, certificate, uri)
-
-    def in_token(self, uri: KeyUri, use: str) -> tuple[KeyPair, Certificate | None]:
-        """A key pair that a token holds, and the certificate that lies beside it.
-
-        Raises:
-            UsageError: there is none that can be used.
-        """
-        if find_spec("pkcs11") is None:
-            raise UsageError(NO_LIBRARY)
-        from simulator.security.cryptoki.heldkeys import key_in_token
-
-        return key_in_token(uri, self._seed(), is_for_signatures=is_for_signatures(use))
-
-    def _pair_in(self, data: bytes, use: str) -> tuple[KeyPair, KeyUri | None]:
-        """The key pair of a file, and its URI if a token holds it."""
-        from mqproto.security import KeyPair, PublicKey
-
-        if not is_in_file(data):
-            return KeyPair.from_bytes(data, is_known=True), None
-        uri = uri_in_file(data)
-        pair, _ = self.in_token(uri, use)
-        imported = _PUBLIC.search(data)
-        if imported is not None and PublicKey.from_bytes(imported[0]) != pair.public:
-            raise UsageError(f"{uri} is another one than was imported: import it anew")
-        return pair, uri
-
-    def uri(self, use: str) -> KeyUri | None:
-        """How the key for a use is called in its token; None if it is in a file, or there is none.
-
-        Raises:
-            UsageError: others could read it, or it is damaged.
-        """
-        if is_uri(name := self.named.get(use, "")):
-            return parse_uri(name)
-        data = self._read(self.path(use)) if self.has(use) else b""
-        return uri_in_file(data) if is_in_file(data) else None
+        return Kept(use, pair, certificate)
 
     def all(self) -> Iterator[Kept]:
         """All that there are: for key exchange, the strongest first, then those for signatures."""
@@ -188,11 +123,13 @@ class KeyFiles:
         Raises:
             UsageError: one cannot be read, or others could read it.
         """
+        from mqproto.security import KeyPair
+
         pairs = []
         for path in sorted(self.folder.glob(f"{use}{ASIDE}*.pem"), reverse=True):
             data = self._read(path)
             try:
-                pairs.append(self._pair_in(data, use)[0])
+                pairs.append(KeyPair.from_bytes(data, is_known=True))
             except UsageError as error:
                 raise UsageError(f"{path}: {error}; if it is needed no more, remove the file") from None
         return pairs
@@ -204,8 +141,7 @@ class KeyFiles:
         """
         self._make_folder()
         path, before = self.path(kept.use), None
-        data = in_file(kept.uri) + kept.pair.public.pem() if kept.uri is not None else kept.pair.pem()
-        data += kept.certificate.pem() if kept.certificate is not None else b""
+        data = kept.pair.pem() + (kept.certificate.pem() if kept.certificate is not None else b"")
         draft = path.with_suffix(".new")
         with open(draft, "wb", opener=private) as file:
             file.write(data)
@@ -231,17 +167,6 @@ class KeyFiles:
         mode = stat.S_IMODE(self.folder.stat().st_mode)
         if mode & 0o077:
             raise UsageError(f"{self.folder}: others can enter it (mode {mode:o}): chmod 700 it")
-
-    def _seed(self) -> bytes:
-        """Random bytes of this node, the same ones each time."""
-        path = self.folder / SEED
-        if not path.exists():
-            self._make_folder()
-            write_new(path, secrets.token_bytes(SEED_BYTES), secret=True)
-        seed = self._read(path)
-        if len(seed) != SEED_BYTES:
-            raise UsageError(f"{path}: it is damaged: remove it, and another is made")
-        return seed
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -342,6 +267,19 @@ def public_blob(kept: Kept) -> bytes:
 def is_for_signatures(use: str) -> bool:
     """Whether a key signs; the others are for key exchange."""
     return use == SIGNING or use.startswith(OF_USER)
+
+
+def read_private(path: Path) -> bytes:
+    """A file with a private key.
+
+    Raises:
+        UsageError: others can read it.
+    """
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise UsageError(f"{path}: others can read the key (mode {mode:o}): chmod 600 it")
+        return file.read(LIMIT_BYTES)
 
 
 def write_new(path: Path, data: bytes, *, secret: bool) -> None:

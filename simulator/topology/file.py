@@ -65,8 +65,7 @@ transactional = true
 keys = "b.public"                               # the folder of its public keys, as `mqproto keys make` writes it
 
 [node.b.private_keys]                           # those that are not in b.keys: aes, enhanced, base, signing, user-NAME
-signing = "signing.pem"                         # with its certificate; or a key in a PKCS #11 token, by its URI:
-aes = "pkcs11:token=b;object=aes?module-path=/usr/lib/softhsm/libsofthsm2.so&pin-source=file:/etc/mqproto/pin"
+signing = "signing.pem"                         # PEM, with its certificate
 
 [user.alice]                                    # whose certificates are believed to be whose
 sid = "S-1-5-21-1-2-3-1000"
@@ -371,17 +370,11 @@ def _collector(url: str, where: str) -> str:
         raise TopologyError(str(error)) from None
 
 
-def _private_keys(named: Mapping[str, str], where: str, folder: Path) -> dict[str, str]:
-    found = {}
-    for use, name in named.items():
+def _private_keys(named: Mapping[str, str], where: str, folder: Path) -> dict[str, Path]:
+    for use in named:
         if not re.fullmatch(KEY_USES, use):
             raise TopologyError(f"{where}.{use}: name keys aes, enhanced, base, signing or user-NAME")
-        if "pin-value" in name.casefold():
-            raise TopologyError(
-                f"{where}.{use}: pin-value would show the PIN: write pin-source=file: and its file"
-            )
-        found[use] = name if name.startswith("pkcs11:") else str((folder / name).absolute())
-    return found
+    return {use: (folder / name).absolute() for use, name in named.items()}
 
 
 def _tls(table: Table, where: str, folder: Path) -> Tls:

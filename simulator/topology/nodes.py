@@ -97,7 +97,7 @@ class Node:
     ping: where it answers Pings, and has to; by default it does at UDP port 3527 of `host` if it can have that.
     tls: its certificate, and where it listens for TLS, if it has links with TLS.
     keys: the folder of its public keys, if that is not `NAME.public` beside its store.
-    private_keys: by what they are for, its private keys that are not in `NAME.keys`: PEM files, or PKCS #11 URIs.
+    private_keys: by what they are for, its private keys that are not in `NAME.keys`: PEM files.
     readers: the group of the system that may look at it and change nothing; empty for none.
     readers_folder: where they have their socket; None for the usual place.
     metrics: where it answers /metrics, /live and /ready over HTTP; None for nowhere.
@@ -116,7 +116,7 @@ class Node:
     settings: Settings = field(default_factory=Settings)
     tls: Tls | None = None
     keys: Path | None = None
-    private_keys: Mapping[str, str] = field(default_factory=dict)
+    private_keys: Mapping[str, Path] = field(default_factory=dict)
     readers: str = ""
     readers_folder: Path | None = None
     metrics: tuple[str, int] | None = None

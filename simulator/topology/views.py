@@ -93,7 +93,8 @@ def _node(node: Node, remarks: Remarks, *, is_brief: bool) -> Iterator[str]:
         in_routing_servers=node.in_routing_servers or None,
     )
     if node.private_keys:
-        yield from _table(f"[node.{node.name}.private_keys]", **node.private_keys)
+        named = {use: str(path) for use, path in node.private_keys.items()}
+        yield from _table(f"[node.{node.name}.private_keys]", **named)
     if node.tls is not None:
         yield from _table(
             f"[node.{node.name}.tls]",

@@ -6,7 +6,7 @@ import base64
 from functools import cache
 from typing import Final
 
-from mqproto.security import PROVIDERS, HeldKeyPair, KeyAwayError, KeyPair, new_key_pair
+from mqproto.security import PROVIDERS, KeyPair, new_key_pair
 
 CIPHERS: Final = [(provider, number) for provider in PROVIDERS for number in provider.algorithms]
 
@@ -31,45 +31,6 @@ def secret_forms(pair: KeyPair) -> set[bytes]:
         }
         forms |= {base64.b64encode(octets[start : start + 24]) for start in range(3)}
     return forms
-
-
-class SoftToken:
-    """A holder that has the key itself, and may be out of reach; `calls` is how often it was asked in vain or not."""
-
-    def __init__(self, pair: KeyPair) -> None:
-        self._numbers = pair.rsa.private_numbers()
-        self._pair = pair
-        self.is_away = False
-        self.calls = 0
-
-    def decrypted(self, block: bytes) -> bytes | None:
-        self._ask()
-        size = self._pair.bits // 8
-        if len(block) != size:
-            return None
-        opened = self._raw(block, size)
-        head, _, octets = opened[2:].partition(b"\0")
-        return octets if opened[:2] == b"\0\2" and len(head) >= 8 else None
-
-    def signed(self, digest_info: bytes) -> bytes:
-        self._ask()
-        size = self._pair.bits // 8
-        return self._raw(b"\0\1" + b"\0".rjust(size - 2 - len(digest_info), b"\xff") + digest_info, size)
-
-    def _ask(self) -> None:
-        self.calls += 1
-        if self.is_away:
-            raise KeyAwayError("the token is away: put it back")
-
-    def _raw(self, block: bytes, size: int) -> bytes:
-        numbers = self._numbers
-        return pow(int.from_bytes(block, "big"), numbers.d, numbers.public_numbers.n).to_bytes(size, "big")
-
-
-def held(pair: KeyPair) -> tuple[HeldKeyPair, SoftToken]:
-    """The same key pair in a token."""
-    token = SoftToken(pair)
-    return HeldKeyPair(pair.public, token, b"seed"), token
 
 
 class FakeKey:

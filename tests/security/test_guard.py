@@ -12,7 +12,7 @@ import pytest
 
 from mqproto.base.configuration import Settings
 from mqproto.base.errors import UsageError
-from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT
+from mqproto.messages.drafts import REPORT_NO_ARRIVAL, REPORT_NO_RECEIPT, Draft
 from mqproto.queues.localqueue import QueueDeclaration
 from mqproto.queues.protection import Protection, fingerprint
 from mqproto.security import (
@@ -652,3 +652,30 @@ def test_what_was_encrypted_is_repeated_in_no_acknowledgment(source: str) -> Non
     net.pass_ms(5_000)
     assert administration(net, "a") == [MessageClass.NACK_RECEIVE_TIMEOUT]
     assert SECRET not in crossed(net)
+
+
+@pytest.mark.spec("[MS-MQQB] 3.1.7.1.4")
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_key_that_is_too_short_for_the_hash_signs_nothing_and_nothing_has_changed(
+    transactional: bool,
+) -> None:
+    net, short = guarded(), own_key(512)
+    guard, core = net.nodes["a"].guard, net.nodes["a"].up
+    assert isinstance(guard, KeyGuard)
+    alice = Signer(self_signed(short, "alice", START.utc_s - 60, 30).der)
+    guard.renew(replace(keys_of("a"), signers={"alice": (alice, short)}))
+    there, name = (at("c"), "orders") if transactional else (at("c", 17), "notes")
+    drafts = [
+        (there, Draft(body=b"plain", transactional=transactional)),
+        (there, Draft(body=SECRET, transactional=transactional, signer="alice")),
+    ]
+    before = core.inspect().sending.stored_bytes
+    with pytest.raises(UsageError, match="sha512 does not fit a key of 512 bits: make a longer key"):
+        core.enqueue(drafts, net.now)
+    assert core.inspect().sending.stored_bytes == before
+    net.run()
+    assert bodies(net, "c", name) == []
+    guard.renew(keys_of("a"))
+    core.enqueue(drafts, net.now)
+    net.run()
+    assert bodies(net, "c", name) == [b"plain", SECRET]

@@ -30,8 +30,6 @@ KINDS: Final = {1: "MSMQ 1.0", 3: "MSMQ 2.0", 5: "MSMQ 3.0"}
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _HEX: Final = re.compile(rb"[0-9A-Fa-f\s]+")
 _ALONE: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
-IN_TOKEN: Final = b"-----BEGIN PKCS#11 PROVIDER URI-----"
-"""What a file has instead whose private key a token holds."""
 
 
 class Evidence(NamedTuple):
@@ -213,8 +211,7 @@ def _take_of_folder(file: Path, found: Found) -> bool:
         _take(file, found)
     except UsageError:
         with file.open("rb") as opened:
-            data = opened.read(LIMIT_BYTES)
-            if IN_TOKEN in data or _ALONE.search(data):
+            if _ALONE.search(opened.read(LIMIT_BYTES)):
                 raise
         return False
     return True
@@ -231,8 +228,6 @@ def _take(path: Path, found: Found) -> None:
         data = _from_hex(data)
     try:
         certificates = [Certificate.from_bytes(each) for each in _certificates_in(data)]
-        if IN_TOKEN in data and not certificates:
-            raise UsageError("its private key is in a PKCS #11 token; decode reads keys from files alone")
         if begins_private_key(data) or _ALONE.search(data):
             found.pairs.append((modified_s, str(path), KeyPair.from_bytes(data)))
         elif not certificates:

@@ -17,7 +17,6 @@ EXTRA_OF: Final = {
 MODULES_OF: Final = {
     "cryptography": "security",
     "Crypto": "security",
-    "pkcs11": "pkcs11",
     "opentelemetry": "traces",
 }
 """What some commands need beside that, whichever they are."""

@@ -172,32 +172,32 @@ class Switches:
         89, "2.4.2", "the session key is little-endian as well before it is encrypted"
     )
     bad_key_told: bool = of_keys(
-        91, "3.1.5.8.3", "an encryptedKey that is encrypted in a wrong way is refused as that"
+        90, "3.1.5.8.3", "an encryptedKey that is encrypted in a wrong way is refused as that"
     )
     signature_big_endian: bool = of_keys(
-        92, "3.1.7.1.4", "the first byte of a signature is the most significant one, as RFC 8017 has it"
+        91, "3.1.7.1.4", "the first byte of a signature is the most significant one, as RFC 8017 has it"
     )
     signature_without_oid: bool = of_keys(
-        92, "3.1.7.1.4", "the hash is encrypted without its name, as by CRYPT_NOHASHOID"
+        91, "3.1.7.1.4", "the hash is encrypted without its name, as by CRYPT_NOHASHOID"
     )
-    md2_and_md4_taken: bool = of_keys(93, "[MS-MQMQ] 2.2.19.3", "signatures with MD2 and MD4 are taken")
-    label_without_nul: bool = of_keys(94, "[MS-MQMQ] 2.5", "Label is hashed without the null at its end")
+    md2_and_md4_taken: bool = of_keys(92, "[MS-MQMQ] 2.2.19.3", "signatures with MD2 and MD4 are taken")
+    label_without_nul: bool = of_keys(93, "[MS-MQMQ] 2.5", "Label is hashed without the null at its end")
     names_with_padding: bool = of_keys(
-        94, "[MS-MQMQ] 2.5", "names of queues are hashed with the padding behind them"
+        93, "[MS-MQMQ] 2.5", "names of queues are hashed with the padding behind them"
     )
     list_without_padding: bool = of_keys(
-        94, "[MS-MQMQ] 2.5.3", "FormatNameList is hashed without the padding between its elements"
+        93, "[MS-MQMQ] 2.5.3", "FormatNameList is hashed without the padding between its elements"
     )
     signs_ciphertext: bool = of_keys(
-        95,
+        94,
         "3.1.5.8.3",
         "a body is hashed as it is sent, so encrypted, and authenticated before it is decrypted",
     )
     sig30_in_security_header: bool = of_keys(
-        96, "[MS-MQMQ] 2.2.20.6", "all signatures are those of MSMQ 3.0, as it and later versions have it"
+        95, "[MS-MQMQ] 2.2.20.6", "all signatures are those of MSMQ 3.0, as it and later versions have it"
     )
     sid_is_verified: bool = of_keys(
-        98, "3.1.5.8.3", "a SID is believed of nobody without a certificate, also if nothing is signed"
+        97, "3.1.5.8.3", "a SID is believed of nobody without a certificate, also if nothing is signed"
     )
 
     ordinals_interleave: bool = switch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -18,7 +19,7 @@ from mqproto.wire import guid_text
 from simulator.client import connect
 from simulator.security import guarding
 from simulator.security.keyfiles import OF_USER, SIGNING, Kept, KeyFiles, PublicFiles, keep_all
-from simulator.topology import Topology, parse
+from simulator.topology import Topology, TopologyError, parse
 from simulator.topology.places import keys_path, public_path
 from simulator.topology.views import as_toml
 from tests.security.keys import own_key
@@ -226,6 +227,9 @@ HURT: Final[dict[str, Callable[[Path], None]]] = {
         folder / "office.keys/aes.pem"
     ).chmod(0o644),
     "office.keys/aes.pem: no private key": lambda folder: damage(folder / "office.keys/aes.pem"),
+    "office.keys/aes-until-may.pem: no private key.*; if it is needed no more, remove": lambda folder: damage(
+        Path(shutil.copy(folder / "office.keys/aes.pem", folder / "office.keys/aes-until-may.pem"))
+    ),
     "shop.public: aes: no PUBLICKEYBLOB": lambda folder: damage(folder / "shop.public/aes.blob"),
     "alice.cer: no certificate": lambda folder: damage(folder / "alice.cer"),
 }
@@ -245,3 +249,25 @@ def test_what_a_topology_says_of_keys_survives(pair: Topology, tmp_path: Path) -
     office = replace(pair.nodes["office"], keys=tmp_path / "elsewhere")
     topology = replace(pair, nodes={**pair.nodes, "office": office})
     assert parse(as_toml(topology), "pair.toml") == topology
+
+
+async def test_a_topology_names_private_keys_that_lie_elsewhere(pair: Topology, tmp_path: Path) -> None:
+    """Their public halves are where others look for them once the node has started."""
+    (tmp_path / "office.keys" / "signing.pem").rename(tmp_path / "elsewhere.pem")
+    (tmp_path / "office.public" / "signing.cer").unlink()
+    named = f'{PAIR}[node.office.private_keys]\nsigning = "elsewhere.pem"\n'
+    topology = parse(named, "pair.toml", tmp_path).with_free_ports()
+    (tmp_path / "pair.toml").write_text(as_toml(topology))
+    assert parse(as_toml(topology), "pair.toml") == topology
+    async with running(topology, "shop", tmp_path), running(topology, "office", tmp_path):
+        async with connect(topology, "shop", tmp_path) as client:
+            await client.read_keys()
+        await sent(tmp_path, r"shop\orders", "--sign", "--body", "named")
+        assert (await received(tmp_path))["signed_by"] == "CN=signing"
+    for arguments in (("make", "office", "--replace"), ("import", "office", "x.pem", "--use", "signing")):
+        refused = await typed(tmp_path, "keys", *arguments)
+        assert refused.complaint == "the topology names the key of office for signing: name another there"
+    with pytest.raises(TopologyError, match=r"private_keys\.des: name keys aes, enhanced, base"):
+        parse(f'{named}des = "x.pem"\n', "pair.toml", tmp_path)
+    files = KeyFiles(keys_path(tmp_path, "office"), "office", {"user-bob": tmp_path / "bob.pem"})
+    assert files.users() == ["user-alice", "user-bob"]
