@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo fast compiled crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation torn wine bodies coverage lint format bench samples pictures lock clean
+.PHONY: help demo fast compiled crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies coverage lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -101,9 +101,6 @@ truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoi
 
 rotation: $(DEV)  ## `mqproto analyse --watch` over an hour of captures, killed five times, and executors of its cluster; some minutes
 	@MQPROTO_ROTATION_FILES=60 MQPROTO_ROTATION_KILLS=5 MQPROTO_ROTATION_EXECUTORS=1 $(VENV)/bin/python -m pytest tests/captures/pipeline/run/test_watching.py $(ARGS)
-
-torn: $(DEV)  ## 10,000 reads of the tables beside 200 commits, by DuckDB, pandas and polars: none is torn; some minutes
-	@MQPROTO_TORN_COMMITS=200 MQPROTO_TORN_READS=10000 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/pipeline/test_torn.py $(ARGS)
 
 wine: $(DEV)  ## keys, bodies and signatures against Wine's CryptoAPI, 30 times as many; a minute, needs wine64 and mingw
 	@MQPROTO_WINE_ROUNDS=30 $(VENV)/bin/python -m pytest -n 0 -rsP tests/security/wine $(ARGS)

@@ -2,54 +2,74 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections import Counter
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from captures.pipeline.tables.tables import is_there
+from captures.pipeline.tables import delta, runs
+from captures.pipeline.tables.parts import Store
 from tests.captures.pipeline import torn
-from tests.conformance import ROOT
 
-# The long form took seven minutes of one core: the limit is for what hangs.
-pytestmark = pytest.mark.timeout(3_600)
+COMMITS = 6
+STEPS = (
+    (Store, "write"),
+    (Store, "remove"),
+    (DeltaTable, "create"),
+    (DeltaTable, "create_write_transaction"),
+)
+"""Everything that a commit does to a file or a table."""
 
-COMMITS = int(os.environ.get("MQPROTO_TORN_COMMITS", "8"))
-READS = int(os.environ.get("MQPROTO_TORN_READS", "9"))
-"""At least; readers go on for as long as there are commits."""
 
+def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each step of a commit a reader opens the tables, the readers in turn; it reads them at its next turn.
 
-def test_of_all_reads_beside_a_writer_none_is_torn(tmp_path: Path) -> None:
-    """Long: `make torn`, 200 commits and 10,000 reads."""
-    known = {torn.digest(torn.state(run)): run for run in range(COMMITS + 1)}
-    seen: Counter[tuple[str, int]] = Counter()
+    So each read has some steps of the writer in its middle. Five commits bring each reader to each step.
+    """
+    known = {torn.digest(torn.state(run)): run for run in range(1, COMMITS + 1)}
+    turns = itertools.cycle(torn.READERS)
+    opened = deque[tuple[str, torn.Read]]()
+    seen = defaultdict[tuple[str, int], list[int]](list)
+
+    def look() -> None:
+        if len(opened) == len(torn.READERS):
+            name, read = opened.popleft()
+            for place, digest in enumerate(read()):
+                assert digest in known, f"{name} saw {digest}"
+                seen[name, place].append(known[digest])
+        name = next(turns)
+        opened.append((name, torn.READERS[name](tmp_path)))
+
+    def beside_a_reader(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*args: Any, **options: Any) -> Any:
+            look()
+            return step(*args, **options)
+
+        return stepping
+
+    # So a few commits have what otherwise comes after dozens.
+    monkeypatch.setitem(delta.SETTINGS, "delta.checkpointInterval", "2")
+    monkeypatch.setattr(runs, "PARTS", 3)
     torn.write(tmp_path, 1)
-    writer = subprocess.Popen([sys.executable, "-m", torn.__name__, str(tmp_path), str(COMMITS)], cwd=ROOT)
-    reads, is_over = 0, False
-    try:
-        while not is_over or reads < READS:
-            is_over = writer.poll() is not None
-            for name, reader in torn.READERS.items():
-                for digest in reader(tmp_path):
-                    assert digest in known, f"read {reads} by {name} is torn: {digest}"
-                    seen[name, known[digest]] += 1
-                reads += 1
-    finally:
-        writer.kill()
-    assert writer.wait() == 0
-    assert is_there(str(tmp_path))
-    states = {run for _, run in seen}
-    print(f"{reads:,} reads beside {COMMITS} commits saw {len(states)} of {COMMITS} states; 0 torn")
-    assert {(name, COMMITS) for name in torn.READERS} <= set(seen)
-    assert len(states) > 2
+    with monkeypatch.context() as patched:
+        for owner, name in STEPS:
+            patched.setattr(owner, name, beside_a_reader(getattr(owner, name)))
+        torn.write(tmp_path, COMMITS)
+    for _ in range(2 * len(torn.READERS)):
+        look()
+    assert list((tmp_path / "hops" / delta.LOG).glob("*.checkpoint.parquet"))
+    for states in seen.values():
+        assert states == sorted(states)
+        assert set(states) == set(known.values())
 
 
 def test_all_files_that_lie_there_are_no_table(tmp_path: Path) -> None:
     """That the test above would see a torn read."""
     known = {torn.digest(torn.state(run)) for run in range(4)}
     torn.write(tmp_path, 3)
-    assert {digest in known for reader in torn.READERS.values() for digest in reader(tmp_path)} == {True}
+    assert {digest in known for reader in torn.READERS.values() for digest in reader(tmp_path)()} == {True}
     assert {digest in known for digest in torn.by_files(tmp_path)} == {False}

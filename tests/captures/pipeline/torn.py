@@ -6,13 +6,11 @@ each is known beforehand, so a reader that sees anything else has seen a torn re
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import duckdb
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -22,7 +20,7 @@ from captures.pipeline.tables.tables import Tables
 
 SETTLED, OPEN = 40, 25
 """How many rows each run adds, and how many are replaced by the next."""
-TIDIED_EVERY: Final = 7
+TIDIED_EVERY: Final = 3
 SCHEMA: Final = pa.schema([("number", pa.int64()), ("run", pa.int64()), ("label", pa.string())])
 SCHEMAS: Final = {"histories": SCHEMA, "hops": SCHEMA}
 
@@ -85,37 +83,48 @@ def write(folder: Path, last: int) -> None:
             run.commit(added=added, schemas=SCHEMAS, dropped=gone, tidied=tidied, state={"number": number})
 
 
-Reader = Callable[[Path], list[Digest]]
-"""Reads tables, each as it finds it."""
+Read = Callable[[], list[Digest]]
+"""Looks at tables that were opened before, as often as it is called."""
+Reader = Callable[[Path], Read]
+"""Opens tables, as they are now."""
 
 
-def by_duckdb(folder: Path) -> list[Digest]:
+def by_duckdb(folder: Path) -> Read:
     """Both tables in one query, as one run left them; the digest twice, once of a join."""
     tables = Tables(folder)
     histories, hops = tables.dataset("histories"), tables.dataset("hops")
     query = """
         select count(*), count(distinct (number, run)), sum(number)::bigint, sum(run)::bigint from {}
     """
-    with duckdb.connect() as connection:
-        connection.register("histories", histories)
-        connection.register("hops", hops)
-        joined = "(select number, run, label from histories join hops using (number, run, label))"
-        return [Digest(*connection.execute(query.format(each)).fetchone() or ()) for each in ("hops", joined)]
+
+    def read() -> list[Digest]:
+        with duckdb.connect() as connection:
+            connection.register("histories", histories)
+            connection.register("hops", hops)
+            joined = "(select number, run, label from histories join hops using (number, run, label))"
+            found = [connection.execute(query.format(each)).fetchone() for each in ("hops", joined)]
+        return [Digest(*each or ()) for each in found]
+
+    return read
 
 
-def by_pandas(folder: Path) -> list[Digest]:
+def by_pandas(folder: Path) -> Read:
     """The last version of one table, by somebody who knows nothing of runs."""
-    frame: pd.DataFrame = DeltaTable(folder / "histories").to_pandas()
-    return [digest(pa.Table.from_pandas(frame, preserve_index=False))]
+    table = DeltaTable(folder / "histories")
+    return lambda: [digest(pa.Table.from_pandas(table.to_pandas(), preserve_index=False))]
 
 
-def by_polars(folder: Path) -> list[Digest]:
+def by_polars(folder: Path) -> Read:
     """The same by polars; and both tables of one run."""
-    last = pl.scan_delta(str(folder / "hops")).collect()
-    tables = Tables(folder)
-    both: list[Any] = [pl.scan_pyarrow_dataset(tables.dataset(name)).collect() for name in SCHEMAS]
-    assert digest(both[0].to_arrow()) == digest(both[1].to_arrow()), "tables of two runs"
-    return [digest(last.to_arrow()), digest(both[0].to_arrow())]
+    last, tables = pl.scan_delta(str(folder / "hops")), Tables(folder)
+    both = [pl.scan_pyarrow_dataset(tables.dataset(name)) for name in SCHEMAS]
+
+    def read() -> list[Digest]:
+        histories, hops = (digest(table.collect().to_arrow()) for table in both)
+        assert histories == hops, "tables of two runs"
+        return [digest(last.collect().to_arrow()), hops]
+
+    return read
 
 
 def by_files(folder: Path) -> list[Digest]:
@@ -124,7 +133,3 @@ def by_files(folder: Path) -> list[Digest]:
 
 
 READERS: Final[dict[str, Reader]] = {"DuckDB": by_duckdb, "pandas": by_pandas, "polars": by_polars}
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]), int(sys.argv[2]))
