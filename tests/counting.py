@@ -20,7 +20,7 @@ import mqproto
 from tests.bench import byhand
 
 PACKAGE: Final = str(Path(mqproto.__file__).parent)
-BY_HAND: Final = str(Path(byhand.__file__).parent)
+BY_HAND: Final = byhand.__file__
 GENERATED: Final = "generated from the layouts>"
 
 Instructions = Counter[CodeType]

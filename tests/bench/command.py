@@ -66,7 +66,7 @@ def bench_codec(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> int:
-    """The generated codec beside code written by hand, construct, dissect.cstruct, Kaitai Struct and scapy."""
+    """The generated codec beside code written by hand, and construct."""
     return _bench(as_json, out, codec=partial(_codec, rounds))
 
 
@@ -162,8 +162,6 @@ def bench_edges(
     runs: RunsOption = 5, quick: QuickOption = False, as_json: JsonOption = False, out: OutOption = None
 ) -> int:
     """POSTs to a gateway beside uvicorn with SQLite; a trigger's deliveries beside a worker on a table of SQLite."""
-    if reason := _no_edges():
-        raise UsageError(reason)
     return _bench(as_json, out, edges=partial(_edges, quick, runs))
 
 
@@ -195,7 +193,7 @@ def bench_analyse(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> int:
-    """Captures into tables on two cores, beside tshark. Status 1 if Spark's executor needs over 2 GiB.
+    """Captures into tables on two cores. Status 1 if Spark's executor needs over 2 GiB.
 
     What is written meanwhile goes to the folder for temporary files, TMPDIR: some three times the size of the largest
     capture.
@@ -223,8 +221,6 @@ def bench_all(
     out: OutOption = None,
 ) -> int:
     """All of them, in one table. Status 1 for what is broken, such as a message lost; never for what is slow."""
-    from tests.bench.measures.others import by_hand
-
     sizes = QUICK if quick else FULL
     benches: dict[str, Bench] = {
         "chain": partial(_chain, sizes.messages, (), 1_024, 5, None, (), ()),
@@ -233,14 +229,8 @@ def bench_all(
         "outage": partial(_outage, sizes.kills),
         "growth": partial(_growth, quick),
     }
-    if reason := _no_edges():
-        complain(f"the edges are left out: {reason}")
-    else:
-        benches["edges"] = partial(_edges, quick, 5)
-    if by_hand() is None:
-        complain("the codec is left out: what it is compared with is in the source alone: clone mqproto")
-    else:
-        benches["codec"] = partial(_codec, sizes.rounds)
+    benches["edges"] = partial(_edges, quick, 5)
+    benches["codec"] = partial(_codec, sizes.rounds)
     benches["world"] = partial(_world, sizes.worlds)
     if find_spec("pyspark") is None:
         complain("the analysis is left out: pyspark is not installed: pip install 'mqproto[spark]'")
@@ -264,11 +254,10 @@ def _peers(names: Sequence[str] | None) -> list[Peer]:
 
 
 def _codec(rounds: int, told: Told) -> Result:
-    from tests.bench import results
     from tests.bench.measures import codec
 
     told("codec")
-    return results.of_codec(codec.bench_codec(rounds))
+    return codec.bench_codec(rounds)
 
 
 def _chain(
@@ -318,14 +307,6 @@ def _edges(quick: bool, runs: int, told: Told) -> Result:
     from tests.bench.measures import edges
 
     return run_task(partial(edges.bench_edges, edges.QUICK if quick else edges.FULL, runs, told=told))
-
-
-def _no_edges() -> str:
-    """Why edges cannot be compared here; empty if they can."""
-    if find_spec("tests.bench.contenders") is None:
-        return "what they are compared with is not in the wheel: clone mqproto and run it there"
-    missing = [name for name in ("uvicorn", "httptools", "uvloop") if find_spec(name) is None]
-    return f"{missing[0]} is not installed: pip install 'mqproto[bench]'" if missing else ""
 
 
 def _world(worlds: int, told: Told) -> Result:

@@ -1,42 +1,17 @@
-"""What the benchmarks of other parts measured, as figures: codec, simulated worlds, and the analysis of captures."""
+"""What the benchmarks of other parts measured, as figures: simulated worlds, and the analysis of captures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tests.bench.figures import Figure, Result, Wanted, ratios
+from tests.bench.figures import Figure, Result, Wanted
 
 if TYPE_CHECKING:
     from tests.bench.measures.analysis import AnalysisFigures, Pace
-    from tests.bench.measures.codec import CodecFigures
     from tests.bench.measures.worlds import WorldFigures
 
 MEGABYTE: Final = 10**6
-
-
-def of_codec(codec: CodecFigures) -> Result:
-    """The generated codec, beside code written by hand and everything else that can read or write a packet."""
-    from tests.bench.measures.codec import BY_HAND, GENERATED, INTERPRETED, MOST_BY_HAND
-
-    figures = []
-    for task, times in codec.us.items():
-        if BY_HAND in times:
-            wanted = Wanted(at_most=MOST_BY_HAND)
-            figures.append(
-                Figure(f"{task}: {GENERATED} / {BY_HAND}", "ratio", codec.ratios(task, GENERATED), wanted)
-            )
-        if INTERPRETED in times:
-            faster = codec.ratios(task, INTERPRETED, GENERATED)
-            figures.append(Figure(f"{task}: {INTERPRETED} / {GENERATED}", "ratio", faster))
-        figures += (Figure(f"{task}: {name}", "µs", runs) for name, runs in times.items())
-    sizes = " and ".join(f"{size:,} bytes with a {kind} name" for kind, size in codec.packet_bytes.items())
-    return Result(
-        name="codec",
-        title=f"a transactional message, {sizes}; all in turns, {codec.rounds} rounds",
-        figures=figures,
-        notes=codec.missing,
-    )
 
 
 def of_worlds(worlds: WorldFigures) -> Result:
@@ -62,14 +37,6 @@ def of_analysis(analysis: AnalysisFigures) -> Result:
         _rate("table of packets", analysis.table),
         _rate("all tables", analysis.whole),
     ]
-    notes = []
-    if analysis.tshark is not None:
-        figures.append(_rate("tshark with our dissector", analysis.tshark))
-        faster = ratios(_rates(analysis.table), _rates(analysis.tshark))
-        wanted = Wanted(at_least=analysis.tshark_wanted_ratio)
-        figures.append(Figure("table of packets / tshark", "ratio", faster, wanted))
-    else:
-        notes.append("tshark is not installed, so nothing was compared with it: apt-get install tshark")
     for cost in analysis.costs:
         size = f"{cost.size_bytes / MEGABYTE:,.0f} MB"
         each = tuple(1e6 * round_s / cost.packets for round_s in cost.rounds_s)
@@ -95,7 +62,6 @@ def of_analysis(analysis: AnalysisFigures) -> Result:
         title=f"{analysis.packets:,} packets on {analysis.connections:,} connections, by Spark {analysis.spark} "
         f"on {analysis.master}",
         figures=figures,
-        notes=notes,
         broken=["Spark's executor needed more memory than any may"] if analysis.over_limit else [],
     )
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.build import PURE, build
 from simulator.cli.cli import DONE, FINDING, MISUSE
 from tests.bench import command
 from tests.bench.__main__ import run
@@ -18,8 +17,7 @@ from tests.bench.figures import BenchError, Figure, Result, Wanted
 from tests.bench.measures import machine
 
 MEASURED = ["chain", "latency", "backlog", "outage", "growth", "edges", "codec", "world", "analysis"]
-NAMES = [name for name in MEASURED if name != "codec" or build() == PURE]
-"""What `bench all` measures: in the compiled build the codec has nothing to be compared with."""
+NAMES = MEASURED
 SLOW = Result("chain", "slow", [Figure("rate", "1/s", (1.0,), Wanted(at_least=2))])
 
 
@@ -170,21 +168,6 @@ def test_a_folder_that_cannot_be_had_is_refused_before_anything_is_measured(
     ("missing", "name", "said"),
     [
         ("pyspark", "analysis", "the analysis is left out: pyspark is not installed"),
-        (
-            "uvicorn",
-            "edges",
-            "the edges are left out: uvicorn is not installed: pip install 'mqproto[bench]'",
-        ),
-        (
-            "tests.bench.contenders",
-            "edges",
-            "the edges are left out: what they are compared with is not in the wheel: clone mqproto and run it there",
-        ),
-        (
-            "tests.bench.byhand",
-            "codec",
-            "the codec is left out: what it is compared with is in the source alone",
-        ),
     ],
 )
 def test_a_benchmark_that_lacks_something_is_left_out_with_a_word(

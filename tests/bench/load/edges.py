@@ -38,12 +38,10 @@ POSTED, ORDERED, GROUPED = "posted", "ordered", "grouped"
 """Queues."""
 GATEWAY: Final = "gateway"
 UVICORN: Final = "uvicorn"
-LEAN_UVICORN: Final = "uvicorn with httptools and uvloop"
-SERVERS: Final = (UVICORN, LEAN_UVICORN, GATEWAY)
+SERVERS: Final = (UVICORN, GATEWAY)
 IN_ORDER, IN_GROUPS = "trigger", "trigger --group-by"
 WORKER: Final = "worker"
-LEAN_WORKER: Final = "worker with http.client"
-DELIVERERS: Final = (WORKER, LEAN_WORKER, IN_ORDER, IN_GROUPS)
+DELIVERERS: Final = (WORKER, IN_ORDER, IN_GROUPS)
 GROUPS: Final = 16
 BATCH: Final = 250
 PATIENCE_S: Final = 120.0
@@ -160,10 +158,8 @@ class Stage:
         self.consumer = str(_url(line))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve_by_gateway)
-            nursery.start_soon(self._serve_by_uvicorn, UVICORN, "h11", "asyncio")
-            nursery.start_soon(self._serve_by_uvicorn, LEAN_UVICORN, "httptools", "uvloop")
-            nursery.start_soon(self._deliver_by_worker, WORKER, "httpx")
-            nursery.start_soon(self._deliver_by_worker, LEAN_WORKER, "http.client")
+            nursery.start_soon(self._serve_by_uvicorn)
+            nursery.start_soon(self._deliver_by_worker)
             nursery.start_soon(self._deliver_by_trigger, IN_ORDER, ORDERED)
             by_groups = ["--group-by", "correlation", "--parallel", str(GROUPS)]
             nursery.start_soon(self._deliver_by_trigger, IN_GROUPS, GROUPED, by_groups)
@@ -173,15 +169,14 @@ class Stage:
         line = await self.programs.start(GATEWAY, ["gateway", NODE, "--topology", seen, "--free-port"])
         self.servers[GATEWAY] = _address(line), f"/queues/{POSTED}/messages", (GATEWAY, NODE)
 
-    async def _serve_by_uvicorn(self, name: str, http: str, loop: str) -> None:
-        module = "tests.bench.contenders.accepting"
-        line = await self.programs.run(name, [module, str(self._file(name)), http, loop])
-        self.servers[name] = _address(line), "/", (name,)
+    async def _serve_by_uvicorn(self) -> None:
+        line = await self.programs.run(UVICORN, ["tests.bench.load.accepting", str(self._file(UVICORN))])
+        self.servers[UVICORN] = _address(line), "/", (UVICORN,)
 
-    async def _deliver_by_worker(self, name: str, client: str) -> None:
-        module = "tests.bench.contenders.working"
-        await self.programs.run(name, [module, str(self._file(name)), f"{self.consumer}/", client])
-        self.deliverers[name] = (name,)
+    async def _deliver_by_worker(self) -> None:
+        command = ["tests.bench.load.working", str(self._file(WORKER)), f"{self.consumer}/"]
+        await self.programs.run(WORKER, command)
+        self.deliverers[WORKER] = (WORKER,)
 
     async def _deliver_by_trigger(self, name: str, queue: str, options: Sequence[str] = ()) -> None:
         seen = str(self.nodes.topology_file(NODE))

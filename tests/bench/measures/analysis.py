@@ -1,4 +1,4 @@
-"""`bench analyse`: how fast captures become tables, beside tshark, in how much memory, and at what cost when
+"""`bench analyse`: how fast captures become tables, in how much memory, and at what cost when
 there is more of them.
 
 All is taken in one run, in turns, after Spark has started and has done a small capture, so that a busy machine slows
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from simulator.base.processes import Taken, Watch
 from tests.bench.figures import BenchError
 from tests.bench.measures.bulk import write_capture
-from tests.bench.measures.tshark import Tshark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,18 +47,12 @@ FLAT_BYTES: Final = 1_000 * MEGABYTE
 SOURCE_WANTED_PER_S: Final = 400_000
 TABLE_WANTED_PER_S: Final = 200_000
 WHOLE_WANTED_PER_S: Final = 50_000
-TSHARK_WANTED_RATIO: Final = 20
 FLAT_WANTED_RATIO: Final = 1.5
 LIMIT_BYTES: Final = 2 << 30
 """The resident memory that an executor may need: Java and its Python workers together, as Spark's `2g` has it."""
 
 LAST_OF_TABLE: Final = "writing packets"
 """The stage that has written the table of packets when it ends."""
-HANDSHAKE_FRAMES: Final = 3
-SESSION_PACKETS: Final = 4
-"""TCP's handshake and the session's, with which each connection of a capture begins."""
-TSHARK_PACKETS: Final = 20_000
-"""What tshark is given of a capture; it takes as long for each packet whether they are few or many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +99,6 @@ class AnalysisFigures:
     source: a capture as a Spark data source, to header columns.
     table: to the table of packets: reassembled, decoded, written.
     whole: to all tables.
-    tshark, tshark_ratio: with our dissector and a few fields, without its start; and how many times faster our table of
-        packets is, the median of the rounds' own ratios. None where there is no tshark.
     costs: in this capture, and in those of other sizes.
     """
 
@@ -119,10 +110,7 @@ class AnalysisFigures:
     source: Pace
     table: Pace
     whole: Pace
-    tshark: Pace | None
-    tshark_ratio: float | None
     costs: list[Cost]
-    tshark_wanted_ratio: int = TSHARK_WANTED_RATIO
     flat_wanted_ratio: float = FLAT_WANTED_RATIO
     limit_bytes: int = LIMIT_BYTES
 
@@ -152,7 +140,7 @@ def bench_analysis(
         flat_mb: sizes of further captures, to see whether a packet costs the same in each.
 
     Raises:
-        BenchError: tables are not what they have to be, or tshark failed.
+        BenchError: tables are not what they have to be.
         JobError: Spark did not start, or a task failed; the text names its log.
         OSError: the disk is full.
     """
@@ -181,19 +169,11 @@ def measure(
     bench = _Bench(spark, folder, connections, listener)
     bench.warm_up()
     with bench.capture(packets) as capture:
-        tshark = Tshark.found(folder, capture.path)
-        # All connections have begun by then.
-        part = capture.part(max(TSHARK_PACKETS, SESSION_PACKETS * connections))
-        start_s = 0.0 if tshark is None else min(tshark.shown_s(1, 0) for _ in range(2))
         sources_s: list[float] = []
         rounds_of: list[_Round] = []
-        shown_s: list[float] = []
         for _ in range(rounds):
             sources_s.append(bench.source_s(capture))
             rounds_of.append(bench.analyse(capture))
-            if tshark is not None:
-                frames = HANDSHAKE_FRAMES * connections + part.packets
-                shown_s.append(tshark.shown_s(frames, part.packets) - start_s)
     tables_s = [one.table_s for one in rounds_of]
     return AnalysisFigures(
         master=str(spark.sparkContext.master),
@@ -204,8 +184,6 @@ def measure(
         source=capture.pace(sources_s, SOURCE_WANTED_PER_S),
         table=capture.pace(tables_s, TABLE_WANTED_PER_S),
         whole=capture.pace([one.whole_s for one in rounds_of], WHOLE_WANTED_PER_S),
-        tshark=part.pace(shown_s) if shown_s else None,
-        tshark_ratio=_ratio(capture, tables_s, part, shown_s) if shown_s else None,
         costs=[_cost(capture, rounds_of), *(bench.cost(size_mb, rounds) for size_mb in flat_mb)],
     )
 
@@ -222,11 +200,6 @@ class _Capture(NamedTuple):
         median_s = statistics.median(rounds_s)
         rates = self.packets / median_s, self.size_bytes / median_s
         return Pace(self.packets, self.size_bytes, rounds_s, median_s, *rates, wanted_per_s)
-
-    def part(self, packets: int) -> _Capture:
-        """The first of its packets, or all."""
-        packets = min(packets, self.packets)
-        return self._replace(packets=packets, size_bytes=self.size_bytes * packets // self.packets)
 
 
 class _Round(NamedTuple):
@@ -328,12 +301,6 @@ class _Bench:
             count = min(rounds, max(1, FLAT_BYTES // capture.size_bytes))
             done = [self.analyse(capture) for _ in range(count)]
         return _cost(capture, done)
-
-
-def _ratio(capture: _Capture, tables_s: list[float], part: _Capture, shown_s: list[float]) -> float:
-    """How many times faster the first was, for a packet, in the median round."""
-    times = capture.packets / part.packets
-    return statistics.median(times * slow / fast for fast, slow in zip(tables_s, shown_s, strict=True))
 
 
 def _cost(capture: _Capture, rounds: Sequence[_Round]) -> Cost:

@@ -1,8 +1,7 @@
 """`bench edges`: what a message costs at the gateway and at the trigger, beside programs without messaging.
 
 Whatever is compared does the same work in the same round, in turns: a gateway, and uvicorn with SQLite, take the same
-POSTs; a trigger, and a worker on a table of SQLite, call the same consumer. The ratio is to what `pip install uvicorn`
-gives, and to a worker that posts with the trigger's own library; leaner ones stand beside them.
+POSTs; a trigger, and a worker on a table of SQLite, call the same consumer.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from tests.bench.load.edges import (
     GROUPS,
     IN_GROUPS,
     IN_ORDER,
-    LEAN_UVICORN,
-    LEAN_WORKER,
     SERVERS,
     UVICORN,
     WORKER,
@@ -94,7 +91,6 @@ async def bench_edges(
         notes=[
             f"{GATEWAY} is the gateway and its node, {IN_ORDER} the trigger and its node; all share the processors "
             "with the load generator or the consumer, which are busy for the share of the time that is shown",
-            f"{WORKER} posts with httpx, as the trigger does; {LEAN_UVICORN} and {LEAN_WORKER} do with less",
         ],
     )
 
@@ -103,7 +99,6 @@ def _of_posts(at_once: int, rounds: Rounds) -> Iterator[Figure]:
     what = f"{at_once} at once"
     wanted = Wanted(at_least=WANTED_POSTS[at_once])
     yield Figure(f"{what}: {GATEWAY} / {UVICORN}", "ratio", _ratio(rounds, GATEWAY, UVICORN), wanted)
-    yield Figure(f"{what}: {GATEWAY} / {LEAN_UVICORN}", "ratio", _ratio(rounds, GATEWAY, LEAN_UVICORN))
     for name, found in rounds.items():
         yield Figure(f"{what}: {name}", "POSTs/s", tuple(each.per_s for each in found))
         yield Figure(
@@ -117,7 +112,6 @@ def _of_deliveries(rounds: Rounds) -> Iterator[Figure]:
     for name, part in WANTED_DELIVERIES.items():
         wanted = Wanted(at_least=part)
         yield Figure(f"{what}: {name} / {WORKER}", "ratio", _ratio(rounds, name, WORKER), wanted)
-        yield Figure(f"{what}: {name} / {LEAN_WORKER}", "ratio", _ratio(rounds, name, LEAN_WORKER))
     for name, found in rounds.items():
         yield Figure(f"{what}: {name}", "messages/s", tuple(each.per_s for each in found))
         yield from _of_processors(what, name, found, "µs/message", "consumer")

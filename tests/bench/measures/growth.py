@@ -17,7 +17,6 @@ from tests.bench.figures import RUNS, Figure, Result, Wanted, known
 from tests.bench.load.peers import star_of
 from tests.bench.load.row import QUEUE, in_a_row, row
 from tests.bench.measures.chain import BODY_BYTES
-from tests.bench.plot import Panel, plotted
 
 WANTED_GROWTH: Final = 2
 NODES: Final = 3
@@ -29,7 +28,6 @@ LEAST_MESSAGES: Final = 8
 SMALL_BYTES: Final = 1_024
 LARGE_BYTES: Final = 64 * 1_024
 """Up to the former a message should cost the same whatever its size; from the latter on, a byte should."""
-PICTURE: Final = "growth.svg"
 
 Told = Callable[[str], None]
 
@@ -135,17 +133,6 @@ async def bench_growth(plan: Plan = FULL, told: Told = lambda text: None) -> Res
             *sessions.figures(),
             *nodes.figures(),
         ],
-        notes=[f"{PICTURE} has medians, and bars from the least to the most"],
-        pictures={
-            PICTURE: plotted(
-                "What a message costs",
-                [
-                    Panel(f"CPU by {series.of}", series.unit, series.costs)
-                    for series in (sizes, per_byte, queues, sessions, nodes)
-                    if all(series.costs.values())
-                ],
-            )
-        },
     )
 
 

@@ -18,8 +18,8 @@ from typing import Final
 from mqproto.wire import encode_packet
 from simulator.base.program.build import build
 from simulator.faults.proof import percentile
+from tests.bench import byhand
 from tests.bench.measures.codec import example
-from tests.bench.measures.others import ByHand, by_hand
 
 FLUSHES: Final = 200
 FLUSH_BYTES: Final = 64 * 1_024
@@ -44,7 +44,7 @@ def machine() -> dict[str, str]:
         "configured": configured_with(sysconfig.get_config_var("CONFIG_ARGS") or ""),
         "compiler": platform.python_compiler(),
         "flags": optimized_by(sysconfig.get_config_var("PY_CFLAGS") or ""),
-        **_speed(),
+        "speed": f"code by hand reads a message in {reading_us():.2f} µs",
         "sqlite": sqlite3.sqlite_version,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": str(_cores()),
@@ -67,14 +67,7 @@ def optimized_by(flags: str) -> str:
     return " ".join(found) or UNTOLD
 
 
-def _speed() -> dict[str, str]:
-    yardstick = by_hand()
-    if yardstick is None:
-        return {}
-    return {"speed": f"code by hand reads a message in {_reading_us(yardstick):.2f} µs"}
-
-
-def _reading_us(yardstick: ByHand) -> float:
+def reading_us() -> float:
     """How fast this Python is.
 
     One version takes up to a quarter longer than itself if it was compiled without the profile of a typical run (PGO),
@@ -82,7 +75,7 @@ def _reading_us(yardstick: ByHand) -> float:
     """
     packet = encode_packet(example())
     rounds = timeit.repeat(
-        lambda: yardstick.parse(packet), repeat=READ_ROUNDS, number=READS, timer=time.process_time
+        lambda: byhand.parse(packet), repeat=READ_ROUNDS, number=READS, timer=time.process_time
     )
     return 1e6 * statistics.median(rounds) / READS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +20,6 @@ from tests.bench.figures import BenchError
 from tests.bench.measures import analysis, machine
 from tests.bench.measures.analysis import AnalysisFigures, Cost, Pace, bench_analysis, measure
 from tests.bench.measures.bulk import write_capture
-from tests.bench.measures.tshark import Tshark
-from tests.captures.wireshark.dissecting import needs_tshark
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -46,13 +43,10 @@ FIGURES = AnalysisFigures(
     source=PACE,
     table=PACE,
     whole=PACE,
-    tshark=replace(PACE, packets_per_s=20.0, wanted_per_s=None),
-    tshark_ratio=25.4,
     costs=[COST],
 )
 
 
-@needs_tshark
 @pytest.mark.timeout(200)
 def test_all_is_measured_on_the_capture_that_was_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -68,8 +62,7 @@ def test_all_is_measured_on_the_capture_that_was_written(
     written = write_capture(tmp_path / "again", 2_000, connections=3)
     assert (figures.packets, figures.size_bytes) == (written, (tmp_path / "again").stat().st_size)
     assert (figures.connections, figures.master, figures.spark) == (3, "local[2]", spark.version)
-    assert figures.tshark is not None
-    for pace in (figures.source, figures.table, figures.whole, figures.tshark):
+    for pace in (figures.source, figures.table, figures.whole):
         assert (pace.packets, pace.size_bytes) == (written, figures.size_bytes)
         assert len(pace.rounds_s) == 1
         assert pace.packets_per_s == pytest.approx(written / pace.median_s)
@@ -93,7 +86,7 @@ def test_all_is_measured_on_the_capture_that_was_written(
     assert {"java", "python"} <= own.peak_bytes.keys()
     assert own.executor_bytes is not None
     assert own.executor_bytes < sum(own.peak_bytes.values()) * 10
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "msmq.lua"]
+    assert [path.name for path in tmp_path.iterdir()] == ["again"]
 
 
 @pytest.mark.timeout(200)
@@ -107,22 +100,6 @@ def test_no_figure_is_given_of_a_capture_that_was_not_read_whole(
     monkeypatch.setattr(analysis, "write_capture", write_less)
     with pytest.raises(BenchError, match="of 38 packets 37 were read, and nothing was found wrong"):
         measure(spark, tmp_path, 10, rounds=1, connections=1, flat_mb=[], listener=lambda progress: None)
-
-
-@needs_tshark
-def test_tshark_has_to_show_every_packet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = tmp_path / "capture.pcapng"
-    written = write_capture(capture, 100, connections=1)
-    found = Tshark.found(tmp_path, capture)
-    assert found is not None
-    assert found.shown_s(3 + written, written) > 0
-    with pytest.raises(BenchError, match=rf"tshark showed {written} of 1,000 packets: "):
-        found.shown_s(3 + written, 1_000)
-    capture.unlink()
-    with pytest.raises(BenchError, match=r"tshark showed 0 of 1 packets: .*capture\.pcapng"):
-        found.shown_s(4, 1)
-    monkeypatch.setattr(shutil, "which", lambda program: None)
-    assert Tshark.found(tmp_path, capture) is None
 
 
 @pytest.mark.parametrize("is_of_spark", [True, False])
@@ -147,8 +124,7 @@ def test_the_log_stays_only_if_an_error_names_it(
 @pytest.mark.parametrize(
     ("figures", "is_finding", "words"),
     [
-        (FIGURES, False, ["table of packets / tshark", "1 MB: looking for frames", "64 connections", "19.5"]),
-        (replace(FIGURES, tshark=None, tshark_ratio=None), False, ["tshark is not installed"]),
+        (FIGURES, False, ["1 MB: looking for frames", "64 connections", "19.5"]),
         (
             replace(FIGURES, costs=[COST, replace(COST, us_per_packet=25.0, peak_bytes={"java": 9_000_000})]),
             False,
@@ -165,7 +141,7 @@ def test_the_log_stays_only_if_an_error_names_it(
             ["unknown"],
         ),
     ],
-    ids=["all is well", "no tshark", "several sizes", "over the limit", "nothing known"],
+    ids=["all is well", "several sizes", "over the limit", "nothing known"],
 )
 def test_figures_are_shown_with_what_was_wanted_and_too_much_memory_is_a_finding(
     figures: AnalysisFigures,

@@ -3,7 +3,7 @@
 It keeps the least of a gateway's promises: what is answered 200 is on disk, and no id comes twice. An ASGI application
 without a framework, as one would cost more.
 
-    python -m tests.bench.contenders.accepting FILE h11 asyncio
+    python -m tests.bench.load.accepting FILE
 """
 
 from __future__ import annotations
@@ -63,14 +63,15 @@ class Accepting:
 def main() -> None:
     """Serve until SIGTERM, or until the standard input ends."""
     end_with_input()
-    [_, file, http, loop] = sys.argv
+    [_, file] = sys.argv
     # asyncio sends answers without delay only over sockets that say that they are TCP's.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     listening.listen(1_024)
     print(f"ready http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    # Said, or it would take what is faster where that is installed.
     config = uvicorn.Config(
-        Accepting(file), http=http, loop=loop, lifespan="off", access_log=False, log_level="warning"
+        Accepting(file), http="h11", loop="asyncio", lifespan="off", access_log=False, log_level="warning"
     )
     uvicorn.Server(config).run(sockets=[listening])
 
