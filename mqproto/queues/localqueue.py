@@ -45,6 +45,7 @@ class SystemQueue(StrEnum):
     """SystemTransactionalDeadletterQueue: our own transactional messages with JN set that ended anywhere."""
 
 
+DEAD_LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
 JOURNAL_SUFFIX: Final = ";journal"
 """What follows a queue's name in the name of its journal.  [MS-MQMQ] 2.1.1"""
 HEARD_OF: Final = (

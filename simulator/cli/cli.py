@@ -49,9 +49,7 @@ from simulator.command.options import (
 )
 from simulator.edges.console import command as live
 from simulator.edges.gateway import command as tokens
-from simulator.edges.operators import failed
-from simulator.edges.operators.audit import audit
-from simulator.edges.operators.erase import erase
+from simulator.edges.operators.commands import audit, erase, failed
 from simulator.edges.validation.command import gateway, trigger
 from simulator.fuzz import commands as fuzz
 
@@ -321,7 +319,7 @@ for deed in (breaking.kill, breaking.restart, breaking.cut, breaking.stall, brea
 app.add_typer(queue_app, name="queue")
 app.add_typer(peers.app, name="peers")
 app.add_typer(store.app, name="store")
-app.add_typer(failed.app, name="failed")
+app.add_typer(failed, name="failed")
 app.add_typer(keys.app, name="keys")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(services.config, name="config")

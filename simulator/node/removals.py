@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.messages.kept import is_letter
-from mqproto.queues.localqueue import SystemQueue
+from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.turn.effects import Departure
 from mqproto.turn.waypoints import class_name
 from mqproto.wire import Guid, MessageClass
@@ -25,7 +25,6 @@ from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
 from simulator.node.received import MessageId, ReceivedMessage
 
-LETTERS: Final = (SystemQueue.DEADXACT, SystemQueue.DEADLETTER)
 COPY: Final = b'{"failure":"'
 """How the extension of a copy begins that a trigger has made (`simulator.client.envelope.FailureNote`)."""
 
@@ -84,7 +83,7 @@ class Removals:
 def removed(departures: Iterable[Departure]) -> Iterator[Removed]:
     """Which of what leaves its queue had failed. Nearly all has not, and does not have those bytes anywhere."""
     for departure in departures:
-        are_letters = departure.queue in LETTERS
+        are_letters = departure.queue in DEAD_LETTERS
         for packet in departure.packets:
             has_failed = are_letters or is_letter(packet)
             if not has_failed and (COPY not in packet or not _is_copy(packet)):

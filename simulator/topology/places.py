@@ -165,6 +165,12 @@ def history_url(directory: Path) -> str:
     return f"sqlite:///{directory.resolve() / 'history.sqlite'}"
 
 
+def history_there(directory: Path, url: str) -> str:
+    """The document history that was named, or the file beside the stores; empty if there is neither."""
+    is_there = (directory / "history.sqlite").is_file()
+    return url or (history_url(directory) if is_there else "")
+
+
 def socket_path(directory: Path, name: str) -> Path:
     """The Unix domain socket of a node, short enough for sun_path however long the directory's name is."""
     place = hashlib.sha256(os.fsencode(store_path(directory.resolve(), name))).hexdigest()[:16]

@@ -23,8 +23,8 @@ from simulator.edges.console.breaking import Breaking
 from simulator.edges.console.traffic import Traffic
 from simulator.edges.gateway.tokens import Opened
 from simulator.edges.operators import desk
-from simulator.edges.operators.failures import Chosen, Failure, failures_in
-from simulator.edges.operators.stores import Unknown
+from simulator.edges.operators.failures import Chosen, Failure
+from simulator.edges.operators.reading import Unknown, failures_in
 from simulator.faults.byhand import Deed
 from simulator.topology.places import Place
 

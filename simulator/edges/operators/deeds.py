@@ -11,7 +11,7 @@ log of removals has (simulator/node/removals.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,6 @@ from typing import Final
 from mqproto.base.errors import UsageError
 from simulator.base.log import node_log
 from simulator.base.logfile import LogFile
-from simulator.client import MessageId
 from simulator.edges.operators.failures import Failure
 
 NAME: Final = "operators.log"
@@ -39,60 +38,33 @@ class Deed(StrEnum):
     ERASED = "erased"
 
 
-class Deeds:
-    """Writes them down.
+def note_down(directory: Path, deed: Deed, subjects: Iterable[Mapping[str, str]], reason: str = "") -> None:
+    """Have a line for each subject on disk.
 
     Args:
         directory: where the stores are.
+        subjects: what each line says: `facts_of` failures, or the same of a message that was in no queue.
+        reason: an operator's note.
+
+    Raises:
+        UsageError: it cannot be.
     """
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / NAME
-
-    def note(
-        self, deed: Deed, failures: Iterable[Failure], *, reason: str = "", again: Iterable[MessageId] = ()
-    ) -> None:
-        """Have a line for each of these on disk.
-
-        Args:
-            reason: an operator's note.
-            again: what each is called now, if it was sent once more.
-
-        Raises:
-            UsageError: it cannot be.
-        """
-        names = list(again)
-        try:
-            self._write(deed, failures, reason, names)
-        except OSError as error:
-            raise self._unwritten(error) from None
-
-    def gone(self, message: str, queue: str, reason: str) -> None:
-        """The same of a message that was erased, and of which no queue had anything.
-
-        Raises:
-            UsageError: it cannot be.
-        """
-        try:
-            with LogFile(self._path) as file:
-                facts = {"reason": reason} if reason else {}
-                node_log(file, WHO).info(Deed.ERASED.value, message=message, queue=queue, **facts)
-                file.sync()
-        except OSError as error:
-            raise self._unwritten(error) from None
-
-    def _unwritten(self, error: OSError) -> UsageError:
-        return UsageError(
-            f"{self._path} cannot be written ({error.strerror}), and who did what would not be known: make room"
-        )
-
-    def _write(self, deed: Deed, failures: Iterable[Failure], reason: str, names: list[MessageId]) -> None:
-        with LogFile(self._path) as file:
+    path = directory / NAME
+    why = {"reason": reason} if reason else {}
+    try:
+        with LogFile(path) as file:
             log = node_log(file, WHO)
-            for number, failure in enumerate(failures):
-                facts = {"reason": reason} if reason else {}
-                facts |= {"again": str(names[number])} if names else {}
-                log.info(
-                    deed.value, message=failure.id, queue=failure.queue, copy=str(failure.lies_as), **facts
-                )
+            for facts in subjects:
+                log.info(deed.value, **facts, **why)
             file.sync()
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}), and who did what would not be known: make room"
+        ) from None
+
+
+def facts_of(failures: Iterable[Failure]) -> list[dict[str, str]]:
+    """What a line says of each of these."""
+    return [
+        {"message": failure.id, "queue": failure.queue, "copy": str(failure.lies_as)} for failure in failures
+    ]

@@ -7,8 +7,8 @@ nothing is lost or processed twice: the same is done once more.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from itertools import groupby
 from typing import Final
 
@@ -20,7 +20,7 @@ from mqproto.edge.exactlyonce import Attempt
 from simulator.client import Client, MessageId, RolledBack, connect
 from simulator.edges.gateway.confirmations import ENDS, RESOLVED, Confirmation
 from simulator.edges.history.history import DocumentHistory, open_history
-from simulator.edges.operators.deeds import Deed, Deeds
+from simulator.edges.operators.deeds import Deed, facts_of, note_down
 from simulator.edges.operators.failures import Failure, lies_as
 from simulator.edges.trigger.errorcopy import original_of
 from simulator.node.control import BATCH_LIMIT
@@ -36,20 +36,6 @@ RESOLVED_BY: Final = "resolved by an operator"
 """How the outcome begins that the history has of what was settled by hand."""
 
 
-@asynccontextmanager
-async def history_at(place: Place, url: str) -> AsyncIterator[DocumentHistory | None]:
-    """The document history that was named, or the file beside the stores; None if there is none.
-
-    Raises:
-        UsageError, HistoryError: it cannot be had.
-    """
-    if not url and not (place.directory / "history.sqlite").is_file():
-        yield None
-        return
-    async with open_history(url or places.history_url(place.directory)) as history:
-        yield history
-
-
 async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
     """Send messages where they were once more, in their order; how many went.
 
@@ -60,39 +46,34 @@ async def retry(place: Place, history: str, failures: Iterable[Failure]) -> int:
 
     Raises:
         UsageError: one of them has left its queue meanwhile, or cannot be sent; those before it went.
+        HistoryError: the history cannot be had.
         NodeUnreachable, RolledBack, InDoubt: the node went away; what has not gone is where it was.
     """
 
-    deeds = Deeds(place.directory)
-
     async def again(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
         letters = [failure for failure in some if failure.is_letter]
-        some = [failure for failure in some if not failure.is_letter]
-        sent = await client.send_back(letters[0].where, lies_as(letters)) if letters else 0
-        if not some:
-            return sent
-        deeds.note(Deed.RETRIED, some)
+        copies = [failure for failure in some if not failure.is_letter]
+        count = await client.send_back(letters[0].where, lies_as(letters)) if letters else 0
+        if not copies:
+            return count
+        facts = facts_of(copies)
+        note_down(place.directory, Deed.RETRIED, facts)
         if documents is not None:
-            for failure in some:
-                await documents.reopen(f"trigger/{failure.queue}", key_of(failure))
+            for failure in copies:
+                await documents.reopen(*failure.called)
         try:
-            names = await _send_again(place, client, some)
+            async with client.transaction(copies[0].where, chosen=lies_as(copies)) as taken:
+                for failure, message in zip(copies, taken, strict=True):
+                    assert message.id == failure.lies_as, "both are in the order of the queue"
+                    taken.send(place.name_at(client.node, failure.queue), original_of(message))
         except (UsageError, FormatNameError, RolledBack):
-            deeds.note(Deed.NOT_RETRIED, some)
+            note_down(place.directory, Deed.NOT_RETRIED, facts)
             raise
-        deeds.note(Deed.SENT_AGAIN, some, again=names)
-        return sent + len(some)
+        names = zip(facts, taken.sent, strict=True)
+        note_down(place.directory, Deed.SENT_AGAIN, ({**one, "again": str(name)} for one, name in names))
+        return count + len(copies)
 
     return await _for_each_part(place, history, failures, again)
-
-
-async def _send_again(place: Place, client: Client, some: list[Failure]) -> list[MessageId]:
-    """Send them where they were; what they are called now."""
-    async with client.transaction(some[0].where, chosen=lies_as(some)) as taken:
-        for failure, message in zip(some, taken, strict=True):
-            assert message.id == failure.lies_as, "both are in the order of the queue"
-            taken.send(place.name_at(client.node, failure.queue), original_of(message))
-    return taken.sent
 
 
 async def resolve(place: Place, history: str, failures: Iterable[Failure], note: str) -> int:
@@ -106,16 +87,16 @@ async def resolve(place: Place, history: str, failures: Iterable[Failure], note:
         As for `retry`.
     """
     said = f"{RESOLVED_BY}: {note}" if note else RESOLVED_BY
-    deeds = Deeds(place.directory)
 
     async def for_good(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
-        deeds.note(Deed.RESOLVED, some, reason=note)
+        note_down(place.directory, Deed.RESOLVED, facts_of(some), note)
         if documents is not None:
+            settled = msgspec.json.encode(Confirmation(RESOLVED, int(time.time())))
             for failure in some:
-                await _settle(documents, failure, said)
-        async with client.transaction(some[0].where, chosen=lies_as(some)):
-            pass
-        return len(some)
+                scope, key = (ENDS, failure.id) if failure.is_letter else failure.called
+                kept = settled if failure.is_letter else said.encode()
+                await documents.finish(scope, key, Attempt.SUCCEEDED, kept)
+        return await _out(client, documents, some)
 
     return await _for_each_part(place, history, failures, for_good)
 
@@ -126,12 +107,12 @@ async def take_out(place: Place, failures: Iterable[Failure]) -> int:
     Raises:
         As for `retry`.
     """
+    return await _for_each_part(place, "", failures, _out)
 
-    async def out(client: Client, documents: DocumentHistory | None, some: list[Failure]) -> int:
-        async with client.transaction(some[0].where, chosen=lies_as(some)):
-            return len(some)
 
-    return await _for_each_part(place, "", failures, out)
+async def _out(client: Client, _: DocumentHistory | None, some: list[Failure]) -> int:
+    async with client.transaction(some[0].where, chosen=lies_as(some)):
+        return len(some)
 
 
 async def _for_each_part(
@@ -142,23 +123,17 @@ async def _for_each_part(
 ) -> int:
     """Do something with what goes in one transaction each, in the order of their queues; the sum of what it gives."""
     count = 0
-    async with history_at(place, history) as documents:
-        for node, where, run in _by_queue(failures):
+    ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
+    url = places.history_there(place.directory, history)
+    async with open_history(url) if url else nullcontext() as documents:
+        for (node, where), run in groupby(ordered, key=lambda failure: (failure.node, failure.where)):
             async with (
                 connect(place.topology, node, place.directory) as client,
-                in_parts(client, where, run) as following,
+                in_parts(client, where, list(run)) as following,
             ):
                 while some := await following():
                     count += await act(client, documents, some)
     return count
-
-
-async def _settle(history: DocumentHistory, failure: Failure, said: str) -> None:
-    if failure.is_letter:
-        kept = msgspec.json.encode(Confirmation(RESOLVED, int(time.time())))
-        await history.finish(ENDS, failure.id, Attempt.SUCCEEDED, kept)
-    else:
-        await history.finish(f"trigger/{failure.queue}", key_of(failure), Attempt.SUCCEEDED, said.encode())
 
 
 class _PutBackError(Exception):
@@ -207,15 +182,3 @@ def _together(left: list[Failure], there: Collection[MessageId]) -> list[Failure
             break
         some.append(failure)
     return some
-
-
-def key_of(failure: Failure) -> str:
-    """What its trigger calls it in the history."""
-    return failure.key or failure.id
-
-
-def _by_queue(failures: Iterable[Failure]) -> Iterator[tuple[str, str, list[Failure]]]:
-    """By node and queue, in order."""
-    ordered = sorted(failures, key=lambda failure: (failure.node, failure.where))
-    for (node, where), run in groupby(ordered, key=lambda failure: (failure.node, failure.where)):
-        yield node, where, list(run)

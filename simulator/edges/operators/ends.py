@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
 from mqproto.turn.effects import QueueKind
 from simulator.edges.gateway.confirmations import RECEIVED
 from simulator.edges.operators.deeds import Deed
-from simulator.edges.operators.failures import LETTERS
 from simulator.edges.trigger.judgment import IN_DOUBT
 
 
@@ -95,6 +95,11 @@ class Evidence:
     deeds: dict[str, Deed] = field(default_factory=dict)
 
     @property
+    def node(self) -> str:
+        """The node at which it is to arrive."""
+        return self.queue.partition("\\")[0]
+
+    @property
     def confirmed(self) -> str:
         """The class with which its way ended, under the name that it has; empty if it goes on or nobody has said."""
         return self.ends.get(self.names[-1], "")
@@ -124,9 +129,9 @@ class Evidence:
             self.retained = True
         elif kind is not QueueKind.LOCAL:
             self.on_its_way |= kind is not QueueKind.ORDER
-        elif queue in LETTERS:
+        elif queue in DEAD_LETTERS:
             self.has_letter = True
-        elif not queue.endswith(";journal"):
+        elif not queue.endswith(JOURNAL_SUFFIX):
             self.waits = True
 
 

@@ -18,15 +18,15 @@ from typing import Final
 import trio
 
 from mqproto.base.errors import FormatNameError, MqprotoError, UsageError
+from mqproto.queues.localqueue import DEAD_LETTERS, JOURNAL_SUFFIX
 from mqproto.turn.effects import QueueKind
-from simulator.client import MessageId, NodeUnreachable, ReceivedMessage, connect
-from simulator.client.envelope import Envelope
-from simulator.edges.operators.deeds import Deed, Deeds
+from simulator.client import MessageId, NodeUnreachable, connect
+from simulator.client.envelope import Envelope, FailureNote
+from simulator.edges.operators.deeds import Deed, facts_of, note_down
 from simulator.edges.operators.desk import take_out
 from simulator.edges.operators.ends import NOT_OVER, end_of
-from simulator.edges.operators.failures import LETTERS, Failure, failure_in
-from simulator.edges.operators.reading import Audit, audited
-from simulator.edges.operators.stores import Unknown, messages_in
+from simulator.edges.operators.failures import Failure, failure_in
+from simulator.edges.operators.reading import Audit, Stored, Unknown, audited, messages_in
 from simulator.storage import Store
 from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import places
@@ -40,7 +40,6 @@ LONG_BYTES: Final = 256
 READ_BYTES: Final = 2**20
 PATIENCE: Final = 20
 AGAIN_S: Final = 0.25
-JOURNAL: Final = "journal"
 
 
 @dataclass
@@ -101,12 +100,9 @@ async def erase(place: Place, history: str, names: Collection[str], note: str) -
         await trio.sleep(AGAIN_S)  # A node forgets what its neighbour has in its own time.
     else:
         raise UsageError(f"{reason}; nothing was erased")
-    deeds = Deeds(place.directory)
     for one in meant:
-        if one.kept:
-            deeds.note(Deed.ERASED, one.kept, reason=note)
-        else:
-            deeds.gone(one.message, one.queue, note)
+        facts = facts_of(one.kept) or [{"message": one.message, "queue": one.queue}]
+        note_down(place.directory, Deed.ERASED, facts, note)
         erased.messages.append(one.message)
     erased.copies = await take_out(place, [kept for one in meant for kept in one.kept])
     for node in place.topology.nodes if meant else ():
@@ -159,31 +155,32 @@ def _find(place: Place, meant: list[_Meant]) -> str:
     unknown, reason = Unknown(), ""
     for one in meant:
         one.kept.clear()
-    for node, stored in messages_in(place, unknown):
-        message = ReceivedMessage(stored.packet)
-        is_local = stored.kind is QueueKind.LOCAL
-        failure = failure_in(place.topology, node, stored.queue, message) if is_local else None
+    for stored in messages_in(place, unknown):
+        node, kind, queue, message = stored
+        is_local = kind is QueueKind.LOCAL
+        failure = failure_in(place.topology, node, queue, message) if is_local else None
         for one in meant:
-            if not _is_about(one, stored.queue, message, failure):
+            if not _is_about(one, stored, failure):
                 continue
+            one.bodies.add(message.body)
             if failure is not None:
                 one.kept.append(failure)
-            elif is_local and stored.queue.endswith(f";{JOURNAL}"):
-                one.kept.append(_journaled(node, stored.queue, one, message))
+            elif is_local and queue.endswith(JOURNAL_SUFFIX):
+                journaled = FailureNote(failure="journal", message=one.message, queue=one.queue)
+                one.kept.append(Failure.of(journaled, node, queue, message))
             else:
-                where = stored.queue if is_local else "on its way, or waits to hear of its end"
+                where = queue if is_local else "on its way, or waits to hear of its end"
                 reason = (
                     f"{one.key or one.message}, or an acknowledgment that repeats it, is at {node}: {where}; it can be"
                     " erased when it is not"
                 )
-                continue
-            one.bodies.add(message.body)
     return reason
 
 
-def _is_about(one: _Meant, queue: str, message: ReceivedMessage, failure: Failure | None) -> bool:
+def _is_about(one: _Meant, stored: Stored, failure: Failure | None) -> bool:
     """Whether a packet has the body of a message: itself, a letter, a copy, or an acknowledgment of a refusal."""
-    if message.record.properties.message_class and queue not in LETTERS:
+    message = stored.message
+    if message.record.properties.message_class and stored.queue not in DEAD_LETTERS:
         return str(message.correlation) in one.names and bool(message.body)
     if str(message.id) in one.names:
         return True
@@ -191,24 +188,6 @@ def _is_about(one: _Meant, queue: str, message: ReceivedMessage, failure: Failur
         return False
     key = Envelope.of(message.extension).producer_key
     return failure.id in one.names or (key != "" and (key, failure.queue) == (one.key, one.queue))
-
-
-def _journaled(node: str, where: str, one: _Meant, message: ReceivedMessage) -> Failure:
-    return Failure(
-        one.message,
-        one.key,
-        node,
-        where,
-        one.queue,
-        JOURNAL,
-        "",
-        0,
-        message.label,
-        len(message.body),
-        message.sent_time,
-        message.id,
-        len(message.packet),
-    )
 
 
 async def _scrub(place: Place, node: str) -> str:

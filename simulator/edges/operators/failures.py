@@ -1,27 +1,21 @@
-"""Which messages have failed, and why: what error queues, in-doubt queues and dead-letter queues have on disk."""
+"""Which messages have failed, and why: what error queues, in-doubt queues and dead-letter queues have."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from mqproto.base.errors import WireFormatError
 from mqproto.formatname.wire import destination_from_wire
 from mqproto.messages.kept import is_letter
-from mqproto.turn.effects import QueueKind
+from mqproto.queues.localqueue import DEAD_LETTERS
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope, FailureNote
-from simulator.edges.operators.stores import Unknown, messages_in
 from simulator.topology import Topology
 from simulator.topology.directory import known_as
-from simulator.topology.places import Place
-
-LETTERS: Final = ("system$;deadxact", "system$;deadletter")
-"""The dead-letter queues of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +23,7 @@ class Failure:
     r"""A message that has failed.
 
     id: the message's identifier, `GUID\ordinal`; a copy of it has another one, and a dead letter this.
+    key: the producer's id of it; empty for none.
     node, where: the node and the queue that have it now.
     queue: where it was, or was going, such as `destination\orders`.
     failure: `business error`, `retrieval failure`, `in doubt`, or the class of a dead letter.
@@ -54,15 +49,39 @@ class Failure:
     lies_as: MessageId
     packet_bytes: int
 
+    @classmethod
+    def of(cls, note: FailureNote, node: str, where: str, message: ReceivedMessage) -> Failure:
+        """What lies in a queue of a node, and what is noted of it."""
+        return cls(
+            note.message,
+            Envelope.of(message.extension).producer_key,
+            node,
+            where,
+            note.queue,
+            note.failure,
+            note.reason,
+            note.attempts,
+            message.label,
+            len(message.body),
+            message.sent_time,
+            message.id,
+            len(message.packet),
+        )
+
     @property
     def is_letter(self) -> bool:
         """Whether it is a dead letter, and not the copy that a trigger has made."""
-        return self.where in LETTERS or self.id == str(self.lies_as)
+        return self.where in DEAD_LETTERS or self.id == str(self.lies_as)
 
     @property
     def place(self) -> str:
         r"""The queue that has it, such as `destination\orders-errors`."""
         return f"{self.node}\\{self.where}"
+
+    @property
+    def called(self) -> tuple[str, str]:
+        """The scope and key under which the history has what its trigger says of it."""
+        return f"trigger/{self.queue}", self.key or self.id
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -109,56 +128,19 @@ class Chosen:
         )
 
 
-def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tuple[Failure, ReceivedMessage]]:
-    """All that has failed and is meant, with the copy or the letter, in the order of their queues.
-
-    Args:
-        unknown: is told what cannot be read.
-
-    Raises:
-        StoreError: a store cannot be read at all.
-    """
-    for node, stored in messages_in(place, unknown):
-        if stored.kind is not QueueKind.LOCAL:
-            continue
-        message = ReceivedMessage(stored.packet)
-        try:
-            failure = failure_in(place.topology, node, stored.queue, message)
-        except WireFormatError as error:
-            unknown.not_whole.append(f"{node}: a packet in {stored.queue}: {error}")
-            continue
-        if failure is not None and chosen.has(failure):
-            yield failure, message
-
-
 def failure_in(topology: Topology, node: str, where: str, message: ReceivedMessage) -> Failure | None:
     """What has failed, by the dead letter or the copy that lies in a queue of a node; None if it is neither."""
-    if where in LETTERS or is_letter(message.packet):
+    note: FailureNote | None
+    if where in DEAD_LETTERS or is_letter(message.packet):
         user = message.record.user
         name = destination_from_wire(
             user.destination_type, user.destination_queue, user.queue_manager_address
         )
         queue = known_as(topology, str(name)) if name is not None else ""
         note = FailureNote(failure=message.message_class, message=str(message.id), queue=queue)
-    elif (found := note_of(topology, node, where, message)) is not None:
-        note = found
     else:
-        return None
-    return Failure(
-        note.message,
-        Envelope.of(message.extension).producer_key,
-        node,
-        where,
-        note.queue,
-        note.failure,
-        note.reason,
-        note.attempts,
-        message.label,
-        len(message.body),
-        message.sent_time,
-        message.id,
-        len(message.packet),
-    )
+        note = note_of(topology, node, where, message)
+    return None if note is None else Failure.of(note, node, where, message)
 
 
 def note_of(topology: Topology, node: str, where: str, message: ReceivedMessage) -> FailureNote | None:

@@ -1,23 +1,25 @@
-"""What histories, stores and logs say of messages that were answered 200.
+"""What stores, histories and logs say of messages: what operators ask is answered from these alone.
 
-A node that runs goes on meanwhile, and a message may leave one store before that is read for another that was read
-already. So what nobody seems to have is looked for again.
+Nodes may run. Each store is read as it is at one moment, so a message may leave one before that is read for another
+that was read already: an audit looks again for what nobody seems to have.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mqproto.base.errors import WireFormatError
 from mqproto.edge.exactlyonce import Entry
+from mqproto.queues.localqueue import DEAD_LETTERS
 from mqproto.turn.effects import QueueKind
-from mqproto.wire import FinalAckBody, MessageClass, UserMessage, acknowledgment_in, message_identifier
+from mqproto.wire import FinalAckBody, MessageClass, acknowledgment_in
 from simulator.client import MessageId, ReceivedMessage
 from simulator.client.envelope import Envelope
 from simulator.command.story import Step, logs_in, steps_in
@@ -28,9 +30,10 @@ from simulator.edges.history.forgetting import GATEWAY, TRIGGER
 from simulator.edges.operators.deeds import WHO, Deed
 from simulator.edges.operators.desk import RESOLVED_BY
 from simulator.edges.operators.ends import End, Evidence, Removal, end_of
-from simulator.edges.operators.failures import LETTERS, note_of
-from simulator.edges.operators.stores import Unknown, messages_in
-from simulator.storage.care.export import Exported
+from simulator.edges.operators.failures import Chosen, Failure, failure_in, note_of
+from simulator.storage.care import salvaged
+from simulator.storage.care.export import exported
+from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import places
 from simulator.topology.places import Place
 
@@ -47,6 +50,90 @@ TOLD: Final = (
 """Lines without one of these are of no interest; but for these, of what had failed."""
 DEEDS: Final = frozenset(Deed)
 LATER: Final = (b'"removed"', *(f'"{deed}"'.encode() for deed in DEEDS))
+
+
+# Stores
+
+
+class Stored(NamedTuple):
+    """A message in the store of a node.
+
+    kind, queue: as of `Exported`.
+    """
+
+    node: str
+    kind: QueueKind | None
+    queue: str
+    message: ReceivedMessage
+
+
+@dataclass
+class Unknown:
+    """What nobody could look into.
+
+    not_whole: what of the stores cannot be read, a line each.
+    not_here: the nodes whose stores are not in the folder.
+    """
+
+    not_whole: list[str] = field(default_factory=list)
+    not_here: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def may_be_spoilt(self, stored: Stored) -> Iterator[None]:
+        """Look at a message whose packet may not be whole."""
+        try:
+            yield
+        except WireFormatError as error:
+            self.not_whole.append(f"{stored.node}: a packet in {stored.queue}: {error}")
+
+    def told(self) -> Iterator[str]:
+        """The same for people."""
+        yield from (f"not whole: {line}" for line in self.not_whole)
+        if self.not_here:
+            verb = "is" if len(self.not_here) == 1 else "are"
+            yield f"{', '.join(self.not_here)} {verb} not here: what lies there is not known"
+
+
+def messages_in(place: Place, unknown: Unknown) -> Iterator[Stored]:
+    """All messages of all stores in the folder, in the order of their queues.
+
+    Args:
+        unknown: is told what cannot be read.
+
+    Raises:
+        StoreError: a store cannot be read at all.
+    """
+    for name in place.topology.nodes:
+        path = places.store_path(place.directory, name)
+        if not path.is_file():
+            unknown.not_here.append(name)
+            continue
+        with closing(salvaged(SYSTEM_FILES, path)) as store:
+            unknown.not_whole += store.findings
+            for message in exported(store):
+                yield Stored(name, message.kind, message.queue, ReceivedMessage(message.packet))
+
+
+def failures_in(place: Place, unknown: Unknown, chosen: Chosen) -> Iterator[tuple[Failure, ReceivedMessage]]:
+    """All that has failed and is meant, with the copy or the letter, in the order of their queues.
+
+    Args:
+        unknown: is told what cannot be read.
+
+    Raises:
+        StoreError: a store cannot be read at all.
+    """
+    for stored in messages_in(place, unknown):
+        if stored.kind is not QueueKind.LOCAL:
+            continue
+        failure = None
+        with unknown.may_be_spoilt(stored):
+            failure = failure_in(place.topology, stored.node, stored.queue, stored.message)
+        if failure is not None and chosen.has(failure):
+            yield failure, stored.message
+
+
+# Audits
 
 
 Answered = dict[str, Evidence]
@@ -93,10 +180,8 @@ def audited(place: Place, history: str = "", logs: Iterable[Path] = ()) -> Audit
         UsageError, HistoryError, StoreError, OSError: something cannot be read.
     """
     paths = list(dict.fromkeys(path.resolve() for path in (*logs_in(place.directory), *logs)))
-    if not history and not (place.directory / "history.sqlite").is_file():
-        return _Reader(place, None, paths).read()
-    documents = Documents(history or places.history_url(place.directory), None, time.time)
-    with closing(documents):
+    url = places.history_there(place.directory, history)
+    with closing(Documents(url, None, time.time)) if url else nullcontext() as documents:
         return _Reader(place, documents, paths).read()
 
 
@@ -114,29 +199,26 @@ class _Reader:
         self._answered: Answered = {}
         self._called: Answered = {}
         """The same by each of its names."""
-        self._named: dict[str, list[Evidence]] = {}
+        self._named: dict[str, list[Evidence]] = defaultdict(list)
         """The same by identifier and by producer's id: what was sent once more has one of them in its envelope."""
 
     def read(self) -> Audit:
         """All that is known of each message that was answered 200."""
         self._read_accepted()
         for message, known in self._answered.items():
-            known.names.append(message)
             self._called[message] = known
             for name in filter(None, (message, known.key)):
-                self._named.setdefault(name, []).append(known)
+                self._named[name].append(known)
         for _ in range(PASSES):
             unknown = Unknown()
             self._read_logs()
             self._read_history()
-            for node, stored in messages_in(self._place, unknown):
-                try:
-                    self._find(node, stored)
-                except WireFormatError as error:
-                    unknown.not_whole.append(f"{node}: a packet in {stored.queue}: {error}")
+            for stored in messages_in(self._place, unknown):
+                with unknown.may_be_spoilt(stored):
+                    self._find(stored)
             self._read_history()  # What has ended meanwhile is in no store any more.
             for known in self._answered.values():
-                known.destination_is_here = known.queue.partition("\\")[0] not in unknown.not_here
+                known.destination_is_here = known.node not in unknown.not_here
             audit = Audit(self._answered, unknown, self._forgotten())
             if not audit.counted()[End.UNACCOUNTED]:
                 break
@@ -154,36 +236,38 @@ class _Reader:
         for scope, key, record in self._documents(GATEWAY):
             if record.entry is Entry.COMPLETED:
                 outcome = OUTCOMES.decode(record.outcome)
-                self._answered[outcome.id] = Evidence(
-                    scope.removeprefix(GATEWAY), key, heard_elsewhere=bool(outcome.admin_queue)
-                )
+                queue, elsewhere = scope.removeprefix(GATEWAY), bool(outcome.admin_queue)
+                self._answered[outcome.id] = Evidence(queue, key, [outcome.id], heard_elsewhere=elsewhere)
         kept_since = ""
         if self._history is not None:
             kept_since = datetime.fromtimestamp(time.time() - self._history.keep_s, UTC).isoformat()
-        for path in self._logs:
-            for step in steps_in(path, TOLD):
-                # A node's line of this name has no key.
-                if step.event == "accepted" and "key" in step.facts and step.message not in self._answered:
-                    self._answered[step.message] = Evidence(
-                        str(step.facts.get("queue", "")),
-                        str(step.facts["key"]),
-                        heard_elsewhere="admin_queue" in step.facts,
-                        is_old=step.time < kept_since,
-                    )
+        for step in self._steps(TOLD):
+            # A node's line of this name has no key.
+            if step.event == "accepted" and "key" in step.facts and step.message not in self._answered:
+                self._answered[step.message] = Evidence(
+                    str(step.facts.get("queue", "")),
+                    str(step.facts["key"]),
+                    [step.message],
+                    heard_elsewhere="admin_queue" in step.facts,
+                    is_old=step.time < kept_since,
+                )
 
     # What became of it
+
+    def _steps(self, words: Collection[bytes]) -> Iterator[Step]:
+        """The lines of all logs that have one of these words in them."""
+        return (step for path in self._logs for step in steps_in(path, words))
 
     def _read_logs(self) -> None:
         """What gateways, triggers, nodes and operators have written."""
         for known in self._answered.values():
             known.removals.clear()
         # By these a message has other names: they come first, in the order of time.
-        later = [step for path in self._logs for step in steps_in(path, LATER) if "copy" in step.facts]
+        later = [step for step in self._steps(LATER) if "copy" in step.facts]
         for step in sorted(later, key=lambda step: step.time):
             self._follow(step)
-        for path in self._logs:
-            for step in steps_in(path, TOLD):
-                self._hear(step)
+        for step in self._steps(TOLD):
+            self._hear(step)
 
     def _follow(self, step: Step) -> None:
         """What became of one that had failed."""
@@ -203,8 +287,7 @@ class _Reader:
 
     def _may_be_of(self, copy: str, known: Evidence) -> bool:
         """Whether a copy comes from the node whose trigger would make it: anybody can write such a one (`note_of`)."""
-        node, identifier = known.queue.partition("\\")[0], MessageId.parse(copy)
-        of_node = self._place.topology.nodes.get(node)
+        identifier, of_node = MessageId.parse(copy), self._place.topology.nodes.get(known.node)
         return copy in known.names or (
             identifier is not None and of_node is not None and identifier.manager == of_node.guid
         )
@@ -226,46 +309,40 @@ class _Reader:
     def _documents(self, scope: str) -> Iterator[tuple[str, str, Record]]:
         return iter(()) if self._history is None else self._history.everything(scope)
 
-    def _find(self, node: str, stored: Exported) -> None:
-        message = ReceivedMessage(stored.packet)
+    def _find(self, stored: Stored) -> None:
+        message, is_letter = stored.message, stored.queue in DEAD_LETTERS
         name = str(message.id)
         if (known := self._called.get(name)) is not None:
             known.found(stored.kind, stored.queue)
-            if stored.queue in LETTERS:
+            if is_letter:
                 known.ends.setdefault(name, message.message_class)
-            return
-        properties = message.record.properties
-        if properties.message_class and stored.queue not in LETTERS:
-            self._confirm(message.record)
-            return
-        note = note_of(self._place.topology, node, stored.queue, message)
-        known = self._called.get(note.message) if note else None
-        key = Envelope.of(properties.extension_data).producer_key
-        again = [known] if known else [one for one in self._named.get(key, []) if one.has_ended]
-        for one in again:
-            if note is None:
-                one.found(stored.kind, stored.queue)
-            elif stored.kind is QueueKind.LOCAL:
-                one.copied = note.failure
-
-    def _confirm(self, record: UserMessage) -> None:
-        """An acknowledgment that the gateway has not taken yet, or one for the sender that is on its way."""
-        body = acknowledgment_in(record)
-        if isinstance(body, FinalAckBody):
-            name = str(MessageId(body.source_guid, body.message_id))
+        elif message.record.properties.message_class and not is_letter:
+            self._confirm(message)
         else:
-            about = message_identifier.decode(record.properties.correlation_id)
-            name = str(MessageId(about.queue_manager_guid, about.ordinal))
-        known, number = self._called.get(name), record.properties.message_class
-        if known is not None and number in MessageClass._value2member_map_:
-            known.ends[name] = MessageClass(number).name
+            note = note_of(self._place.topology, stored.node, stored.queue, message)
+            known = self._called.get(note.message) if note else None
+            named = self._named.get(Envelope.of(message.extension).producer_key, ())
+            for one in [known] if known else [one for one in named if one.has_ended]:
+                if note is None:
+                    one.found(stored.kind, stored.queue)
+                elif stored.kind is QueueKind.LOCAL:
+                    one.copied = note.failure
+
+    def _confirm(self, message: ReceivedMessage) -> None:
+        """An acknowledgment that the gateway has not taken yet, or one for the sender that is on its way."""
+        body = acknowledgment_in(message.record)
+        of_final = MessageId(body.source_guid, body.message_id) if isinstance(body, FinalAckBody) else None
+        name = str(of_final or message.correlation)
+        known = self._called.get(name)
+        if known is not None and message.message_class in MessageClass.__members__:
+            known.ends[name] = message.message_class
 
     def _hear(self, step: Step) -> None:
         """What a gateway or a trigger has written, whose names have two words."""
-        known = self._called.get(step.message)
+        name = step.message
+        known = self._called.get(name)
         if known is None or " " not in step.who:
             return
-        name = step.message
         is_triggers = "attempt" in step.facts
         match step.event:
             case "committed" | "duplicate-dropped" if is_triggers:

@@ -1,4 +1,4 @@
-"""What an audit has found, for people and for programs."""
+"""What an audit has found, and what has failed, for people and for programs."""
 
 from __future__ import annotations
 
@@ -6,79 +6,77 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any, Final
 
+from mqproto.base import foreign
+from mqproto.base.words import counted
+from simulator.client import ReceivedMessage
+from simulator.client.envelope import Envelope
+from simulator.command.talk import message_as_json
 from simulator.edges.operators.ends import End, Evidence, end_of
+from simulator.edges.operators.failures import Failure
 from simulator.edges.operators.reading import Audit
 
-SHOWN: Final = 20
+NAMED: Final = 20
 """So many messages are named that nobody has."""
+REASONS: Final = 10
+"""So many reasons are counted by name."""
+SHOWN: Final = 4_096
+"""Characters of a value that somebody else has written; --json has all."""
 
 
-def each_as_json(audit: Audit) -> list[dict[str, str]]:
-    """Every message for programs."""
-    return [
-        {
-            "message": message,
-            "key": known.key,
-            "queue": known.queue,
-            "end": end_of(known),
-            "reason": reason_of(known),
-        }
-        for message, known in audit.answered.items()
-    ]
+# Audits
 
 
-def as_json(audit: Audit) -> dict[str, Any]:
-    """All of it for programs."""
+def audit_as_json(audit: Audit, *, each: bool) -> dict[str, Any]:
+    """All of it for programs; every message, too, if that is asked for."""
     ends, answered = audit.counted(), audit.answered
+
+    def named(message: str) -> dict[str, str]:
+        return {"message": message, "queue": answered[message].queue, "key": answered[message].key}
+
+    messages = [
+        named(message) | {"end": end_of(known), "reason": reason_of(known)}
+        for message, known in answered.items()
+        if each
+    ]
     return {
         "answered": len(answered),
         "ends": {str(end): len(messages) for end, messages in ends.items()},
-        "unaccounted": [
-            {"message": message, "queue": answered[message].queue, "key": answered[message].key}
-            for message in ends[End.UNACCOUNTED]
-        ],
+        "unaccounted": [named(message) for message in ends[End.UNACCOUNTED]],
         **({"forgotten": audit.forgotten.messages} if audit.forgotten else {}),
         **asdict(audit.unknown),
+        **({"messages": messages} if each else {}),
     }
 
 
-def told(audit: Audit, again: str = "") -> Iterator[str]:
+def audit_told(audit: Audit, again: str = "", *, each: bool = False) -> Iterator[str]:
     """The same for people."""
     ends, answered = audit.counted(), audit.answered
+    for message, known in answered.items() if each else ():
+        reason = f" ({reason})" if (reason := reason_of(known)) else ""
+        yield f"{message} {known.key or '-'} for {known.queue}: {end_of(known)}{reason}"
     width = len(f"{len(answered):,}")
     yield f"{len(answered):,} answered 200"
     for end, messages in ends.items():
         if messages or end is End.UNACCOUNTED:
-            yield f"{len(messages):{width},} {end}" + _reasons([answered[message] for message in messages])
+            reasons = Counter(filter(None, (reason_of(answered[message]) for message in messages)))
+            why = ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
+            yield f"{len(messages):{width},} {end}" + f": {why}" * bool(why)
     if audit.forgotten is not None and audit.forgotten.messages:
         gone = audit.forgotten
         yield (
             f"{gone.messages:,} more, the last of {gone.last:%Y-%m-%d}, are counted only as far as logs have them: "
             f"the history keeps ids for {gone.keep_days:g} days"
         )
-    for message in ends[End.UNACCOUNTED][:SHOWN]:
+    for message in ends[End.UNACCOUNTED][:NAMED]:
         known = answered[message]
-        key = f" ({known.key})" if known.key else ""
         subject = shlex.quote(known.key or message)
-        yield f"nobody has {message}{key} for {known.queue}: `mqproto history {subject}{again}`"
-    if (more := len(ends[End.UNACCOUNTED]) - SHOWN) > 0:
+        yield f"nobody has {_named(message, known)}: `mqproto history {subject}{again}`"
+    if (more := len(ends[End.UNACCOUNTED]) - NAMED) > 0:
         yield f"and {more:,} more"
     yield from audit.unknown.told()
-
-
-def each_told(audit: Audit) -> Iterator[str]:
-    """Every message for people."""
-    for message, known in audit.answered.items():
-        reason = f" ({reason})" if (reason := reason_of(known)) else ""
-        yield f"{message} {known.key or '-'} for {known.queue}: {end_of(known)}{reason}"
-
-
-def _reasons(found: list[Evidence]) -> str:
-    """Why copies and dead letters are where they are."""
-    reasons = Counter(reason for known in found if (reason := reason_of(known)))
-    return ": " * bool(reasons) + ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
 
 
 def reason_of(known: Evidence) -> str:
@@ -91,3 +89,44 @@ def reason_of(known: Evidence) -> str:
         case End.COPY_TAKEN:
             return known.removals[-1].reason
     return ""
+
+
+# Failures
+
+
+def failures_told(failures: list[Failure]) -> Iterator[str]:
+    """A line for each failure, by the queue that has it, and how many there are for each reason."""
+    for where, run in groupby(failures, key=lambda failure: failure.place):
+        there = list(run)
+        yield f"{where}: {counted(len(there), 'message')}"
+        for failure in there:
+            yield f"  {_line(failure)}"
+    reasons = Counter(map(_why, failures))
+    yield f"{counted(len(failures), 'message')} failed" + ":" * bool(reasons)
+    for reason, count in reasons.most_common(REASONS):
+        yield f"  {count:,} {reason}"
+    if len(reasons) > REASONS:
+        yield f"  {len(reasons) - REASONS:,} reasons more"
+
+
+def failure_shown(failure: Failure, message: ReceivedMessage) -> Iterator[str]:
+    """All that is known of one; the copy, or the letter."""
+    yield _line(failure)
+    yield f"in {failure.place} as {failure.lies_as}"
+    kind = Envelope.of(message.extension).content_type
+    for name, value in (("content_type", kind), *message_as_json(message).items()):
+        if value not in ("", None, [], 0, False):
+            yield f"{name}: {foreign.shown(str(value), SHOWN)}"
+
+
+def _line(failure: Failure) -> str:
+    attempts = f", {counted(failure.attempts, 'attempt')}" * bool(failure.attempts)
+    return f"{_named(failure.id, failure)}: {_why(failure)}{attempts}, {failure.since:%Y-%m-%d %H:%M:%S}"
+
+
+def _named(message: str, known: Evidence | Failure) -> str:
+    return message + f" ({known.key})" * bool(known.key) + f" for {known.queue}"
+
+
+def _why(failure: Failure) -> str:
+    return failure.failure + (f": {foreign.shown(failure.reason, SHOWN)}" if failure.reason else "")

@@ -56,10 +56,10 @@ def standings(place: Place, history: str = "") -> list[Standing]:
     Raises:
         UsageError, HistoryError: it cannot be had.
     """
-    if not history and not (place.directory / "history.sqlite").is_file():
+    url = places.history_there(place.directory, history)
+    if not url:
         return []
-    documents = Documents(history or places.history_url(place.directory), None, time.time)
-    with closing(documents):
+    with closing(Documents(url, None, time.time)) as documents:
         found = documents.leaders(scope_of(""))
     return [
         Standing(

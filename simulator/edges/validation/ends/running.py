@@ -15,7 +15,7 @@ import trio
 
 from simulator.client import connect
 from simulator.edges.history.history import open_history
-from simulator.edges.operators.reading import Audit, audited
+from simulator.edges.operators.reading import audited
 from simulator.edges.validation.ends.report import EndsReport
 from simulator.edges.validation.ends.system import (
     DESTINATION,
@@ -78,13 +78,8 @@ async def run_ends(folder: Path, begin: Callable[[str], None] = lambda name: Non
         except WayError as error:
             trouble = str(error)
         system.end()
-        found = await trio.to_thread.run_sync(look, system.place)
+        found = await trio.to_thread.run_sync(audited, system.place)
     return EndsReport(found, system.lists, system.place, trouble)
-
-
-def look(place: Place) -> Audit:
-    """What `mqproto audit` says."""
-    return audited(place)
 
 
 async def _go(system: System, begin: Callable[[str], None]) -> None:

@@ -14,8 +14,8 @@ from simulator.client import Client
 from simulator.edges.history.history import DocumentHistory
 from simulator.edges.operators import desk
 from simulator.edges.operators.erasing import erase
-from simulator.edges.operators.failures import Chosen, Failure, failures_in
-from simulator.edges.operators.stores import Unknown
+from simulator.edges.operators.failures import Chosen, Failure
+from simulator.edges.operators.reading import Unknown, failures_in
 from simulator.edges.validation.ends.lists import Holder, Lists, Sent
 from simulator.edges.validation.programs import Programs
 from simulator.edges.validation.validator import Cue, Validator

@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -19,29 +18,12 @@ from simulator.edges.history.documents import Documents, Finish, Look
 from simulator.edges.operators.ends import End
 from simulator.edges.operators.reading import DAY_S
 from simulator.topology import places
-from tests.simulator.typed import forked
-
-TWO = """
-[node.near]
-[node.far]
-[node.far.queue.orders]
-transactional = true
-[[link]]
-between = ["near", "far"]
-"""
-
-
-async def audit(folder: Path) -> dict[str, Any]:
-    """What the command says."""
-    done = await forked("audit", "-t", folder / "two.toml", "--directory", folder, "--json", "--each")
-    found: dict[str, Any] = json.loads(done.out)
-    assert done.status == (1 if found["ends"]["unaccounted for"] else 0)
-    return found
+from tests.simulator.edges.operators.desks import TWO, Typed
 
 
 async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tmp_path: Path) -> None:
     """The history has forgotten it: a log may have it still, and of what is younger nothing is excused by that."""
-    (tmp_path / "two.toml").write_text(TWO, "utf-8")
+    typed = Typed(tmp_path, "two.toml", TWO)
     now_s, moment_s = time.time(), 0.0
     with closing(Documents(places.history_url(tmp_path), None, lambda: moment_s)) as documents:
         for name, days in (("old", 31), ("older", 40), ("young", 29)):
@@ -55,12 +37,12 @@ async def test_what_is_longer_ago_than_ids_are_kept_is_counted_and_said_to_be(tm
             said = datetime.fromtimestamp(now_s - days * DAY_S, UTC).isoformat().replace("+00:00", "Z")
             line = {"event": "accepted", "node": "near gateway", "message": f"{uuid4()}\\2".upper()}
             log.write(json.dumps({**line, "queue": r"far\orders", "key": "", "timestamp": said}) + "\n")
-    found = await audit(tmp_path)
+    found = json.loads(await typed.run("audit", "--json", "--each", status=1))
     counts = {end: count for end, count in found["ends"].items() if count}
     # Of the young ones one is in the history, one in the log: nobody has them, and that is a finding.
     assert counts == {End.FORGOTTEN: 1, End.UNACCOUNTED: 2}
     assert found["forgotten"] == 2
-    told = (await forked("audit", "-t", tmp_path / "two.toml", "--directory", tmp_path)).out
+    told = await typed.run("audit", status=1)
     day = datetime.fromtimestamp(now_s - 31 * DAY_S, UTC).date()
     assert (
         f"2 more, the last of {day}, are counted only as far as logs have them: the history keeps ids for 30"

@@ -17,34 +17,22 @@ import trio
 from mqproto.base.errors import UsageError
 from mqproto.messages.drafts import Draft
 from mqproto.turn.effects import MessageRow, QueueKind, QueueRow, Writes, message_key
-from simulator.client import Client, Reject, connect
-from simulator.client.envelope import FailureNote
+from simulator.client import Client, connect
 from simulator.edges.gateway.confirmations import FULL_RECEIVE
 from simulator.edges.operators import erasing
 from simulator.edges.operators.ends import End, end_of
 from simulator.edges.operators.erasing import erase
 from simulator.edges.operators.reading import audited
-from simulator.edges.trigger.errorcopy import copy_for
 from simulator.storage import Limits, Store
 from simulator.topology import Topology, parse, places
 from simulator.topology.places import Place
 from tests.conformance import ROOT
 from tests.databases import Server
+from tests.simulator.edges.operators.desks import TWO, Typed, fails, rejects
 from tests.simulator.gateways import gateway
 from tests.simulator.running import running, running_with_client, until
 from tests.simulator.typed import in_process
 
-TWO: Final = """
-[node.near]
-[node.far]
-[node.far.queue.orders]
-transactional = true
-journal = true
-[node.far.queue.errors]
-transactional = true
-[[link]]
-between = ["near", "far"]
-"""
 ONE: Final = """
 [node.far]
 [node.far.queue.orders]
@@ -116,13 +104,10 @@ async def all_ends(two: System) -> None:
     await two.far.receive("orders")
     await two.until_state("received", "received")
     await two.post("rejected")
-    async with two.far.transaction("orders"):
-        raise Reject
+    await rejects(two.far)
     await two.until_state("rejected", "dead-letter")
     await two.post("failed")
-    async with two.far.transaction("orders") as taken:
-        note = FailureNote(failure="business error", message=str(taken[0].id), queue=r"far\orders")
-        taken.send("errors", copy_for(taken[0], note))
+    await fails(two.far, "far")
     await two.until_state("failed", "received")
     await two.post("waits")
 
@@ -194,8 +179,7 @@ async def test_an_acknowledgment_that_repeats_a_body_is_in_the_way_until_somebod
             acknowledgments=FULL_RECEIVE,
         )
         [sent] = await far.send_many("orders", [asks])
-        async with far.transaction("orders"):
-            raise Reject
+        await rejects(far)
         await until(partial(far.peek, "told"))
         with pytest.raises(UsageError, match=r"or an acknowledgment that repeats it, is at far: told"):
             await erase(place, "", [str(sent)], "")
@@ -229,10 +213,10 @@ async def test_a_store_that_is_written_anew_takes_and_gives_messages_meanwhile(t
 
 
 def test_the_command_says_what_it_does_not_know(tmp_path: Path) -> None:
-    (tmp_path / "two.toml").write_text(TWO, "utf-8")
-    done = in_process("erase", "nobody's", "-t", tmp_path / "two.toml", "--directory", tmp_path)
+    typed = Typed(tmp_path, "two.toml", TWO)
+    done = in_process("erase", "nobody's", *typed.options)
     assert done.status == 1
-    where = f"--topology {tmp_path / 'two.toml'} --directory {tmp_path}"
+    where = f"--topology {typed.file} --directory {tmp_path}"
     assert done.complaint == (
         f"nobody knows nobody's: `mqproto audit --each {where}` has all that was answered 200"
     )

@@ -21,23 +21,23 @@ from mqproto.edge.exactlyonce import Attempt, Entry
 from mqproto.messages.drafts import Draft
 from mqproto.wire import Guid, MessageIdentifier, encode_packet, message_identifier, user_message
 from simulator.base.log import node_log
-from simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, Reject, connect
+from simulator.client import Client, DraftOptions, MessageId, ReceivedMessage, connect
 from simulator.client.envelope import Envelope, FailureNote
 from simulator.edges.history.history import DocumentHistory, open_history
 from simulator.edges.operators.deeds import Deed
 from simulator.edges.operators.desk import resolve, retry
 from simulator.edges.operators.ends import End, Evidence, Removal, end_of
-from simulator.edges.operators.failures import Chosen, failures_in, note_of
-from simulator.edges.operators.stores import Unknown
+from simulator.edges.operators.failures import Chosen, note_of
+from simulator.edges.operators.reading import Unknown, failures_in
 from simulator.edges.trigger.callee import Answer, Call
 from simulator.edges.trigger.detection import Detection
-from simulator.edges.trigger.errorcopy import copy_for
 from simulator.edges.trigger.policy import CORRELATION, Policy, Retries
 from simulator.edges.trigger.trigger import Trigger
 from simulator.topology import Topology, parse, places
 from simulator.topology.places import Place
+from tests.simulator.edges.operators.desks import Typed, fails, rejects
 from tests.simulator.running import Log, running_with_client, until
-from tests.simulator.typed import forked, in_process
+from tests.simulator.typed import in_process
 
 COUNT: Final = int(os.environ.get("MQPROTO_FAILED_MESSAGES", "600"))
 GROUPS: Final = 5
@@ -111,23 +111,9 @@ async def trigger(
         runs.stop()
 
 
-class Typed:
-    """The commands, beside nodes of this process, whose locks are theirs."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        file = folder / "desk.toml"
-        file.write_text(DESK, "utf-8")
-        self._options = ("-t", str(file), "--directory", str(folder))
-
-    async def run(self, *words: str, status: int = 0) -> str:
-        done = await forked("failed", *words, *self._options)
-        assert done.status == status, done.err
-        return done.out + done.err
-
-    async def listed(self, *words: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(await self.run("list", "--json", *words))["failed"]
-        return found
+async def listed(typed: Typed, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(await typed.run("failed", "list", "--json", *words))["failed"]
+    return found
 
 
 async def until_there_are(client: Client, count: int, queue: str) -> None:
@@ -160,29 +146,31 @@ def an_order(number: int) -> Draft:
 async def test_many_are_listed_by_reason_and_each_is_called_once_more_in_its_order_or_resolved(
     desk: Client, history: DocumentHistory, topology: Topology, tmp_path: Path
 ) -> None:
-    typed, consumer = Typed(tmp_path), Refuses()
+    typed, consumer = Typed(tmp_path, "desk.toml", DESK), Refuses()
     numbers = list(range(COUNT))
     async with trigger(topology, tmp_path, history, consumer):
         sent = await desk.send_many("orders", map(an_order, numbers))
         await until_there_are(desk, COUNT, "errors")
         by_number = dict(zip(numbers, map(str, sent), strict=True))
-        listed = await typed.listed()
-        assert Counter(one["failure"] for one in listed) == {
+        there = await listed(typed)
+        assert Counter(one["failure"] for one in there) == {
             "business error": 2 * COUNT // 3,
             "retrieval failure": COUNT // 3,
         }
-        assert {one["message"] for one in listed} == set(by_number.values())
-        assert len(await typed.listed("--reason", "NO-STOCK")) == COUNT // 3
+        assert {one["message"] for one in there} == set(by_number.values())
+        assert len(await listed(typed, "--reason", "NO-STOCK")) == COUNT // 3
 
         consumer.has_changed_its_mind = True
-        text = await typed.run("retry", "--all", "--reason", "no-customer")
+        text = await typed.run("failed", "retry", "--all", "--reason", "no-customer")
         assert text == f"{COUNT // 3} messages sent once more\n"
         some = [by_number[number] for number in numbers if number % 3 == 2]
-        assert await typed.run("retry", *some) == f"{COUNT // 3} messages sent once more\n"
+        assert await typed.run("failed", "retry", *some) == f"{COUNT // 3} messages sent once more\n"
         await consumer.until(2 * COUNT // 3)
-        text = await typed.run("resolve", "--all", "--reason", "sold out", "--note", "called the shop")
+        text = await typed.run(
+            "failed", "resolve", "--all", "--reason", "sold out", "--note", "called the shop"
+        )
         assert text == f"{COUNT // 3} messages resolved\n"
-        assert await typed.listed() == []
+        assert await listed(typed) == []
         assert (await waiting(desk))["errors"] == 0
     # Each was called once more, as it was, under the id that it had, and in order within its group.
     called: dict[bytes, list[int]] = {}
@@ -210,23 +198,22 @@ async def test_dead_letters_are_on_the_same_desk(
     desk: Client, topology: Topology, tmp_path: Path, where: str
 ) -> None:
     """In the system's queue, and in one that their application has chosen, beside the copies of a trigger."""
-    typed = Typed(tmp_path)
+    typed = Typed(tmp_path, "desk.toml", DESK)
     sent = []
     wishes: DraftOptions = {"transactional": True, "journal_negative": True, "dead_letter_queue": where}
     for number in range(3):
         sent.append(str(await desk.send("orders", b"%d" % number, **wishes)))
-        async with desk.transaction("orders"):
-            raise Reject
-    listed = await typed.listed()
-    assert [(one["message"], one["failure"], one["queue"]) for one in listed] == [
+        await rejects(desk)
+    there = await listed(typed)
+    assert [(one["message"], one["failure"], one["queue"]) for one in there] == [
         (one, "NACK_RECEIVE_REJECTED", r"desk\orders") for one in sent
     ]
-    assert "1 message sent once more" in await typed.run("retry", sent[1])
+    assert "1 message sent once more" in await typed.run("failed", "retry", sent[1])
     [message] = await desk.receive("orders")
     assert message.body == b"1"
-    assert "1 message resolved" in await typed.run("resolve", sent[0])
-    assert [one["message"] for one in await typed.listed()] == [sent[2]]
-    shown = await typed.run("show", sent[2])
+    assert "1 message resolved" in await typed.run("failed", "resolve", sent[0])
+    assert [one["message"] for one in await listed(typed)] == [sent[2]]
+    shown = await typed.run("failed", "show", sent[2])
     assert shown.startswith(f"{sent[2]} for desk\\orders: NACK_RECEIVE_REJECTED, 20")
     assert "body: 2" in shown
 
@@ -237,9 +224,7 @@ async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_n
     place = Place(topology, tmp_path)
     for body in (b"one", b"two"):
         await desk.send("orders", body.ljust(1_000), transactional=True)
-        async with desk.transaction("orders") as taken:
-            note = FailureNote(failure="business error", message=str(taken[0].id), queue=r"desk\orders")
-            taken.send("errors", copy_for(taken[0], note))
+        await fails(desk, "desk")
     failures = [failure for failure, _ in failures_in(place, Unknown(), Chosen())]
     await desk.change("orders", quota_kb=1)
     with pytest.raises(UsageError):
@@ -271,7 +256,7 @@ async def test_what_was_done_is_written_down_before_it_is_and_so_is_what_could_n
 
 async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Path) -> None:
     """Whoever may send to a queue could have an operator send his message to any other, and its id settled."""
-    typed = Typed(tmp_path)
+    typed = Typed(tmp_path, "desk.toml", DESK)
     [other] = await desk.send_many("notes", [Draft(body=b"other", transactional=True)])
     named = message_identifier.encode(MessageIdentifier(other.manager, other.ordinal))
     for note, correlation_id, queue in (
@@ -282,8 +267,8 @@ async def test_what_somebody_else_wrote_is_no_failure(desk: Client, tmp_path: Pa
         extension = msgspec.json.encode(note)
         draft = Draft(body=b"forged", transactional=True, extension=extension, correlation_id=correlation_id)
         await desk.send_many(queue, [draft])
-    assert await typed.listed() == []
-    assert "0 messages sent once more" in await typed.run("retry", "--all")
+    assert await listed(typed) == []
+    assert "0 messages sent once more" in await typed.run("failed", "retry", "--all")
     assert (await waiting(desk))["notes"] == 4
 
 
@@ -330,8 +315,7 @@ def test_what_cannot_be_is_one_line(words: tuple[str, ...], complaint: str, tmp_
 
 async def test_a_name_that_nobody_has_is_said_and_the_others_go(desk: Client, tmp_path: Path) -> None:
     sent = await desk.send("orders", b"one", transactional=True, journal_negative=True)
-    async with desk.transaction("orders"):
-        raise Reject
-    said = await Typed(tmp_path).run("resolve", str(sent), "another", status=1)
+    await rejects(desk)
+    said = await Typed(tmp_path, "desk.toml", DESK).run("failed", "resolve", str(sent), "another", status=1)
     assert "1 message resolved" in said
     assert "no message that failed is called another" in said

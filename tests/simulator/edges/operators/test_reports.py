@@ -6,12 +6,10 @@ from datetime import UTC, datetime
 
 from mqproto.wire.guid import Guid, guid_from_text
 from simulator.client import MessageId
-from simulator.edges.operators import failedreport as report
 from simulator.edges.operators.ends import End, Evidence, Removal
 from simulator.edges.operators.failures import Failure
-from simulator.edges.operators.reading import Audit
-from simulator.edges.operators.report import told
-from simulator.edges.operators.stores import Unknown
+from simulator.edges.operators.reading import Audit, Unknown
+from simulator.edges.operators.report import audit_told, failures_told
 from tests.test_readme import console_blocks
 
 SENDER = guid_from_text("963EBEB9-8A2F-504A-9728-78C61096BF80")
@@ -40,10 +38,10 @@ def test_the_audit_of_the_readme() -> None:
     ]
     audit = Audit({str(number): one for number, one in enumerate(known)}, Unknown())
     [[shown]] = console_blocks("Who has what was answered 200?")
-    assert list(told(audit)) == (shown.output or "").splitlines()
+    assert list(audit_told(audit)) == (shown.output or "").splitlines()
     audit.answered["7"] = Evidence(r"destination\orders", "order-7", ["7"])
     audit.unknown.not_here.append("intermediate")
-    assert list(told(audit))[-3:] == [
+    assert list(audit_told(audit))[-3:] == [
         "    1 unaccounted for",
         r"nobody has 7 (order-7) for destination\orders: `mqproto history order-7`",
         "intermediate is not here: what lies there is not known",
@@ -68,7 +66,7 @@ def test_the_desk_of_the_readme() -> None:
         failure(2871206370, "order-26", letters, "NACK_Q_EXCEED_QUOTA", 0, at(42, 7)),
     ]
     [[shown]] = console_blocks("What do I do with messages that have failed?")
-    assert list(report.told(failures)) == (shown.output or "").splitlines()
+    assert list(failures_told(failures)) == (shown.output or "").splitlines()
 
 
 def at(minute: int, second: int) -> datetime:

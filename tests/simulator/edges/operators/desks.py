@@ -1,0 +1,51 @@
+"""What the tests of operators share: nodes, messages that fail, and commands typed beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from simulator.client import Client, Reject
+from simulator.client.envelope import FailureNote
+from simulator.edges.trigger.errorcopy import copy_for
+from tests.simulator.typed import forked
+
+TWO: Final = """
+[node.near]
+[node.far]
+[node.far.queue.orders]
+transactional = true
+journal = true
+[node.far.queue.errors]
+transactional = true
+[[link]]
+between = ["near", "far"]
+"""
+
+
+class Typed:
+    """Commands about the nodes of a topology that run in this process, whose locks are theirs."""
+
+    def __init__(self, folder: Path, name: str, topology: str) -> None:
+        self.file = folder / name
+        self.file.write_text(topology, "utf-8")
+        self.options = ("-t", self.file, "--directory", folder)
+
+    async def run(self, *words: str, status: int = 0) -> str:
+        """All that it prints."""
+        done = await forked(*words, *self.options)
+        assert done.status == status, done.err
+        return done.out + done.err
+
+
+async def fails(client: Client, node: str) -> None:
+    """What its trigger does about the first of `orders` that its consumer refuses."""
+    async with client.transaction("orders") as taken:
+        note = FailureNote(failure="business error", message=str(taken[0].id), queue=f"{node}\\orders")
+        taken.send("errors", copy_for(taken[0], note))
+
+
+async def rejects(client: Client) -> None:
+    """An application rejects the first of `orders`."""
+    async with client.transaction("orders"):
+        raise Reject
