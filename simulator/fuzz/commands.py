@@ -88,9 +88,6 @@ def parser(
         ),
     ] = 2,
     memory_mb: Annotated[int, typer.Option("--memory", min=128, help="MiB that the target may take.")] = 512,
-    guided: Annotated[
-        bool, typer.Option("--guided", help="Let libFuzzer choose by the branches taken; needs atheris.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Mutated packets for a parser, by the layouts of the protocol. Status 1 if it does something wrong.
@@ -113,13 +110,8 @@ def parser(
         limit_s=limit_s,
         memory_mb=memory_mb,
     )
-    if guided:
-        from simulator.fuzz.parser.guided import fuzz_guided
-
-        report = fuzz_guided(options)
-    else:
-        with progress("packets", options.seconds, quiet=as_json) as show:
-            report = fuzzing.fuzz_parser(options, lambda so_far: show(so_far.seconds, len(so_far.findings)))
+    with progress("packets", options.seconds, quiet=as_json) as show:
+        report = fuzzing.fuzz_parser(options, lambda so_far: show(so_far.seconds, len(so_far.findings)))
     if as_json:
         print_json(report.as_json())
     else:

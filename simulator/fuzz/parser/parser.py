@@ -157,15 +157,10 @@ def fuzz_parser(options: Options, show: Callable[[Report], None] = lambda report
     Raises:
         UsageError: there is no such target, or it reads none of the packets that are valid.
     """
-    fuzzer = fuzzer_of(options)
+    fuzzer = Fuzzer(judge_of(options), material_of(options), options)
     with fuzzer.watch.watching(), memory_limit(options.memory_bytes):
         fuzzer.run(show)
     return fuzzer.report
-
-
-def fuzzer_of(options: Options) -> Fuzzer:
-    """A fuzzer with its judge and its material, before the first packet."""
-    return Fuzzer(judge_of(options), material_of(options), options)
 
 
 def material_of(options: Options) -> Material:
@@ -240,28 +235,15 @@ class Fuzzer:
     def run(self, show: Callable[[Report], None]) -> None:
         """All packets, until the time is over or there have been enough."""
         try:
-            self.begin()
+            self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
+            self.report.memory_before_mb = most_memory_mb()
+            self._try_seeds()
             self._try_all(self._began_s + self.options.seconds, show)
         except KeyboardInterrupt:
             self.report.interrupted = True
         finally:
-            self.end()
-
-    def begin(self) -> None:
-        """The time begins, and the unmutated packets are tried."""
-        self._began_s, self._began_cpu_s = time.monotonic(), cpu_s()
-        self.report.memory_before_mb = most_memory_mb()
-        self._try_seeds()
-
-    def end(self) -> None:
-        """The report is complete, and so are the files of the findings."""
-        self._tell()
-        self.report.findings.close()
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether there have been as many packets as there may be."""
-        return self.options.packets is not None and self.report.packets >= self.options.packets
+            self._tell()
+            self.report.findings.close()
 
     def _tell(self) -> Report:
         self.report.seconds = time.monotonic() - self._began_s
@@ -271,17 +253,17 @@ class Fuzzer:
         return self.report
 
     def _try_all(self, end_s: float, show: Callable[[Report], None]) -> None:
-        shown_s = time.monotonic()
+        shown_s, enough = time.monotonic(), self.options.packets
         for mutant in self._mutants():
-            self.try_one(mutant)
+            self._try(mutant)
             now_s = time.monotonic()
-            if now_s > end_s or self.is_enough:
+            if now_s > end_s or (enough is not None and self.report.packets >= enough):
                 break
             if now_s > shown_s + 1:
                 shown_s = now_s
                 show(self._tell())
 
-    def try_one(self, mutant: Mutant) -> None:
+    def _try(self, mutant: Mutant) -> None:
         """One packet: a finding, or a way that may be new."""
         report = self.report
         self.watch.packets += 1
@@ -298,15 +280,11 @@ class Fuzzer:
         if way not in self._ways:
             self._keep(way, mutant.data)
 
-    def single_mutations(self) -> Iterator[Mutant]:
-        """Every one of every seed."""
+    def _mutants(self) -> Iterator[Mutant]:
+        """What the parser is given after the seeds, without end."""
         for seed in self.material.seeds:
             if len(seed) <= LARGEST:
                 yield from self.material.singles(seed)
-
-    def _mutants(self) -> Iterator[Mutant]:
-        """What the parser is given after the seeds, without end."""
-        yield from self.single_mutations()
         while True:
             packet = self._pick()
             for _ in range(self.judge.burst(packet)):
