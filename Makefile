@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo fast compiled crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies coverage lint format bench samples pictures lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies coverage lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -108,12 +108,6 @@ wine: $(DEV)  ## keys, bodies and signatures against Wine's CryptoAPI, 30 times 
 bodies: $(DEV)  ## 10,000 random bodies that Mono's System.Messaging writes, and reads from us; a minute, needs mono
 	@MQPROTO_BODIES=10000 $(VENV)/bin/python -m pytest -n 0 -rP tests/bodies/test_mono.py $(ARGS)
 
-fast: $(DEV)  ## the hot modules compiled, in .venv-fast and as a wheel in dist; some minutes, needs a C compiler
-	@$(VENV)/bin/python -m tests.compiled
-
-compiled: $(DEV)  ## the tests of what is compiled on that wheel, and 200 worlds on both builds; ARGS=tests for all that can run there
-	@$(VENV)/bin/python -m tests.compiled --test $(ARGS)
-
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
@@ -143,7 +137,7 @@ lock: $(DEV)  ## requirements.lock anew after a change of pyproject.toml; ARGS=-
 	  --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml -
 
 clean:  ## remove all that make made
-	@rm -rf $(VENV) .venv-fast build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.%: pyproject.toml requirements.lock .ci/venv

@@ -24,7 +24,6 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
-from simulator.base.program.build import COMPILED, build
 from tests import conformance
 from tests.memory import memory
 
@@ -106,16 +105,9 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return without_skips((yield))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those that take long come first: a run of several processes is over when the last file is.
-
-    On the compiled build those are left out that say why they are of the source alone.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take long come first: a run of several processes is over when the last file is."""
     items.sort(key=lambda item: item.get_closest_marker("early") is None)
-    if build() == COMPILED:
-        of_source = [item for item in items if item.get_closest_marker("pure") is not None]
-        config.hook.pytest_deselected(items=of_source)
-        items[:] = [item for item in items if item not in of_source]
 
 
 @cache

@@ -79,7 +79,6 @@ def known(*, worlds: int, tests: int) -> Reach:
     )
 
 
-@pytest.mark.pure("it changes the source")
 def test_a_copy_tells_who_notices_a_fault_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
     before = (ROOT / CONSEQUENCES).read_text("utf-8")

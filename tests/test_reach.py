@@ -11,8 +11,6 @@ from tests.conformance import ROOT
 from tests.mutants import Copy
 from tests.reach import Reach, kept, measured, statement_around
 
-pytestmark = pytest.mark.pure("it is about lines that Python executes")
-
 SOURCE = """\
 def f(a, b):
     if (

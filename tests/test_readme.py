@@ -28,7 +28,6 @@ from typing import Final
 
 import pytest
 
-from simulator.base.program.build import COMPILED, build
 from tests.conformance import ROOT, names_of_tests
 
 pytestmark = pytest.mark.early
@@ -50,8 +49,6 @@ WATCHED: Final = (
     "tests/captures/pipeline/run/test_watching.py::"
     "test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run"
 )
-OF_SOURCE: Final = ("--plant", ".source)")
-"""What commands have that replace methods or print what was generated, which the compiled build does not do."""
 ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",
     "make format": "`make lint` has the same tools",
@@ -271,11 +268,6 @@ def run(arguments: list[str], folder: Path, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def is_of_source(command: str) -> bool:
-    """Whether it can be run on the source alone."""
-    return any(words in command for words in OF_SOURCE)
-
-
 def check(block: Block, folder: Path) -> None:
     """Run or read one block.
 
@@ -285,7 +277,7 @@ def check(block: Block, folder: Path) -> None:
     match block.language:
         case "console" | "sh":
             for command in commands(block):
-                if not covered(command.text) and not (build() == COMPILED and is_of_source(command.text)):
+                if not covered(command.text):
                     printed = run(["bash", "-euo", "pipefail", "-c", command.text], folder)
                     if command.output is not None and not shows(command.output, printed):
                         raise ValueError(

@@ -26,9 +26,6 @@ from tests.conformance import ROOT
 from tests.counting import allocated
 from tests.speed import Cost
 
-# Of what is compiled nobody counts instructions.
-pytestmark = pytest.mark.pure("it counts the instructions of Python's own machine")
-
 BUDGETS: Final = {
     "parse": 1.25,
     "build": 1.4,

@@ -14,8 +14,6 @@ import pytest
 from simulator.base.program.extras import to_install
 from tests.wheels import CHECKS, Check, Installed, built
 
-pytestmark = pytest.mark.pure("it builds the wheel of the source")
-
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:

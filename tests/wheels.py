@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from tests.conformance import ROOT
 
 SOURCES: Final = (
     "pyproject.toml",
-    "setup.py",
     "README.md",
     "LICENSE",
     "mqproto",
@@ -202,31 +201,21 @@ class Installed:
         )
 
 
-def run(*command: str, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> None:
+def run(*command: str) -> None:
     """A step that does not fail, or the run is over and its output is shown.
 
     Raises:
         RuntimeError: it failed.
     """
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
 
 
-def built(folder: Path, *, compiled: bool = False) -> Path:
+def built(folder: Path) -> Path:
     """The wheel of the sources as they are now, built in a folder.
 
     What is built beside the sources has all that was built there before.
-
-    compiled: whether the hot modules are; that takes minutes.
     """
     sources = folder / "sources"
     sources.mkdir()
@@ -238,7 +227,6 @@ def built(folder: Path, *, compiled: bool = False) -> Path:
     run(
         *(sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources)),
-        environment=os.environ | {"MQPROTO_COMPILE": "1" if compiled else "0"},
     )
     [wheel] = folder.glob("mqproto-*.whl")
     return wheel

@@ -24,8 +24,7 @@ class Parts(NamedTuple):
     """What `QueueManager.inspect` shows. To look changes nothing; to change something here breaks the queue manager.
 
     Worlds do both: they look for what must hold, and play queue managers that misbehave. For that some parts have
-    seams: attributes that hold a function, so that another can take its place. In the source a method could be replaced
-    as well; a compiled class lets nobody do that.
+    seams: attributes that hold a function, so that another can take its place.
 
     neighbours: with the seams `new_session`, `receive` and `acknowledge`.
     outbound: with the seams `acknowledge` and `sequence_to`.

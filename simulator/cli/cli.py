@@ -79,9 +79,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        from simulator.base.program.build import python_and_build
-
-        print(f"mqproto {version('mqproto')} ({python_and_build()})")
+        print(f"mqproto {version('mqproto')} (Python {'.'.join(map(str, sys.version_info[:3]))})")
         raise typer.Exit
 
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import MutableMapping, Sequence
 from typing import Final, NoReturn
 
-from simulator.base.program.build import keep_the_build
 from simulator.base.program.extras import to_install
 
 MISUSE: Final = 2
+SAFE_PATH: Final = "PYTHONSAFEPATH"
 
 
 def main() -> NoReturn:
     """Run the command and exit."""
-    keep_the_build(sys.argv, sys.path, os.environ)
+    keep_the_installation(sys.argv, sys.path, os.environ)
     try:
         from simulator.cli.cli import main as run
     except ModuleNotFoundError as missing:
@@ -27,3 +28,20 @@ def main() -> NoReturn:
         print(f"mqproto: {advice}", file=sys.stderr)
         sys.exit(MISUSE)
     run()
+
+
+def keep_the_installation(
+    arguments: Sequence[str], path: Sequence[str], environment: MutableMapping[str, str]
+) -> None:
+    """Let the processes that we start find the modules that we found.
+
+    They are `python -m`, which looks into the working directory first: another checkout may be there.
+
+    Args:
+        arguments: `sys.argv`.
+        path: `sys.path`; for a script the first entry is the folder that the script is in.
+        environment: what those processes are given.
+    """
+    script, first = arguments[0], path[0]
+    if os.path.dirname(os.path.realpath(script)) == os.path.realpath(first):
+        environment.setdefault(SAFE_PATH, "1")

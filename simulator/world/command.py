@@ -47,7 +47,7 @@ def run(options: Options) -> bool:
     """Do what was typed, and print what came of it; whether all invariants held.
 
     Raises:
-        UsageError: that cannot be, or a fault is to be planted in a mqproto that is compiled.
+        UsageError: that cannot be.
     """
     with planted(options.plant) if options.plant else nullcontext():
         if options.seed is None and options.scenario is None:

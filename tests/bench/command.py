@@ -310,11 +310,9 @@ def _edges(quick: bool, runs: int, told: Told) -> Result:
 
 
 def _world(worlds: int, told: Told) -> Result:
-    from simulator.base.program.build import see_that_it_is_source
     from tests.bench import results
     from tests.bench.measures.worlds import bench_worlds
 
-    see_that_it_is_source("simulated worlds")
     told("worlds")
     return results.of_worlds(bench_worlds(worlds))
 

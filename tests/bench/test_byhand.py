@@ -20,8 +20,6 @@ from tests.frames import SESSION_FRAMES
 from tests.wire.accidents import accidents
 from tests.wire.test_codec import fields_of
 
-pytestmark = pytest.mark.pure("it fills records through their slots, which compiled ones do not have")
-
 MESSAGES = [data for data in [*EVERY_PACKET, *SESSION_FRAMES] if isinstance(decode_packet(data), UserMessage)]
 ROUNDS = 3_000
 

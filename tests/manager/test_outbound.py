@@ -104,7 +104,6 @@ def test_two_spellings_of_one_name_are_one_sequence_under_the_name_that_came_fir
 
 
 @pytest.mark.spec("[MS-MQQB] 3.1.1.5")
-@pytest.mark.pure("it changes a function that compiled callers call as C does")
 @given(
     before=st.lists(
         st.tuples(st.sampled_from(SPELLINGS), st.booleans(), st.booleans()), min_size=1, max_size=12
@@ -161,7 +160,6 @@ def test_what_version_0_5_kept_under_several_spellings_arrives_and_new_messages_
     assert net.nodes["a"].store.messages == {}
 
 
-@pytest.mark.pure("it changes a function that compiled callers call as C does")
 def test_two_destinations_whose_time_stamps_would_be_the_same_have_one_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,8 +28,6 @@ from mqproto.wire import (
 from mqproto.wire.alike.shapes import Shape
 from tests.pair import Net, Node, at, guid_of, queue
 
-pytestmark = pytest.mark.pure("it replaces methods, so that messages are taken one by one")
-
 A, B, C, X = guid_of("a"), guid_of("b"), guid_of("c"), guid_of("x")
 SEQUENCES: Final = [TxSequenceId(time_stamp=2_000_000_000, ordinal=ordinal) for ordinal in (1, 2)]
 SMALL: Final = Settings(

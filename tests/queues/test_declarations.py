@@ -180,7 +180,6 @@ def test_what_is_left_of_a_deleted_queue_leaves_also_after_a_kill_and_is_not_in_
     assert node.waiting() == {"orders": 0, "BILLS": 1}
 
 
-@pytest.mark.pure("it changes a bound that is part of the compiled code")
 def test_places_in_the_store_are_used_again_when_very_many_queues_have_come_and_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -109,7 +109,6 @@ def test_what_comes_back_from_a_broken_connection_waits_again() -> None:
     assert [body_of(one.packet) for one in queue.take_all()] == ["1", "2"]
 
 
-@pytest.mark.pure("it changes a bound that is part of the compiled code")
 def test_what_was_forgotten_when_it_had_left_is_known_when_it_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,7 +146,6 @@ def test_after_a_restart_it_is_known_what_was_read_from_disk() -> None:
     assert queue.queue.count == 20 - known
 
 
-@pytest.mark.pure("it changes a bound that is part of the compiled code")
 def test_only_so_many_are_known_as_the_bound_says_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "KNOWN", 3)
     queue = Intermediate()

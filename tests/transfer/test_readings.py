@@ -296,7 +296,6 @@ class Mouth:
 STEPS = ("send", "send", "arrive", "arrive", "refuse", "delete", "say", "say", "restart", "restart lazily")
 
 
-@pytest.mark.pure("it changes a bound that is part of the compiled code")
 @every_reading
 @given(
     steps=st.lists(
@@ -331,7 +330,6 @@ def test_a_number_alone_confirms_what_has_arrived_and_nothing_else(
         assert not any(one.count for one in sequences(mouth.net))
 
 
-@pytest.mark.pure("it changes a bound that is part of the compiled code")
 @every_reading
 def test_a_late_word_counts_for_no_other_queue_after_a_restart(word: Word) -> None:
     """What is kept of the one has numbers below and above those of the other, of which nothing is kept any more."""
@@ -360,7 +358,6 @@ def test_a_destination_that_names_sequences_is_numbered_for_as_before(net: Net) 
     assert kept(net) == [(1, 3), (1, 2)]
 
 
-@pytest.mark.pure("it changes a function that compiled callers call as C does")
 def test_a_number_that_was_given_twice_counts_for_neither(net: Net) -> None:
     """By an older version, which began every sequence with 1."""
     with patch.object(OutgoingSequence, "pass_over", lambda self, number: None):

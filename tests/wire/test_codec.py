@@ -35,7 +35,6 @@ from mqproto.wire import (
 )
 from mqproto.wire.codec import decode_or_refuse
 from mqproto.wire.generator import REFUSALS
-from simulator.base.program.build import COMPILED, build
 from tests.examples import (
     EVERY_PACKET,
     SOMEBODY,
@@ -49,9 +48,6 @@ from tests.wire.accidents import accidents
 
 ROUNDS = int(os.environ.get("MQPROTO_FUZZ_ROUNDS", "5000"))
 SLOWEST_S = 0.05
-AT_ONCE: tuple[type[Exception], ...] = (TypeError,) if build() == COMPILED else ()
-"""What a record raises that is compiled, where it is given what is of another type than it says."""
-NOT_SET: tuple[type[Exception], ...] = (dataclasses.FrozenInstanceError, *AT_ONCE)
 
 
 def decoded(decode: Any, data: bytes) -> tuple[Any, ...]:
@@ -256,13 +252,9 @@ def _set(path: str, value: Any) -> Any:
 def test_a_value_that_breaks_a_rule_is_not_written(path_and_value: tuple[str, Any]) -> None:
     message = a_transactional_message()
 
-    def write() -> bytes:
-        _set(*path_and_value)(message)
-        return encode_packet(message)
-
-    with pytest.raises((UsageError, *AT_ONCE)) as refused:
-        write()
-    assert refused.type in AT_ONCE or path_and_value[0].split(".")[0] in str(refused.value)
+    _set(*path_and_value)(message)
+    with pytest.raises(UsageError, match=path_and_value[0].split(".")[0]):
+        encode_packet(message)
 
 
 @pytest.mark.spec("[MS-MQMQ] 2.2.19.1")
@@ -322,7 +314,7 @@ def test_a_value_of_the_wrong_type_is_the_callers_mistake_or_does_not_matter(non
         record, name = fields_of(packet)[index]
         try:
             setattr(record, name, nonsense)
-        except NOT_SET:
+        except dataclasses.FrozenInstanceError:
             continue
         outcomes = []
         for encode in (encode_packet, reference.encode_packet):

@@ -13,18 +13,14 @@ from hypothesis import given
 from mqproto.base.errors import WireFormatError
 from mqproto.testing import user_messages
 from mqproto.wire import UserMessage, encode_packet, reference
-from mqproto.wire.generator import REFUSALS, Refused, builder, functions, items_checker
-from mqproto.wire.generator.functions import finder, reader
+from mqproto.wire.codec import build_user_message, read_user_message, transaction_offset
+from mqproto.wire.generator import REFUSALS, Refused, builder, finder, items_checker, reader
 from mqproto.wire.layouts.multiqueue import mqf_format_name_element
 from mqproto.wire.packets import user_message_packet
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Window
 from mqproto.wire.schema.record import Record
 from tests.examples import a_transactional_message, a_user_message
-
-# The codec's own may be compiled.
-read_user_message, build_user_message = reader(user_message_packet), builder(user_message_packet)
-transaction_offset = finder(user_message_packet, "transaction")
 
 
 @dataclass
@@ -111,13 +107,6 @@ class Unslotted:
 def test_a_record_that_cannot_be_made_without_its_init_fails_at_import(kind: type) -> None:
     with pytest.raises(NotImplementedError, match=kind.__name__):
         reader(Record(kind, Layout("[X] 1", "value" / Int8ul)))
-
-
-def test_a_compiled_record_is_made_by_its_init(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions, "is_compiled", lambda kind: True)
-    read = reader(Record(One, Layout("[X] 1", "value" / Int8ul)))
-    assert "(value=value)" in read.source  # type: ignore[attr-defined]
-    assert read(b"\x07") == One(7)
 
 
 def test_rules_about_the_bits_of_one_word_are_asked_at_once() -> None:

@@ -114,11 +114,6 @@ def _as_bytes(text: dict[str, str]) -> bytes:
     return b64decode(text["bytes"], validate=True)
 
 
-def _bare(kind: Any) -> Any:
-    """An object without its fields. That of `object` makes none of a class that is compiled."""
-    return kind.__new__(kind)
-
-
 class _Writer:
     """Things become entries, each once: the kind by its place in `kinds`, and then what it holds."""
 
@@ -273,7 +268,7 @@ class _Reader:
             if record.is_whole:
                 found = self._whole(record, kind, values)
             else:
-                found = _bare(record.kind)
+                found = object.__new__(record.kind)
                 self._empty.append(place)
         self._things[place] = found
         return found
@@ -284,7 +279,7 @@ class _Reader:
         held = dict(self._fields(record, kind, values))
         if not is_dataclass(record.kind):
             return record.kind(*(held[name] for name in record.fields))
-        found = _bare(record.kind)
+        found = object.__new__(record.kind)
         for name, value in held.items():
             object.__setattr__(found, name, value)
         return found

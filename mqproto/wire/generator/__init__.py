@@ -9,9 +9,8 @@ What is generated says yes or no only: it raises anything in `REFUSALS` for byte
 refuses, and wire/codec.py lets the reference codec find the words.
 """
 
-from mqproto.wire.generator.functions import items_checker
+from mqproto.wire.generator.functions import checker, finder, items_checker, reader
 from mqproto.wire.generator.source import REFUSALS, Refused
-from mqproto.wire.generator.typed import checker, finder, reader
 from mqproto.wire.generator.writing import builder
 
 __all__ = ["REFUSALS", "Refused", "builder", "checker", "finder", "items_checker", "reader"]

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from mqproto.wire.generator.reading import (
     Reader,
-    by_its_init,
     write_checker,
     write_finder,
     write_items_checker,
@@ -21,7 +20,7 @@ from mqproto.wire.generator.reading import (
 )
 from mqproto.wire.generator.source import Scope, local
 from mqproto.wire.schema.parts import nul_at
-from mqproto.wire.schema.record import Record, is_compiled
+from mqproto.wire.schema.record import Record
 
 OF_ITEMS: Final = "data, at, end, count"
 
@@ -38,8 +37,6 @@ class FunctionReader(Reader):
         kind = record.kind
         if hasattr(kind, "__post_init__"):
             raise NotImplementedError(f"{kind.__name__} has a __post_init__, which would not be called")
-        if is_compiled(kind):
-            return [by_its_init(record, scope, target, self.constant(kind.__name__, kind))]
         lines = [f"{target} = new({self.constant(kind.__name__, kind)})"]
         for field in dataclasses.fields(kind):
             value = field.name if field.name in record.apart else local(scope, field.name)

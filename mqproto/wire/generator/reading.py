@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -296,13 +295,6 @@ class Reader(Writer, ABC):
         self.emit("else:")
         self.emit("    raise Refused")
         self.residue = residues.pop() if len(residues) == 1 else None
-
-
-def by_its_init(record: Record[Any], scope: Scope, target: str, kind: str) -> str:
-    """The statement that makes a record by calling its class."""
-    names = [field.name for field in dataclasses.fields(record.kind)]
-    values = (f"{name}={name if name in record.apart else local(scope, name)}" for name in names)
-    return f"{target} = {kind}({', '.join(values)})"
 
 
 def write_reader(record: Record[Any], kind: type[R]) -> R:

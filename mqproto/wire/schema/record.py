@@ -6,10 +6,8 @@ everything is typed.
 
 from __future__ import annotations
 
-import copyreg
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar, overload
 
 from construct import Const, Container, Rebuild, Subconstruct
@@ -40,8 +38,6 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
         carried = [part.name for part in layout.subcons if part.name and not derived(part)]
         declared = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
         assert {*carried} == {*declared} - {*apart}, (kind, carried, declared)
-        if is_compiled(kind):
-            copyreg.pickle(kind, taken_apart)
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         fields = self.layout._parse(stream, context, path)
@@ -87,23 +83,6 @@ class Record(Subconstruct, Generic[R]):  # type: ignore[type-arg]
             text += "x" * (self.offset_of(name) - at) + part.fmtstr[1:]
             at = self.offset_of(name) + part.length
         return text
-
-
-def is_compiled(kind: type) -> bool:
-    """Whether a record's class is one of C. It has no slots for its attributes, and an `__init__` that is quick."""
-    first = dataclasses.fields(kind)[0].name
-    return inspect.isgetsetdescriptor(inspect.getattr_static(kind, first, None))
-
-
-def taken_apart(record: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """What copying and pickling need of a compiled record, which has no slots that they could ask."""
-    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return made_of, (type(record), values)
-
-
-def made_of(kind: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """A record with these fields."""
-    return kind(**values)
 
 
 def derived(part: Any) -> bool:
@@ -193,6 +172,5 @@ class Bit:
 
 
 def names_of_bits(kind: type) -> Iterator[tuple[str, Bit | Bits]]:
-    """The names that a record has for bits of its words. In the compiled build they are those of a base."""
-    for one in kind.__mro__:
-        yield from ((name, bits) for name, bits in vars(one).items() if isinstance(bits, Bit | Bits))
+    """The names that a record has for bits of its words."""
+    return ((name, bits) for name, bits in vars(kind).items() if isinstance(bits, Bit | Bits))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqproto.base.errors import UsageError
-from simulator.base.program.build import see_that_it_is_source
 
 Wrap = Callable[[Any], Any]
 
@@ -45,12 +44,11 @@ def planted(name: str) -> Iterator[Plant]:
     """Run the block with one fault.
 
     Raises:
-        UsageError: there is no fault of that name, or mqproto is compiled.
+        UsageError: there is no fault of that name.
     """
     fault = PLANTS.get(name)
     if fault is None:
         raise UsageError(f"no fault is called {name!r}; there are: {', '.join(PLANTS)}")
-    see_that_it_is_source("planted faults")
     sound = vars(fault.owner)[fault.attribute]
     setattr(fault.owner, fault.attribute, fault.wrap(sound))
     try:

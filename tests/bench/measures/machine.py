@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from mqproto.wire import encode_packet
-from simulator.base.program.build import build
 from simulator.faults.proof import percentile
 from tests.bench import byhand
 from tests.bench.measures.codec import example
@@ -38,7 +37,6 @@ def machine() -> dict[str, str]:
     """What there is here, in words; it writes to the folder for temporary files, where the benchmarks' stores are."""
     folder = Path(tempfile.gettempdir()).resolve()
     return {
-        "mqproto": build(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "build": ", ".join(filter(None, platform.python_build())),
         "configured": configured_with(sysconfig.get_config_var("CONFIG_ARGS") or ""),

@@ -32,7 +32,6 @@ def test_the_faults_are_those_that_are_drawn_and_belong_to_the_seed() -> None:
     assert scenarios[:20] == [with_faults(a_chain(seed)) for seed in range(20)]
 
 
-@pytest.mark.pure("it plants a fault, which replaces a method")
 def test_no_figure_is_given_of_worlds_that_break_a_promise() -> None:
     with planted("forget-to-count-the-hop"), pytest.raises(AssertionError, match="forwarded as it came"):
         bench_worlds(worlds=1)

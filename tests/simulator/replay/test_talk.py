@@ -60,7 +60,6 @@ async def test_a_gap_is_kept_open_as_long_as_in_the_capture_and_the_peer_fills_i
     assert report.duration_s >= 0.4
 
 
-@pytest.mark.pure("it plants a fault, which replaces a method")
 async def test_an_order_ack_beyond_a_gap_is_found(tmp_path: Path, idle_clock: MockClock) -> None:
     talk = a_talk(a_pair(), [1, 2, 4, 5, 3], 0.8)
     with planted("order-ack-beyond-a-gap"):
@@ -69,7 +68,6 @@ async def test_an_order_ack_beyond_a_gap_is_found(tmp_path: Path, idle_clock: Mo
     assert f"message 5 (frame {frame}): OrderAck of number 5 before number 3 was sent" in texts(report)
 
 
-@pytest.mark.pure("it changes a function that compiled callers call as C does")
 async def test_a_missing_order_ack_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:
@@ -81,7 +79,6 @@ async def test_a_missing_order_ack_is_found(
     ]
 
 
-@pytest.mark.pure("it changes a function that compiled callers call as C does")
 async def test_an_order_ack_that_stops_short_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: MockClock
 ) -> None:

@@ -17,7 +17,6 @@ import pytest
 from captures.files.pcap import read_capture
 from captures.packets import read_packets
 from simulator.base.processes import started_by
-from simulator.base.program import build
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import campaign, draw
 from simulator.world import command as simulating
@@ -56,17 +55,6 @@ def test_many_worlds_end_with_a_table_of_what_was_exercised(
     assert last[1] == "7,200"
 
 
-def test_in_a_compiled_build_planted_faults_are_refused_in_a_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(build, "build", lambda: build.COMPILED)
-    assert simulate("--seeds", 1, "--plant", "never-resend") == MISUSE
-    assert capsys.readouterr().err == (
-        "mqproto: planted faults replace methods, which a compiled mqproto lets nobody do: "
-        "install it without MQPROTO_COMPILE\n"
-    )
-
-
 def test_processes_share_the_seeds_and_come_to_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "SHARE", 3)
     count = 5
@@ -94,7 +82,6 @@ def test_processes_end_with_the_one_that_started_them() -> None:
     assert (out, process.returncode) == (b"", -signal.SIGTERM)
 
 
-@pytest.mark.pure("it plants a fault, which replaces a method")
 def test_broken_worlds_are_named_with_the_command_that_repeats_the_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

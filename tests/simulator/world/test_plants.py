@@ -19,8 +19,6 @@ from simulator.world.plants import PLANTS, core, planted, shell
 from simulator.world.plants.table import first_found, main
 from simulator.world.shrink import shrink
 
-pytestmark = pytest.mark.pure("planted faults replace methods")
-
 QUICK: Final = {
     "start-where-there-is-room-alone": 5,
     "have-no-reserve-when-it-is-needed": 2,

@@ -45,7 +45,6 @@ def test_drawn_worlds_hold_with_all_nodes_of_other_readings(seed: int) -> None:
     assert result.tally["order ack otherwise"] > 0
 
 
-@pytest.mark.pure("it plants a fault, which replaces a method")
 def test_if_numbers_began_again_a_late_word_would_confirm_what_has_not_arrived() -> None:
     with planted("begin-numbers-again-whatever-was-said"):
         result = simulate(draw(279))

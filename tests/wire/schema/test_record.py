@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import copyreg
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +33,9 @@ from mqproto.wire.layouts.session import session_header
 from mqproto.wire.layouts.soap import soap_header
 from mqproto.wire.layouts.transaction import transaction_header, tx_sequence_id
 from mqproto.wire.layouts.user import user_header
-from mqproto.wire.schema import record as of_records
 from mqproto.wire.schema.layout import Layout, Must
 from mqproto.wire.schema.parts import Octets, Text, wide_size_
-from mqproto.wire.schema.record import Bit, Bits, Record, names_of_bits
+from mqproto.wire.schema.record import Record
 
 HEADERS: list[tuple[Record[Any], st.SearchStrategy[Any]]] = [
     (user_header, user_headers()),
@@ -205,31 +202,3 @@ def test_text_keeps_unpaired_surrogates() -> None:
     )
     for text in ("", "a\ud800b", "\udfff", "😀", None):
         assert note.decode(note.encode(Note(text))) == Note(text)
-
-
-@dataclass
-class Compiled:
-    value: int = 0
-
-
-def test_a_compiled_record_is_copied_by_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no slots that copying could ask."""
-    monkeypatch.setattr(copyreg, "dispatch_table", {})
-    monkeypatch.setattr(copy, "dispatch_table", copyreg.dispatch_table)
-    monkeypatch.setattr(of_records, "is_compiled", lambda kind: True)
-    Record(Compiled, Layout("[X] 1", "value" / Int8ul))
-    assert copyreg.dispatch_table[Compiled] is of_records.taken_apart
-    assert copy.copy(Compiled(7)) == Compiled(7)
-
-
-def test_names_of_bits_may_be_those_of_a_base() -> None:
-    """In the compiled build they are."""
-
-    class Named:
-        first = Bit(0)
-
-    class Word(Named):
-        rest = Bits(1, 7)
-
-    assert dict(names_of_bits(Word)) == {"first": Named.first, "rest": Word.rest}
-    assert dict(names_of_bits(TransactionHeader))["identifier"] is TransactionHeader.identifier

@@ -480,7 +480,6 @@ async def test_a_message_is_found_by_its_identifier_also_where_only_the_disk_has
     assert (unknown.messages, unknown.status.outgoing) == ([], [])
 
 
-@pytest.mark.pure("it changes a function that compiled callers call as C does")
 async def test_a_queue_that_says_that_it_is_empty_and_has_messages_in_the_store_is_noticed(
     topology: Topology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
