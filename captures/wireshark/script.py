@@ -26,16 +26,9 @@ from mqproto.bodies.automation import BY_NUMBER
 from mqproto.bodies.objects import BINARY_FORMATTER
 from mqproto.bodies.records import GADGETS
 from mqproto.bodies.values import DEPTH_LIMIT, VALUES_LIMIT
-from mqproto.wire.acknowledgment import (
-    BODY_SIZE,
-    FIRST_FINAL_CLASS,
-    LABEL,
-    ORDER_QUEUE,
-    ORDER_QUEUE_PATH,
-    final_ack_body,
-    order_ack_body,
-)
+from mqproto.wire.acknowledgment import FIRST_FINAL_CLASS, LABEL, ORDER_QUEUE, ORDER_QUEUE_PATH
 from mqproto.wire.classes import MessageClass
+from mqproto.wire.layouts.acknowledgment import BODY_SIZE, final_ack_body, order_ack_body
 from mqproto.wire.layouts.base import INFINITE, base_header
 from mqproto.wire.layouts.internal import internal_header
 from mqproto.wire.layouts.ping import ping_packet

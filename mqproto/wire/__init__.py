@@ -5,12 +5,13 @@ good, `PacketBuffer` finds the packets in a stream, patch.py changes packets wit
 and makes more of one kind, and `inspect_packet` shows an analyst every byte.
 """
 
-from mqproto.wire.acknowledgment import FinalAckBody, OrderAckBody, acknowledgment_in, final_ack, order_ack
+from mqproto.wire.acknowledgment import acknowledgment_in, final_ack, order_ack
 from mqproto.wire.buffer import PacketBuffer, UnwelcomeError, Welcome
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.codec import check_packet, decode_message, decode_packet, encode_packet
 from mqproto.wire.guid import NULL_GUID, Guid, guid_from_text, guid_text
 from mqproto.wire.keyblobs import decode_public_key_blob, decode_simple_blob, encode_key_blob
+from mqproto.wire.layouts.acknowledgment import FinalAckBody, OrderAckBody
 from mqproto.wire.layouts.base import INFINITE, MAXIMUM_PACKET_SIZE, BaseHeader
 from mqproto.wire.layouts.debug import DebugHeader
 from mqproto.wire.layouts.internal import (

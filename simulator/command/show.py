@@ -33,8 +33,8 @@ from mqproto.wire import (
     acknowledgment_in,
     guid_text,
 )
-from mqproto.wire.acknowledgment import OrderAckBody
 from mqproto.wire.classes import MessageClass
+from mqproto.wire.layouts.acknowledgment import OrderAckBody
 from mqproto.wire.lenient import Inspection, SeenField
 from mqproto.wire.schema.record import Bit, Bits
 

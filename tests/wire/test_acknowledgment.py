@@ -21,7 +21,8 @@ from mqproto.wire import (
     encode_packet,
     with_session_header,
 )
-from mqproto.wire.acknowledgment import asks_final_ack, final_ack, final_ack_body, order_ack, order_ack_body
+from mqproto.wire.acknowledgment import asks_final_ack, final_ack, order_ack
+from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
 from tests.examples import (
     DESTINATION,
     SENDER,

@@ -17,8 +17,9 @@ from mqproto.wire import (
     order_ack,
     session_ack,
 )
-from mqproto.wire.acknowledgment import ORDER_QUEUE, FinalAckBody, OrderAckBody
+from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.classes import MessageClass
+from mqproto.wire.layouts.acknowledgment import FinalAckBody, OrderAckBody
 from mqproto.wire.layouts.session import SessionHeader
 from simulator.fuzz.peer.cases import Act
 from simulator.fuzz.peer.talk import (

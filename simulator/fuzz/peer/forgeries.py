@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from mqproto.wire import Guid, TxSequenceId, encode_packet, order_ack
-from mqproto.wire.acknowledgment import ORDER_QUEUE, OrderAckBody
+from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.layouts.acknowledgment import OrderAckBody
 from simulator.fuzz.peer.cases import Act
 from simulator.fuzz.peer.talk import (
     IDENTITY,

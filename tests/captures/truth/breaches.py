@@ -25,7 +25,7 @@ from mqproto.wire import (
     decode_packet,
     encode_packet,
 )
-from mqproto.wire.acknowledgment import final_ack_body, order_ack_body
+from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
 from tests.captures.truth.knowing import Truth
 
 Others: TypeAlias = dict[int, bytes]

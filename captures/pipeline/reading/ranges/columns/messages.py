@@ -54,7 +54,7 @@ from mqproto.wire import (
     UserMessage,
     guid_text,
 )
-from mqproto.wire.acknowledgment import BODY_SIZE, FinalAckBody, final_ack_body, order_ack_body
+from mqproto.wire.layouts.acknowledgment import BODY_SIZE, FinalAckBody, final_ack_body, order_ack_body
 from mqproto.wire.layouts.user import DIRECT
 from mqproto.wire.schema.record import Record
 

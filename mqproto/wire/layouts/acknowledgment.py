@@ -1,0 +1,67 @@
+"""What OrderAcks and FinalAcks carry in their MessageBody.  [MS-MQQB] 2.2.4.1, 2.2.5.1"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from construct import Int32ul
+
+from mqproto.wire.guid import NULL_GUID, Guid
+from mqproto.wire.layouts.transaction import TxSequenceId, tx_sequence_id
+from mqproto.wire.schema.layout import Layout
+from mqproto.wire.schema.parts import GuidOctets, Octets
+from mqproto.wire.schema.record import Record
+
+
+@dataclass(slots=True)
+class OrderAckBody:
+    """All up to this number arrived, in order.  [MS-MQQB] 2.2.4.1
+
+    The specification puts the number into tx_sequence_number; a sender may put it into
+    tx_sequence_id.ordinal, with zeros for the time stamp and for tx_sequence_number. Both are read; which
+    one it is, transfer/ decides.
+    """
+
+    tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
+    tx_sequence_number: int = 0
+    tx_previous_sequence_number: int = 0
+    reserved: bytes = bytes(20)
+
+
+order_ack_body = Record(
+    OrderAckBody,
+    Layout(
+        "[MS-MQQB] 2.2.4.1",
+        "tx_sequence_id" / tx_sequence_id,
+        "tx_sequence_number" / Int32ul,
+        "tx_previous_sequence_number" / Int32ul,
+        "reserved" / Octets(20),
+    ),
+)
+
+
+@dataclass(slots=True)
+class FinalAckBody:
+    """One message was consumed, or refused for good; the class says which.  [MS-MQQB] 2.2.5.1"""
+
+    tx_sequence_id: TxSequenceId = field(default_factory=TxSequenceId)
+    tx_sequence_number: int = 0
+    tx_previous_sequence_number: int = 0
+    source_guid: Guid = NULL_GUID
+    message_id: int = 0
+
+
+final_ack_body = Record(
+    FinalAckBody,
+    Layout(
+        "[MS-MQQB] 2.2.5.1",
+        "tx_sequence_id" / tx_sequence_id,
+        "tx_sequence_number" / Int32ul,
+        "tx_previous_sequence_number" / Int32ul,
+        "source_guid" / GuidOctets(),
+        "message_id" / Int32ul,
+    ),
+)
+BODY_SIZE: Final = 0x24
+assert order_ack_body.sizeof() == final_ack_body.sizeof() == BODY_SIZE
