@@ -408,10 +408,6 @@ def simulate(
             "--segment-bytes", min=1, max=65_495, help="The most payload in one frame of the capture."
         ),
     ] = 65_495,
-    plant: Annotated[
-        str | None,
-        typer.Option(help="Plant a fault in the core, the loop or the store, to see that it is found."),
-    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(min=1, help="How many to use; one for each core by default.", show_default=False),
@@ -430,7 +426,6 @@ def simulate(
         capture=capture,
         captures=captures,
         segment_bytes=segment_bytes,
-        plant=plant,
         shrink=shrink,
         trace=trace,
         processes=processes,

@@ -74,7 +74,6 @@ WORDS: Final = {
         "COMMAND": "program",
         "DAYS": "days",
         "EXCEPTION": "expect",
-        "FAULT": "plant",
         "FIELD": "error-field",
         "FILE|FOLDER": "corpus",
         "FOLDER": "captures directory",

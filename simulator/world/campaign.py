@@ -6,14 +6,12 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 from captures import pools
 from simulator.base.program.collector import seldom_collected
 from simulator.world.draw import draw
-from simulator.world.plants import planted
 from simulator.world.report import Summary
 from simulator.world.run import simulate
 from simulator.world.truth import simulate_into
@@ -28,7 +26,6 @@ def run_seeds(
     first: int,
     count: int,
     *,
-    plant: str | None = None,
     captures: Path | None = None,
     processes: int | None = None,
     progress: Callable[[Summary], None] = lambda summary: None,
@@ -36,7 +33,6 @@ def run_seeds(
     """Run the worlds of `count` seeds.
 
     Args:
-        plant: the name of a fault to plant, see plants/.
         captures: the folder for the capture of each world and its truth, see truth.py.
         processes: how many to run beside each other; as many as there are cores if not given.
         progress: called with all there is so far, again and again.
@@ -46,7 +42,7 @@ def run_seeds(
     processes = at_once(count, processes)
     if processes <= 1:
         for begin, size in shares:
-            total.merge(run_share(begin, size, plant, captures))
+            total.merge(run_share(begin, size, captures))
             progress(total)
             if len(total.broken) >= ENOUGH:
                 break
@@ -58,7 +54,7 @@ def run_seeds(
         running: set[Future[Summary]] = set()
         while True:
             while len(running) < 2 * processes and (share := next(waiting, None)) is not None:
-                running.add(pool.submit(run_share, *share, plant, captures))
+                running.add(pool.submit(run_share, *share, captures))
             if not running:
                 return total
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -74,10 +70,10 @@ def at_once(count: int, processes: int | None) -> int:
     return min(processes or os.cpu_count() or 1, -(-count // SHARE))
 
 
-def run_share(first: int, count: int, plant: str | None = None, captures: Path | None = None) -> Summary:
+def run_share(first: int, count: int, captures: Path | None = None) -> Summary:
     """Run a few seeds, one after the other, in this process."""
     summary = Summary()
-    with seldom_collected(), planted(plant) if plant else nullcontext():
+    with seldom_collected():
         for seed in range(first, first + count):
             scenario = draw(seed)
             summary.add(simulate(scenario) if captures is None else simulate_into(captures, scenario))

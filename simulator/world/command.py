@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from mqproto.base.errors import UsageError
 from simulator.base.screen import plain_table, wide_console
 from simulator.world.campaign import at_once, run_seeds
 from simulator.world.draw import draw
-from simulator.world.plants import planted
 from simulator.world.report import Summary, describe
 from simulator.world.run import Result, simulate
 from simulator.world.scenarios.scenario import Scenario, as_json, from_file
@@ -36,7 +35,6 @@ class Options:
     capture: Path | None = None
     captures: Path | None = None
     segment_bytes: int = MAX_SEGMENT_BYTES
-    plant: str | None = None
     shrink: bool = False
     trace: bool = False
     processes: int | None = None
@@ -49,16 +47,15 @@ def run(options: Options) -> bool:
     Raises:
         UsageError: that cannot be.
     """
-    with planted(options.plant) if options.plant else nullcontext():
-        if options.seed is None and options.scenario is None:
-            if options.shrink or options.trace or options.save or options.capture:
-                raise UsageError(
-                    "--shrink, --trace, --save and --capture are for one world: give --seed or --scenario"
-                )
-            return _many(options)
-        if options.captures is not None:
-            raise UsageError("--captures is for many worlds: --capture FILE is for one")
-        return _one(options)
+    if options.seed is None and options.scenario is None:
+        if options.shrink or options.trace or options.save or options.capture:
+            raise UsageError(
+                "--shrink, --trace, --save and --capture are for one world: give --seed or --scenario"
+            )
+        return _many(options)
+    if options.captures is not None:
+        raise UsageError("--captures is for many worlds: --capture FILE is for one")
+    return _one(options)
 
 
 def _many(options: Options) -> bool:
@@ -69,7 +66,6 @@ def _many(options: Options) -> bool:
         summary = run_seeds(
             options.first,
             options.seeds,
-            plant=options.plant,
             captures=options.captures,
             processes=options.processes,
             progress=show,
@@ -91,11 +87,10 @@ def _many(options: Options) -> bool:
     for seed, breach in summary.broken:
         print(f"seed {seed}: {breach}")
     if summary.broken:
-        plant = f" --plant {options.plant}" if options.plant else ""
         print(
             f"{len(summary.broken)} of {summary.run_count:,} worlds broke an invariant; {pace}; to repeat the first:"
         )
-        print(f"  mqproto simulate --seed {summary.broken[0][0]}{plant} --shrink")
+        print(f"  mqproto simulate --seed {summary.broken[0][0]} --shrink")
         return False
     held = f"{summary.run_count:,} worlds, {summary.accepted_count:,} messages: every invariant held"
     print(f"{held}; {pace}")
@@ -164,8 +159,6 @@ def _command(options: Options) -> str:
         parts.append(f"--scenario {options.scenario}")
     if options.seed is not None:
         parts.append(f"--seed {options.seed}")
-    if options.plant:
-        parts.append(f"--plant {options.plant}")
     if options.shrink:
         parts.append("--shrink")
     return " ".join(parts)

@@ -6,7 +6,7 @@ for peers that read the text otherwise, doubts.py for dead letters of what may h
 encrypted and signed), of what stands between it
 and the disk (shell.py: the one loop, the store), or of both where a store goes back to an earlier moment (restored.py).
 The disk in memory that says what a store must have is never damaged.
-`mqproto simulate --plant NAME` runs with one, a test sees that each is found, and `make plants` tells by which seed.
+A test sees that each is found, and `make plants` tells by which seed.
 """
 
 from simulator.world.plants import (
