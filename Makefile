@@ -121,7 +121,7 @@ format: $(DEV)  ## the house style, where a program can give it
 	@$(VENV)/bin/ruff check --fix
 
 bench: $(DEV)  ## how fast it is here, in build/bench; ARGS=--quick for a look
-	@$(VENV)/bin/python -m tests.bench all --out build/bench $(ARGS)
+	@$(VENV)/bin/python -m tests.bench --out build/bench $(ARGS)
 
 pictures: $(DEV)  ## the pictures of README.md anew; needs Chromium
 	@$(VENV)/bin/python -m tests.pictures

@@ -13,7 +13,7 @@ from typing import Final
 
 from mqproto.wire import check_packet, decode_packet, encode_packet
 from tests.bench import byhand
-from tests.bench.measures.codec import example
+from tests.bench.codec import example
 from tests.chains import DESTINATION, Chain
 from tests.counting import Instructions, allocated, instructions_of, top
 

@@ -20,7 +20,7 @@ from mqproto.wire import check_packet, decode_message, encode_packet
 from mqproto.wire.alike import shapes
 from mqproto.wire.glance import user_flags
 from tests import speed
-from tests.bench.measures.codec import DESTINATIONS, example
+from tests.bench.codec import DESTINATIONS, example
 from tests.chains import Chain
 from tests.conformance import ROOT
 from tests.counting import allocated

@@ -3,8 +3,8 @@
 This is what a careful engineer would write who has only this packet to care for: the same records, every check of the
 layouts, each section bounded by the end of the packet, reserved bits kept, and the packet that is common first. Records
 that every packet has are made without their `__init__`, as the generated codec makes them: there is no quicker way, so
-the ratio to this code says what generating costs, not what objects cost. Only the MultiQueueFormatHeader, which is rare
-and holds lists within lists, is left to construct.
+the ratio to this code says what generating costs, not what objects cost. Headers that the measured messages do not have
+are left to construct.
 
 test_byhand.py holds this code to the codec on valid and on broken packets. Nobody should want it instead: every offset
 and every rule is written twice, and it finds no words for a refusal.  [MS-MQMQ] 2.2.19, 2.2.20
@@ -19,26 +19,22 @@ from typing import Any, Final
 from mqproto.wire.generator import Refused
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.base import BaseHeader
-from mqproto.wire.layouts.debug import DebugHeader
-from mqproto.wire.layouts.multiqueue import MultiQueueFormatHeader, multi_queue_format_header
+from mqproto.wire.layouts.debug import debug_header
+from mqproto.wire.layouts.multiqueue import multi_queue_format_header
 from mqproto.wire.layouts.properties import MessagePropertiesHeader
-from mqproto.wire.layouts.security import SecurityHeader
-from mqproto.wire.layouts.session import SessionHeader
-from mqproto.wire.layouts.soap import SoapHeader
+from mqproto.wire.layouts.security import security_header
+from mqproto.wire.layouts.session import session_header
+from mqproto.wire.layouts.soap import soap_header
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId
 from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHeader
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.layout import PacketStream
-from mqproto.wire.schema.record import to_containers, to_records
+from mqproto.wire.schema.record import Record, to_containers, to_records
 
 HEAD: Final = struct.Struct("<BBHIII16s16sIIII")
 """BaseHeader and the fixed part of UserHeader."""
 TRANSACTION: Final = struct.Struct("<IIIII")
 PROPERTIES: Final = struct.Struct("<BBH20sIIIIIIII")
-SECURITY: Final = struct.Struct("<HHHHII")
-SESSION: Final = struct.Struct("<HHIHHHH")
-DEBUG: Final = struct.Struct("<HH")
-SOAP: Final = struct.Struct("<HHI")
 PRIVATE: Final = struct.Struct("<16sI")
 WORD: Final = struct.Struct("<I")
 COUNT: Final = struct.Struct("<H")
@@ -72,19 +68,9 @@ def parse(data: bytes) -> UserMessage:
         data = bytes(data)
     end = len(data)
     (
-        version,
-        base_reserved,
-        base_flags,
-        signature,
-        packet_size,
-        to_reach_queue_s,
-        source,
-        address,
-        to_be_received_s,
-        sent_time_s,
-        message_id,
-        flags,
-    ) = _unpack_head(data)
+        version, base_reserved, base_flags, signature, packet_size, to_reach_queue_s, source, address,
+        to_be_received_s, sent_time_s, message_id, flags
+    ) = _unpack_head(data)  # fmt: skip
     if (
         version != 0x10
         or signature != SIGNATURE
@@ -102,7 +88,7 @@ def parse(data: bytes) -> UserMessage:
     session = None
     if base_flags & 0x0010:
         end -= 16
-        session = _parse_session(data, end)
+        session, _ = _parse_rare(session_header, data, end)
     if packet_size != end:
         raise Refused
 
@@ -148,22 +134,12 @@ def parse(data: bytes) -> UserMessage:
             transaction.connector_qm_guid = None
     security = None
     if flags & 0x00080000:
-        security, at = _parse_security(data, at, end)
+        security, at = _parse_rare(security_header, data[:end], at)
 
     (
-        properties_flags,
-        label_length,
-        message_class,
-        correlation_id,
-        body_type,
-        application_tag,
-        body_size,
-        allocation_size,
-        privacy_level,
-        hash_algorithm,
-        encryption_algorithm,
-        extension_size,
-    ) = _unpack_properties(data, at)
+        properties_flags, label_length, message_class, correlation_id, body_type, application_tag, body_size,
+        allocation_size, privacy_level, hash_algorithm, encryption_algorithm, extension_size
+    ) = _unpack_properties(data, at)  # fmt: skip
     at += 56
     label = None
     if label_length:
@@ -195,11 +171,11 @@ def parse(data: bytes) -> UserMessage:
     debug = soap = lists = None
     trailing = b""
     if base_flags & 0x0020:
-        debug, at = _parse_debug(data, at, end)
+        debug, at = _parse_rare(debug_header, data[:end], at)
     if flags & 0x10000000:
-        soap, at = _parse_soap(data, at, end)
+        soap, at = _parse_rare(soap_header, data[:end], at)
     if flags & 0x00800000:
-        lists, at = _read_lists(data[:end], at)
+        lists, at = _parse_rare(multi_queue_format_header, data[:end], at)
     if at != end:
         trailing = data[at:end]
 
@@ -249,13 +225,6 @@ def parse(data: bytes) -> UserMessage:
     return message
 
 
-def _parse_session(data: bytes, at: int) -> SessionHeader:
-    values = SESSION.unpack_from(data, at)
-    if values[5] < 1:
-        raise Refused
-    return SessionHeader(*values)
-
-
 def _parse_name(kind: int, data: bytes, at: int, end: int) -> tuple[QueueName, bytes, int]:
     """A queue name of UserHeader, the padding behind it, and where that ends."""
     if kind < 2:
@@ -276,49 +245,13 @@ def _parse_name(kind: int, data: bytes, at: int, end: int) -> tuple[QueueName, b
     return name, _octets(data, stop, -stop & 3, end), (stop + 3) & ~3
 
 
-def _parse_security(data: bytes, at: int, end: int) -> tuple[SecurityHeader, int]:
-    flags, *sizes = SECURITY.unpack_from(data, at)
-    if flags & 0xF > 2 or (not flags & 0xF and sizes[0]) or sizes[3] > 0xFFFF or not any(sizes):
-        raise Refused
-    at += 16
-    items = []
-    for size in sizes:
-        items.append(_octets(data, at, size, end))
-        at += size
-        items.append(_octets(data, at, -at & 3, end))
-        at = (at + 3) & ~3
-    return SecurityHeader(flags, *items), at
-
-
-def _parse_debug(data: bytes, at: int, end: int) -> tuple[DebugHeader, int]:
-    flags, reserved = DEBUG.unpack_from(data, at)
-    if flags & 3 > 1:
-        raise Refused
-    if not flags & 3:
-        return DebugHeader(flags, reserved), at + 4
-    return DebugHeader(flags, reserved, Guid(_octets(data, at + 4, 16, end))), at + 20
-
-
-def _parse_soap(data: bytes, at: int, end: int) -> tuple[SoapHeader, int]:
-    values: list[Any] = []
-    for section in (0x0320, 0x0384):
-        found, reserved, length = SOAP.unpack_from(data, at)
-        at += 8
-        stop = at + 2 * length
-        if found != section or stop > end:
-            raise Refused
-        values += [reserved, _text(data, at, stop) if length else None]
-        at = stop
-    return SoapHeader(*values), at
-
-
-def _read_lists(data: bytes, at: int) -> tuple[MultiQueueFormatHeader, int]:
+def _parse_rare(record: Record[Any], data: bytes, at: int) -> tuple[Any, int]:
+    """A header that few messages have, by construct, and where it ends."""
     stream = PacketStream(data[at:], at)
     try:
-        lists: MultiQueueFormatHeader = to_records(multi_queue_format_header.parse_stream(stream))
+        return to_records(record.parse_stream(stream)), stream.tell()
     except ValueError as error:
         raise Refused from error
-    return lists, stream.tell()
 
 
 def _octets(data: bytes, at: int, size: int, end: int) -> bytes:
@@ -399,7 +332,7 @@ def build(message: UserMessage) -> bytes:
     elif transaction is not None:
         raise Refused
     if flags & 0x00080000:
-        middle += _build_security(message.security)
+        middle += _build_rare(security_header, message.security, 64 + len(names) + len(middle))
     elif message.security is not None:
         raise Refused
 
@@ -409,33 +342,24 @@ def build(message: UserMessage) -> bytes:
     if label_length > 250:
         raise Refused
     fixed = _pack_properties(
-        properties.flags,
-        label_length,
-        properties.message_class,
-        correlation_id,
-        properties.body_type,
-        properties.application_tag,
-        len(body),
-        properties.allocation_body_size,
-        properties.privacy_level,
-        properties.hash_algorithm,
-        properties.encryption_algorithm,
-        len(extension),
-    )
+        properties.flags, label_length, properties.message_class, correlation_id, properties.body_type,
+        properties.application_tag, len(body), properties.allocation_body_size, properties.privacy_level,
+        properties.hash_algorithm, properties.encryption_algorithm, len(extension)
+    )  # fmt: skip
     at = 120 + len(names) + len(middle) + len(wire) + len(extension) + len(body)
     padding = _fitting(properties.padding, -at & 3)
     at += len(padding)
     rare = b""
     if base_flags & 0x0020:
-        rare = _build_debug(message.debug)
+        rare = _build_rare(debug_header, message.debug, at)
     elif message.debug is not None:
         raise Refused
     if flags & 0x10000000:
-        rare += _build_soap(message.soap)
+        rare += _build_rare(soap_header, message.soap, at + len(rare))
     elif message.soap is not None:
         raise Refused
     if flags & 0x00800000:
-        rare += _build_lists(message.multi_queue_format, at + len(rare))
+        rare += _build_rare(multi_queue_format_header, message.multi_queue_format, at + len(rare))
     elif message.multi_queue_format is not None:
         raise Refused
     trailing = message.trailing
@@ -443,39 +367,15 @@ def build(message: UserMessage) -> bytes:
     if packet_size > 0x00400000:
         raise Refused
     head = _pack_head(
-        0x10,
-        base.reserved,
-        base_flags,
-        SIGNATURE,
-        packet_size,
-        base.time_to_reach_queue_s,
-        source,
-        address,
-        user.time_to_be_received_s,
-        user.sent_time_s,
-        user.message_id,
-        flags,
-    )
+        0x10, base.reserved, base_flags, SIGNATURE, packet_size, base.time_to_reach_queue_s, source, address,
+        user.time_to_be_received_s, user.sent_time_s, user.message_id, flags
+    )  # fmt: skip
     session = b""
     if base_flags & 0x0010:
-        session = _build_session(message.session)
+        session = _build_rare(session_header, message.session, packet_size)
     elif message.session is not None:
         raise Refused
     return b"".join((head, names, middle, fixed, wire, extension, body, padding, rare, trailing, session))
-
-
-def _build_session(session: SessionHeader | None) -> bytes:
-    if session is None or session.window_size < 1:
-        raise Refused
-    return SESSION.pack(
-        session.ack_sequence_number,
-        session.recoverable_msg_ack_seq_number,
-        session.recoverable_msg_ack_flags,
-        session.user_msg_sequence_number,
-        session.recoverable_msg_seq_number,
-        session.window_size,
-        session.reserved,
-    )
 
 
 def _build_name(kind: int, name: Any, padding: bytes, at: int) -> bytes:
@@ -495,52 +395,6 @@ def _build_name(kind: int, name: Any, padding: bytes, at: int) -> bytes:
     return COUNT.pack(len(wire)) + wire + _fitting(padding, -(at + 2 + len(wire)) & 3)
 
 
-def _build_security(security: SecurityHeader | None) -> bytes:
-    if security is None:
-        raise Refused
-    items = (
-        (security.sender_id, security.sender_id_padding),
-        (security.encryption_key, security.encryption_key_padding),
-        (security.signature, security.signature_padding),
-        (security.sender_cert, security.sender_cert_padding),
-        (security.provider_info, security.provider_info_padding),
-    )
-    sizes = [len(item) for item, _ in items]
-    flags = security.flags
-    if flags & 0xF > 2 or (not flags & 0xF and sizes[0]) or sizes[3] > 0xFFFF or not any(sizes):
-        raise Refused
-    pieces = [SECURITY.pack(flags, *sizes)]
-    for item, padding in items:
-        pieces += [item, _fitting(padding, -len(item) & 3)]
-    return b"".join(pieces)
-
-
-def _build_debug(debug: DebugHeader | None) -> bytes:
-    if debug is None or debug.flags & 3 > 1:
-        raise Refused
-    fixed = DEBUG.pack(debug.flags, debug.reserved)
-    if debug.flags & 3:
-        return fixed + _sixteen(debug.queue_identifier)
-    if debug.queue_identifier is not None:
-        raise Refused
-    return fixed
-
-
-def _build_soap(soap: SoapHeader | None) -> bytes:
-    if soap is None:
-        raise Refused
-    header = b"" if soap.header is None else _wide(soap.header)
-    body = b"" if soap.body is None else _wide(soap.body)
-    return b"".join(
-        (
-            SOAP.pack(0x0320, soap.reserved, len(header) >> 1),
-            header,
-            SOAP.pack(0x0384, soap.reserved1, len(body) >> 1),
-            body,
-        )
-    )
-
-
 def _sixteen(value: Any) -> bytes:
     if len(value) != 16:
         raise Refused
@@ -558,10 +412,11 @@ def _wide(text: str) -> bytes:
     return utf_16_le_encode(text, "surrogatepass")[0] + b"\0\0"
 
 
-def _build_lists(lists: MultiQueueFormatHeader | None, at: int) -> bytes:
+def _build_rare(record: Record[Any], value: Any, at: int) -> bytes:
+    """A header that few messages have, by construct."""
     stream = PacketStream(b"", at)
     try:
-        multi_queue_format_header.build_stream(to_containers(lists), stream)
+        record.build_stream(to_containers(value), stream)
     except ValueError as error:
         raise Refused from error
     return stream.getvalue()

@@ -22,15 +22,17 @@ import trio
 from simulator.base.processes import Memory, memory_of
 from simulator.base.program.collector import seldom_collected
 from simulator.client import Client, connect
-from simulator.demo.workload import Workload
 from simulator.faults.supervisor import Supervisor, supervised
 from simulator.security.keyfiles import make_keys
 from simulator.topology import Topology
 from simulator.topology.file import parse
 from tests.bench.figures import BenchError
-from tests.bench.load.bodies import Alike
-from tests.bench.load.traffic import Traffic
+from tests.bench.load.traffic import Bodies, Traffic
 
+BODY_BYTES: Final = 1_024
+WINDOW: Final = 64
+"""MSMQ's default."""
+WARM_UP_MESSAGES: Final = 2_000
 SENDER, INTERMEDIATE, DESTINATION = THREE = ("sender", "intermediate", "destination")
 """A row of three."""
 CLIENT: Final = "client"
@@ -56,7 +58,7 @@ resend_timeouts_final_s = 10
 
 
 def in_a_row(
-    names: Sequence[str] = THREE, window: int = 64, queues: Mapping[str, Sequence[str]] | None = None
+    names: Sequence[str] = THREE, window: int = WINDOW, queues: Mapping[str, Sequence[str]] | None = None
 ) -> Topology:
     """Nodes of which each is linked to the next, on free ports.
 
@@ -64,12 +66,18 @@ def in_a_row(
         window: WindowSize of every session.
         queues: by node, the names of its queues; by default the last node has one. All of them are transactional.
     """
-    queues = queues or {names[-1]: [QUEUE]}
+    return linked(names, list(pairwise(names)), window, queues or {names[-1]: [QUEUE]})
+
+
+def linked(
+    names: Sequence[str], links: Sequence[tuple[str, str]], window: int, queues: Mapping[str, Sequence[str]]
+) -> Topology:
+    """Nodes and the links between them, on free ports; otherwise as `in_a_row`."""
     lines = [f"{SETTINGS}window_size = {window}"]
     for name in names:
         lines.append(f"[node.{name}]")
         lines += (f"[node.{name}.queue.{queue}]\ntransactional = true" for queue in queues.get(name, ()))
-    lines += (f'[[link]]\nbetween = ["{one}", "{other}"]' for one, other in pairwise(names))
+    lines += (f'[[link]]\nbetween = ["{one}", "{other}"]' for one, other in links)
     return parse("\n".join(lines), "bench.toml").with_free_ports()
 
 
@@ -101,8 +109,8 @@ class Flow:
         return self.messages / self.settled_s
 
     def cpu_us(self, *names: str) -> float | None:
-        """Microseconds of CPU for a message, of these processes together; by default of all nodes."""
-        taken = [self.cpu_s[name] for name in names or self.flushes]
+        """Microseconds of CPU for a message, of these processes together; by default of all but the client."""
+        taken = [self.cpu_s[name] for name in names or self.cpu_s.keys() - {CLIENT}]
         return None if None in taken else 1e6 * sum(filter(None, taken)) / self.messages
 
     def flushes_per_s(self, name: str) -> float:
@@ -119,21 +127,16 @@ class Row:
         self.names = list(clients)
 
     def traffic(
-        self,
-        body: bytes | Workload | Alike,
-        to: str = "",
-        queues: Sequence[str] = (QUEUE,),
-        *,
-        together: bool = False,
+        self, bodies: Bodies, to: str = "", queues: Sequence[str] = (QUEUE,), *, together: bool = False
     ) -> Traffic:
-        """From the first node to queues of another, by default of the last; `body`, `together` as for `Traffic`."""
+        """From the first node to queues of another, by default of the last; `together` as for `Traffic`."""
         to = to or self.names[-1]
-        return Traffic(self.clients[self.names[0]], self.clients[to], to, queues, body, together=together)
+        return Traffic(self.clients[self.names[0]], self.clients[to], to, queues, bodies, together=together)
 
     async def flood(
         self,
         count: int,
-        body: bytes | Alike,
+        bodies: Bodies,
         to: str = "",
         queues: Sequence[str] = (QUEUE,),
         *,
@@ -144,19 +147,17 @@ class Row:
         Raises:
             BenchError: a message was lost, came twice, out of order or altered, or it took too long.
         """
-        traffic = self.traffic(body, to, queues, together=together)
+        traffic = self.traffic(bodies, to, queues, together=together)
         flow = await self.measured(traffic, count, traffic.send_fast)
         traffic.check()
         return flow
 
-    async def pace(self, count: int, per_s: float, body: bytes) -> Flow:
+    async def pace(self, count: int, per_s: float, bodies: Bodies) -> Flow:
         """Send `per_s` a second, however long each takes; as `flood` otherwise."""
-        traffic = self.traffic(body)
-
-        async def send(count: int) -> None:
-            await traffic.send_paced(count, per_s)
-
-        flow = await self.measured(traffic, count, send, count / per_s)
+        traffic = self.traffic(bodies)
+        flow = await self.measured(
+            traffic, count, lambda count: traffic.send_paced(count, per_s), count / per_s
+        )
         traffic.check()
         return flow
 
@@ -207,7 +208,7 @@ class Row:
         """
         # The sender is the last to know, so it is asked first; with many queues an answer takes long.
         for name, client in self.clients.items():
-            if not await comes_true(partial(_has_nothing, client), patience_s(count)):
+            if not await comes_true(partial(has_nothing, client), patience_s(count)):
                 raise BenchError(f"{name} still has messages to pass on, or was not told that they came")
 
     async def flushes(self) -> dict[str, int]:
@@ -216,11 +217,8 @@ class Row:
 
     def memory(self) -> dict[str, Memory]:
         """Of each node that runs."""
-        return {
-            name: memory_of(self.supervisor.running[name].pid)
-            for name in self.names
-            if name in self.supervisor.running
-        }
+        running = self.supervisor.running
+        return {name: memory_of(running[name].pid) for name in self.names if name in running}
 
     def cpu_s(self) -> dict[str, float | None]:
         """User and system time of each node that runs, since it was started; None where the kernel does not tell."""
@@ -233,7 +231,8 @@ async def waiting(client: Client) -> int:
     return sum(queue.waiting for queue in (await client.queues()).outgoing)
 
 
-async def _has_nothing(client: Client) -> bool:
+async def has_nothing(client: Client) -> bool:
+    """Whether no message of a node waits to be acknowledged."""
     return not await waiting(client)
 
 
@@ -252,36 +251,28 @@ def patience_s(count: int) -> float:
     return PATIENCE_S + count * PATIENCE_PER_MESSAGE_S
 
 
+def difference(before_s: float | None, after_s: float | None) -> float | None:
+    """What came since; None if either is not known."""
+    return None if before_s is None or after_s is None else after_s - before_s
+
+
 @asynccontextmanager
-async def row(
-    topology: Topology, profiles: Path | None = None, *, with_keys: bool = False
-) -> AsyncIterator[Row]:
+async def row(topology: Topology, *, with_keys: bool = False) -> AsyncIterator[Row]:
     """The nodes of a topology in a folder of their own among the temporary files, for the block.
 
     Args:
-        profiles: a folder for profiles of the nodes, which make them slower.
         with_keys: whether each node has keys of 2,048 bits, and knows the others'.
 
     Raises:
         NodeError: a node does not start.
     """
-    with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-") as folder:
-        if with_keys:
-            for name in topology.nodes:
-                make_keys(Path(folder), name, KEY_BITS, CERTIFIED_DAYS)
-        async with (
-            supervised(topology, Path(folder), profiles=profiles) as supervisor,
-            AsyncExitStack() as stack,
-        ):
+    with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-") as name:
+        folder = Path(name)
+        for node in topology.nodes if with_keys else ():
+            make_keys(folder, node, KEY_BITS, CERTIFIED_DAYS)
+        async with supervised(topology, folder) as supervisor, AsyncExitStack() as stack:
             clients = {
-                name: await stack.enter_async_context(
-                    connect(topology, name, Path(folder), patience_s=AWAY_S)
-                )
-                for name in topology.nodes
+                node: await stack.enter_async_context(connect(topology, node, folder, patience_s=AWAY_S))
+                for node in topology.nodes
             }
             yield Row(supervisor, clients)
-
-
-def difference(before_s: float | None, after_s: float | None) -> float | None:
-    """What came since; None if either is not known."""
-    return None if before_s is None or after_s is None else after_s - before_s

@@ -10,29 +10,18 @@ from hypothesis import strategies as st
 
 from mqproto.wire import Guid
 from simulator.client import MessageId
-from simulator.demo.workload import BATCH_BYTES, HEAVY, Workload, orders
+from simulator.demo.workload import orders
 from simulator.faults.proof import Received, Sent, delays_ms, percentile
 from tests.bench.figures import BenchError
-from tests.bench.load.traffic import PACED_OUTSTANDING, Traffic, check_delivery, send_when_due, share_of
-
-SENT = [Sent(number, b"", 0.0) for number in range(3)]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "words"),
-    [
-        ([0, 2], "1 messages lost"),
-        ([0, 1, 1, 2], "1 messages delivered more than once"),
-        ([0, 2, 1], "1 messages out of order"),
-        ([0, 1, 2, 3], "1 messages never sent"),
-    ],
+from tests.bench.load.traffic import (
+    PACED_OUTSTANDING,
+    Bodies,
+    Traffic,
+    alike,
+    mixed,
+    send_when_due,
+    share_of,
 )
-def test_no_figure_is_given_of_messages_that_did_not_arrive_as_they_should(
-    numbers: list[int], words: str
-) -> None:
-    check_delivery(SENT, [Received(number, b"", 0.0) for number in range(3)])
-    with pytest.raises(BenchError, match=words):
-        check_delivery(SENT, [Received(number, b"", 0.0) for number in numbers])
 
 
 @given(st.integers(0, 10_000), st.integers(1, 1_000))
@@ -53,7 +42,6 @@ class Node:
     """A node that takes messages and hands them out at once, or spoils them."""
 
     def __init__(self, spoiled: str = "") -> None:
-        self.requests: list[list[Any]] = []
         self._spoiled = spoiled
         self._queues: dict[str, list[Message]] = {}
         self._ordinal = 0
@@ -72,7 +60,6 @@ class Node:
                 queue.insert(place, Message(sent[-1], draft.label, body))
                 if self._spoiled == "twice" and self._ordinal == 3:
                     queue.append(queue[-1])
-        self.requests.append([draft for _, draft in messages])
         return sent
 
     async def send_many(self, path: str, drafts: list[Any]) -> list[MessageId]:
@@ -97,16 +84,16 @@ class Node:
             await trio.lowlevel.checkpoint()
 
 
-def traffic_of(node: Node, queues: int, body: bytes | Workload = b"body") -> Traffic:
+def traffic_of(node: Node, queues: int, bodies: Bodies) -> Traffic:
     client = cast(Any, node)
-    return Traffic(client, client, "node", [f"orders-{number}" for number in range(queues)], body)
+    return Traffic(client, client, "node", [f"orders-{number}" for number in range(queues)], bodies)
 
 
 @pytest.mark.parametrize("queues", [1, 3, 40])
 async def test_every_message_to_each_queue_comes_and_is_checked(
     queues: int, autojump_clock: trio.testing.MockClock
 ) -> None:
-    traffic = traffic_of(Node(), queues)
+    traffic = traffic_of(Node(), queues, alike(b"body"))
     for _ in range(2):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(traffic.send_fast, 501)
@@ -124,12 +111,12 @@ SPOILED = [
 ]
 
 
-@pytest.mark.parametrize("body", [b"body", orders(10, sizes=HEAVY)], ids=["alike", "mixed"])
+@pytest.mark.parametrize("sort", ["alike", "mixed"])
 @pytest.mark.parametrize(("spoiled", "words"), SPOILED)
 async def test_a_message_that_is_spoiled_on_its_way_is_found(
-    spoiled: str, words: str, body: bytes | Workload, autojump_clock: trio.testing.MockClock
+    spoiled: str, words: str, sort: str, autojump_clock: trio.testing.MockClock
 ) -> None:
-    traffic = traffic_of(Node(spoiled), 1, body)
+    traffic = traffic_of(Node(spoiled), 1, alike(b"body") if sort == "alike" else mixed(orders(10)))
     await traffic.send_fast(10)
     with trio.move_on_after(5):
         await traffic.receive(10)
@@ -137,34 +124,10 @@ async def test_a_message_that_is_spoiled_on_its_way_is_found(
         traffic.check()
 
 
-async def test_messages_of_a_workload_are_sent_once_each_in_requests_that_have_a_limit(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    node, work = Node(), orders(400, seed=1, sizes=HEAVY)
-    traffic = traffic_of(node, 1, work)
-    await traffic.send_fast(300)
-    await traffic.send_paced(100, per_s=100)
-    await traffic.receive(400)
-    traffic.check()
-    sent = {draft.label: draft.body for request in node.requests for draft in request}
-    assert sent == {item.label: item.body for item in work.items()}
-    assert traffic.sent_bytes == sum(map(len, sent.values()))
-    for request in node.requests:
-        assert len(request) == 1 or sum(len(draft.body) for draft in request) <= BATCH_BYTES
-
-
-async def test_a_workload_that_ends_too_early_is_no_success(autojump_clock: trio.testing.MockClock) -> None:
-    traffic = traffic_of(Node(), 1, orders(5))
-    await traffic.send_fast(6)
-    await traffic.receive(5)
-    with pytest.raises(BenchError, match="of 6 messages 5 were sent"):
-        traffic.check()
-
-
 async def test_traffic_of_which_not_all_was_accepted_is_not_in_order(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    traffic = traffic_of(Node(), 1)
+    traffic = traffic_of(Node(), 1, alike(b"body"))
     with trio.move_on_after(2.5):
         await traffic.send_paced(10, per_s=1)
     await traffic.receive(3)

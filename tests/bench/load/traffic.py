@@ -7,18 +7,20 @@ not even be sent meanwhile: figures that leave these out are better than what a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import cycle, islice
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice, repeat
+from typing import Final, Protocol
 
 import trio
 
 from mqproto.messages.drafts import Draft
+from mqproto.turn.guard import STRONG
 from simulator.client import Client
-from simulator.demo.workload import Workload
-from simulator.faults.proof import Received, Sent, compare, delays_ms
+from simulator.demo.workload import Workload, as_batches
+from simulator.faults.proof import Received, Sent, compare, delays_ms, digest_of
+from simulator.security.keyfiles import SIGNING
 from tests.bench.figures import BenchError
-from tests.bench.load.bodies import Alike, Bodies, bodies_of
 
 OUTSTANDING: Final = 4
 """Requests of a producer as fast as it can be that have no answer yet."""
@@ -26,6 +28,61 @@ PACED_OUTSTANDING: Final = 32
 """The same of one that sends when it is time."""
 CONSUMERS: Final = 16
 """Tasks that share the queues, if these are many."""
+RECEIVE_MESSAGES: Final = 500
+RECEIVE_BYTES: Final = 4 * 2**20
+"""What the consumer takes in one transaction, at most."""
+RECEIVE_MIXED_MESSAGES: Final = 64
+"""The same if nobody knows how large the next ones are."""
+UNALTERED: Final = b""
+ALTERED: Final = b"altered"
+"""They take the place of digests where all bodies are the same."""
+
+
+class Message(Protocol):
+    """What was sent, or what came."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What a producer sends.
+
+    drafts: one after the other; each is made when it is asked for, as all of them at once would fill the memory.
+    digest: by what a message is known: the same for what was sent and for what came, unless it was altered.
+    receive_messages: how many a consumer takes in one transaction, at most.
+    """
+
+    drafts: Iterator[Draft]
+    digest: Callable[[Message], bytes]
+    receive_messages: int
+
+
+def alike(body: bytes, *, protected: bool = False) -> Bodies:
+    """Messages that have one body, which is compared when they come: that is faster than a digest.
+
+    Args:
+        protected: whether they are encrypted and signed.
+    """
+    draft = Draft(
+        body=body,
+        label="bench",
+        transactional=True,
+        privacy_level=STRONG if protected else 0,
+        signer=SIGNING if protected else "",
+    )
+    receive_messages = max(1, min(RECEIVE_MESSAGES, RECEIVE_BYTES // max(1, len(body))))
+    return Bodies(repeat(draft), lambda each: UNALTERED if each.body == body else ALTERED, receive_messages)
+
+
+def mixed(workload: Workload) -> Bodies:
+    """Those of a workload, whose labels differ: several bodies are empty."""
+    drafts = (Draft(body=item.body, label=item.label, transactional=True) for item in workload.items())
+    return Bodies(drafts, lambda each: digest_of(each.label, each.body), RECEIVE_MIXED_MESSAGES)
 
 
 class Traffic:
@@ -33,7 +90,6 @@ class Traffic:
 
     Args:
         sender, receiver: of the nodes at which they begin and end; the latter is called `node`.
-        body: of every message, or a workload, whose messages differ.
         together: hands over messages as one transaction for all queues, as those to several queues always are.
     """
 
@@ -43,16 +99,16 @@ class Traffic:
         receiver: Client,
         node: str,
         queues: Sequence[str],
-        body: bytes | Workload | Alike,
+        bodies: Bodies,
         *,
         together: bool = False,
     ) -> None:
         self._sender = sender
         self._receiver = receiver
         self._queues = queues
-        self._paths = [f"{node}\\{queue}" for queue in queues]
+        self._paths = {queue: f"{node}\\{queue}" for queue in queues}
         self._together = together or len(queues) > 1
-        self._bodies = bodies_of(body)
+        self._bodies = bodies
         self._asked = 0
         self._accepted: list[tuple[int, str, Sent]] = []
         self._received: dict[str, list[Received]] = {queue: [] for queue in queues}
@@ -86,7 +142,7 @@ class Traffic:
             places.release()
 
         async with trio.open_nursery() as nursery:
-            for drafts in self._bodies.requests(count):
+            for drafts in as_batches(islice(self._bodies.drafts, count)):
                 await places.acquire()
                 nursery.start_soon(send, list(islice(queues, len(drafts))), drafts)
 
@@ -96,23 +152,21 @@ class Traffic:
         queues = cycle(self._queues)
 
         async def send(due_s: list[float]) -> None:
-            await self._send(list(islice(queues, len(due_s))), self._bodies.drafts(len(due_s)), due_s)
+            drafts = list(islice(self._bodies.drafts, len(due_s)))
+            await self._send(list(islice(queues, len(due_s))), drafts, due_s)
 
         start_s = trio.current_time()
         await send_when_due([start_s + number / per_s for number in range(count)], send)
 
     async def _send(self, queues: list[str], drafts: list[Draft], due_s: list[float]) -> None:
         if self._together:
-            paths = dict(zip(self._queues, self._paths, strict=True))
-            messages = [(paths[queue], draft) for queue, draft in zip(queues, drafts, strict=True)]
+            messages = [(self._paths[queue], draft) for queue, draft in zip(queues, drafts, strict=True)]
             identifiers = await self._sender.send_together(messages)
         else:
-            identifiers = await self._sender.send_many(self._paths[0], drafts)
+            identifiers = await self._sender.send_many(self._paths[self._queues[0]], drafts)
         self._accepted += [
-            (identifier.ordinal, queue, Sent(identifier, digest, at_s))
-            for identifier, queue, digest, at_s in zip(
-                identifiers, queues, self._bodies.digests(drafts), due_s, strict=True
-            )
+            (identifier.ordinal, queue, Sent(identifier, self._bodies.digest(draft), at_s))
+            for identifier, queue, draft, at_s in zip(identifiers, queues, drafts, due_s, strict=True)
         ]
         self.sent_bytes += sum(len(draft.body) for draft in drafts)
 
@@ -161,10 +215,7 @@ async def taken(client: Client, queue: str, bodies: Bodies, timeout_s: float) ->
     """What one transaction receives of these messages; none if nothing comes in time."""
     async with client.transaction(queue, bodies.receive_messages, timeout_s) as messages:
         now_s = trio.current_time()
-        return [
-            Received(message.id, digest, now_s)
-            for message, digest in zip(messages, bodies.digests(messages), strict=True)
-        ]
+        return [Received(message.id, bodies.digest(message), now_s) for message in messages]
 
 
 async def send_when_due(due_s: Sequence[float], send: Callable[[list[float]], Awaitable[None]]) -> None:

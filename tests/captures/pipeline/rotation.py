@@ -11,7 +11,7 @@ from captures import spoil
 from captures.files.frame import NANOSECONDS, Frame
 from captures.files.pcap import read_capture
 from captures.files.pcapng import PcapngWriter
-from tests.bench.measures.bulk import write_capture
+from tests.bench.bulk import write_capture
 
 FRAMES_PER_FILE = 120
 

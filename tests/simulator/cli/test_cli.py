@@ -18,7 +18,7 @@ from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.command import talk
 from simulator.topology import load
 from simulator.topology.places import store_path
-from tests.bench.measures.codec import example
+from tests.bench.codec import example
 from tests.conformance import ROOT
 from tests.simulator.typed import (
     COMMAND,

@@ -1,0 +1,266 @@
+"""`bench backlog`: what many messages that wait cost, in memory, in throughput, and after a restart.
+
+They wait twice. First the destination is killed, and they pile up at the intermediate. Then it is back and takes all of
+them, but nobody receives. While they wait in its queue, messages go on flowing, in turns with a second row of nodes in
+which nothing waits. A queue manager holds a window of each queue and not the queue, so neither its memory nor
+what a message costs may grow with what waits.
+
+Then the same with messages of mixed sizes, from nothing to nearly 4 MiB, through nodes of their own: windows and pages
+end at their limits in bytes, with a large message between small ones. They wait and are received twice, first without
+a restart, since a node that starts anew finds in its store what it had passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import trio
+
+from simulator.demo.workload import HEAVY, orders
+from tests.bench.figures import BenchError, Figure, Options, Result, Told, in_turns, known, ratios
+from tests.bench.load.row import (
+    BODY_BYTES,
+    DESTINATION,
+    INTERMEDIATE,
+    QUEUE,
+    SENDER,
+    THREE,
+    WARM_UP_MESSAGES,
+    WINDOW,
+    Row,
+    comes_true,
+    difference,
+    in_a_row,
+    patience_s,
+    row,
+    waiting,
+)
+from tests.bench.load.traffic import Traffic, alike, mixed
+
+MESSAGES: Final = 100_000
+QUICK_MESSAGES: Final = 5_000
+FLOW_MESSAGES: Final = 10_000
+AFTERMATH: Final = 5
+"""For how many that wait one flows before they are compared. What has moved on is still cleared from
+the stores that it passed, along with what comes later: that has a figure of its own, and is over before the others."""
+MIXED_EVERY: Final = 50
+MIXED_LEAST: Final = 1_000
+MIXED_SEED: Final = 0
+"""Those of mixed sizes have some 40 times as many bytes each: one waits for 50 of one size. This is the least."""
+LIMIT_MB: Final = 200
+"""The resident memory that no node may need, however much waits."""
+MEGABYTE: Final = 10**6
+WANTED_RATIO: Final = 0.8
+WANTED_SERVES_S: Final = 5
+
+
+async def measure(options: Options, told: Told) -> Result:
+    """Pile up messages, restart the nodes that have them, let others flow by, and receive all.
+
+    Raises:
+        BenchError: a message was lost, came twice, out of order or altered, or the nodes took too long.
+        NodeError: a node does not start.
+    """
+    messages = options.messages or (QUICK_MESSAGES if options.quick else MESSAGES)
+    fewer = min(messages, max(MIXED_LEAST, messages // MIXED_EVERY))
+    one_size = await _of_one_size(messages, options.rounds, told)
+    sizes = await _of_mixed_sizes(fewer, options.rounds, told)
+    return Result(
+        f"three nodes, window {WINDOW}, {messages:,} messages of {BODY_BYTES:,} bytes wait, then {fewer:,} of mixed "
+        "sizes",
+        [
+            *one_size.figures,
+            *(replace(figure, name=f"mixed sizes: {figure.name}") for figure in sizes.figures),
+        ],
+        [*one_size.notes, *(f"mixed sizes: {note}" for note in sizes.notes)],
+        [*one_size.broken, *(f"mixed sizes: {words}" for words in sizes.broken)],
+    )
+
+
+async def _of_one_size(messages: int, rounds: int, told: Told) -> Result:
+    """In turns with nodes where nothing waits."""
+    flowing = min(messages, FLOW_MESSAGES)
+    body = bytes(BODY_BYTES)
+    async with row(in_a_row()) as empty, row(in_a_row()) as deep:
+        await empty.flood(min(flowing, WARM_UP_MESSAGES), alike(body))
+        traffic = deep.traffic(alike(body))
+        pile = _Pile(deep, traffic, messages, "backlog", told)
+        await pile.pile_up(rounds)
+        await pile.move_on()
+        told("backlog: messages flow while the nodes clear up")
+        after = await deep.measured(traffic, max(flowing, messages // AFTERMATH), traffic.send_fast)
+        jobs = {
+            "queued": partial(deep.measured, traffic, flowing, traffic.send_fast),
+            "empty": partial(empty.flood, flowing, alike(body)),
+        }
+        flows = await in_turns("backlog", rounds, jobs, told)
+        await pile.take_all(rounds)
+    rates = {name: tuple(flow.settled_per_s for flow in found) for name, found in flows.items()}
+    cpu = [known([flow.cpu_us() for flow in found]) for found in flows.values()]
+    return pile.result(
+        Figure("throughput, queued / empty", "ratio", ratios(*rates.values()), at_least=WANTED_RATIO),
+        *(Figure(f"throughput, {name}", "messages/s", values) for name, values in rates.items()),
+        Figure("CPU of the three nodes, queued / empty", "ratio", ratios(*cpu) if all(cpu) else ()),
+        Figure("throughput, just after all moved on", "messages/s", (after.settled_per_s,)),
+        notes=[
+            f"they waited at {INTERMEDIATE} while {DESTINATION} was down, then at {DESTINATION}, which nobody asked",
+            f"{flowing:,} messages flowed in each round, in turns with nodes where nothing waited",
+            f"before that {after.messages:,} flowed while {SENDER} and {INTERMEDIATE} cleared what had moved on",
+        ],
+    )
+
+
+async def _of_mixed_sizes(messages: int, rounds: int, told: Told) -> Result:
+    """They wait and are received without a restart, and once more with some."""
+    flowing = max(1, messages // AFTERMATH)
+    async with row(in_a_row()) as nodes:
+        traffic = nodes.traffic(mixed(orders(2 * (messages + flowing), MIXED_SEED, HEAVY)))
+        pile = _Pile(nodes, traffic, messages, "backlog of mixed sizes", told)
+        rates = []
+        for kills in (0, rounds):
+            await pile.pile_up(kills)
+            await pile.move_on()
+            told(f"backlog of mixed sizes: {flowing:,} messages flow")
+            flow = await nodes.measured(traffic, flowing, traffic.send_fast)
+            rates.append(flow.settled_per_s)
+            await pile.take_all(kills)
+    return pile.result(
+        Figure("throughput, queued", "messages/s", tuple(rates)),
+        notes=[
+            f"{messages:,} messages waited in the same way and {flowing:,} flowed by, twice, the first time without a "
+            f"restart where they waited; {traffic.sent_bytes / MEGABYTE:,.0f} MB in all"
+        ],
+    )
+
+
+class _Pile:
+    """Much that waits in a row of nodes, from the first message to the last; perhaps more than once.
+
+    Args:
+        messages: how many wait at once.
+        what: is under way, in words.
+    """
+
+    def __init__(self, nodes: Row, traffic: Traffic, messages: int, what: str, told: Told) -> None:
+        self._nodes = nodes
+        self._traffic = traffic
+        self._messages = messages
+        self._what = what
+        self._told = told
+        self._noted: dict[tuple[str, str, float | None], list[float | None]] = {}
+        self._peaks_mb: dict[str, float] = {}
+
+    def _note(self, name: str, unit: str, value: float | None, at_most: float | None = None) -> None:
+        self._noted.setdefault((name, unit, at_most), []).append(value)
+
+    def _look(self, node: str = "", when: str = "") -> None:
+        """Note what a node has resident, and what each has had at most."""
+        for name, memory in self._nodes.memory().items():
+            if name == node:
+                resident = memory.resident_bytes
+                self._note(f"resident, {name}, {when}", "MB", resident and resident / MEGABYTE, LIMIT_MB)
+            if memory.peak_bytes is not None:
+                self._peaks_mb[name] = max(self._peaks_mb.get(name, 0.0), memory.peak_bytes / MEGABYTE)
+
+    def _note_cost(
+        self, what: str, messages: int, before_s: Mapping[str, float | None], start_s: float
+    ) -> None:
+        """Note how fast it was, and what the nodes have spent on a message since then, all of them together."""
+        self._note(what, "messages/s", messages / (trio.current_time() - start_s))
+        spent_s = [difference(before_s[name], now_s) for name, now_s in self._nodes.cpu_s().items()]
+        each = None if None in spent_s else 1e6 * sum(filter(None, spent_s)) / messages
+        self._note(f"CPU of the three nodes, {what}", "µs/message", each)
+
+    async def pile_up(self, kills: int) -> None:
+        """All messages come to wait at the intermediate, which is killed and started again `kills` times."""
+        supervisor = self._nodes.supervisor
+        self._tell(f"{self._messages:,} messages are sent to a node that is down")
+        await supervisor.kill(DESTINATION)
+        before_s, start_s = self._nodes.cpu_s(), trio.current_time()
+        await self._traffic.send_fast(self._messages)
+        await self._until_all_wait()
+        self._note_cost("accepted", self._messages, before_s, start_s)
+        for name in (SENDER, INTERMEDIATE):
+            self._look(name, f"{DESTINATION} down")
+        for number in range(1, kills + 1):
+            self._tell(f"{INTERMEDIATE} is killed, {number} of {kills}")
+            await supervisor.kill(INTERMEDIATE)
+            started = await supervisor.start(INTERMEDIATE)
+            name = f"{INTERMEDIATE} killed: from its start until it listens"
+            self._note(name, "s", started.ready_s - started.spawned_s, WANTED_SERVES_S)
+        await self._until_all_wait()
+        self._look()
+
+    async def move_on(self) -> None:
+        """The destination is back, and takes all of them."""
+        self._tell(f"{self._messages:,} messages move on to {DESTINATION}")
+        started = await self._nodes.supervisor.start(DESTINATION)
+        before_s = self._nodes.cpu_s()
+        await self._nodes.until_settled(self._messages)
+        self._note_cost(f"taken by {DESTINATION} once it was up", self._messages, before_s, started.ready_s)
+        resent = (await self._nodes.clients[SENDER].queues()).resent
+        self._note(f"copies that {SENDER} has sent again", "messages", resent)
+        self._look(DESTINATION, "all in its queue")
+
+    async def take_all(self, kills: int) -> None:
+        """The destination is killed with all in its queue, and started again `kills` times; then all are received.
+
+        Each message is checked, and that no copy of one comes after them.
+        """
+        for number in range(1, kills + 1):
+            self._tell(f"{DESTINATION} is killed, {number} of {kills}")
+            await self._nodes.supervisor.kill(DESTINATION)
+            started = await self._nodes.supervisor.start(DESTINATION)
+            await self._traffic.take(QUEUE, timeout_s=patience_s(self._messages))
+            name = f"{DESTINATION} killed: from its start to a message"
+            self._note(name, "s", self._traffic.arrivals_s[-1] - started.spawned_s, WANTED_SERVES_S)
+        self._look()
+        left = self._traffic.unreceived
+        self._tell(f"{left:,} messages are received")
+        before_s, start_s = self._nodes.cpu_s(), trio.current_time()
+        with trio.move_on_after(patience_s(left)):
+            await self._traffic.receive(left)
+        if left:
+            self._note_cost("received by one consumer at the end", left, before_s, start_s)
+        self._traffic.check()
+        await self._nodes.until_settled(left)
+        await self._traffic.take(QUEUE, timeout_s=0)
+        self._traffic.check()
+        self._look()
+
+    async def _until_all_wait(self) -> None:
+        """Wait until the intermediate has every message. What the sender sends again it has once, while it waits."""
+        arrived = 0
+
+        async def all_wait() -> bool:
+            nonlocal arrived
+            arrived = await waiting(self._nodes.clients[INTERMEDIATE])
+            return arrived >= self._messages
+
+        if not await comes_true(all_wait, patience_s(self._messages)):
+            raise BenchError(f"of {self._messages:,} messages {arrived:,} came to {INTERMEDIATE}")
+
+    def _tell(self, words: str) -> None:
+        self._told(f"{self._what}: {words}")
+
+    def result(self, *figures: Figure, notes: list[str]) -> Result:
+        """What was noted, behind these."""
+        for name in THREE:
+            self._note(f"most that was resident, {name}", "MB", self._peaks_mb.get(name), LIMIT_MB)
+        noted = [
+            Figure(name, unit, known(values), at_most=at_most)
+            for (name, unit, at_most), values in self._noted.items()
+        ]
+        return Result("", [*figures, *noted], notes, over_limit(self._peaks_mb))
+
+
+def over_limit(peaks_mb: Mapping[str, float]) -> list[str]:
+    """By name what each node had resident at most: those that had more than any may, in words."""
+    return [
+        f"{name} had {peak_mb:,.0f} MB resident, and may have {LIMIT_MB}"
+        for name, peak_mb in peaks_mb.items()
+        if peak_mb > LIMIT_MB
+    ]

@@ -1,1 +1,0 @@
-"""Nodes to be measured, and messages for them."""

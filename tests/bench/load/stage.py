@@ -1,0 +1,218 @@
+"""The programs of `bench edges`: a node with a gateway and triggers, and what they are compared with."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+import msgspec
+import trio
+
+from mqproto.messages.drafts import Draft
+from simulator.base.program.collector import seldom_collected
+from simulator.client import Client, connect
+from simulator.edges.validation.programs import Programs, programs_in
+from simulator.faults.proof import percentile
+from simulator.faults.supervisor import Supervisor, supervised
+from tests.bench.figures import BenchError
+from tests.bench.load.row import difference, in_a_row
+from tests.bench.programs.consuming import Consumed
+from tests.bench.programs.posting import Posted
+
+NODE: Final = "node"
+CONSUMER: Final = "consumer"
+POSTED, ORDERED, GROUPED = "posted", "ordered", "grouped"
+"""Queues."""
+GATEWAY: Final = "gateway"
+SERVERS: Final = (GATEWAY, "uvicorn", "uvicorn with group commit")
+TRIGGERS: Final = ("trigger", "trigger --group-by")
+WORKER: Final = "worker"
+DELIVERERS: Final = (*TRIGGERS, WORKER)
+GROUPS: Final = 16
+BATCH: Final = 250
+PATIENCE_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one of them did in one round.
+
+    cpu_us: of a message, for all its processes; None where the kernel does not tell.
+    busy: the share of the time in which the load generator or the consumer had the processor.
+    median_ms: until a POST was answered; None of deliveries.
+    """
+
+    per_s: float
+    cpu_us: float | None
+    busy: float
+    median_ms: float | None = None
+
+
+@dataclass(slots=True)
+class Stage:
+    """The programs, all of them running.
+
+    servers: by name, where POSTs go: address, path, and the processes whose time counts.
+    """
+
+    folder: Path
+    nodes: Supervisor
+    programs: Programs
+    client: Client
+    consumer: str = ""
+    servers: dict[str, tuple[str, str, tuple[str, ...]]] = field(default_factory=dict)
+    rounds: int = 0
+
+    async def posts(self, server: str, connections: int, seconds: float, body_bytes: int) -> Measured:
+        """Have a server take POSTs, each with an id that nobody had before.
+
+        Raises:
+            BenchError: one was not answered 200.
+        """
+        address, path, names = self.servers[server]
+        self.rounds += 1
+        command = [sys.executable, "-m", "tests.bench.programs.posting", f"{address}{path}"]
+        command += [str(connections), str(seconds), str(body_bytes), f"{self.rounds}"]
+        before_s = self._cpu_s(names)
+        done = await trio.run_process(command, capture_stdout=True, stdin=subprocess.DEVNULL)
+        posted = msgspec.json.decode(done.stdout, type=Posted)
+        if posted.wrong or not posted.answered:
+            raise BenchError(f"{server}: {posted.wrong or 'nothing was answered'}")
+        return Measured(
+            per_s=posted.answered / posted.seconds,
+            cpu_us=self._cpu_us(names, before_s, posted.answered),
+            busy=posted.cpu_s / posted.seconds,
+            median_ms=percentile(posted.delays_ms, 50),
+        )
+
+    async def deliveries(self, deliverer: str, count: int, body_bytes: int) -> Measured:
+        """Have one of them deliver so many messages.
+
+        Raises:
+            BenchError: one was lost, came twice or out of the order of its group, or it took too long.
+        """
+        is_worker, is_grouped = deliverer == WORKER, deliverer == TRIGGERS[1]
+        names = (deliverer,) if is_worker else (deliverer, NODE)
+        groups = GROUPS if is_grouped else 1
+        bodies = [f"{number % groups}/{number} ".encode().ljust(body_bytes) for number in range(count)]
+        before_s = self._cpu_s(names)
+        if is_worker:
+            await trio.to_thread.run_sync(_insert, self.folder / "worker.sqlite", bodies)
+        for first in range(0, 0 if is_worker else count, BATCH):
+            drafts = [
+                Draft(body=body, transactional=True, correlation_id=body.split(b"/")[0].ljust(20, b"\0"))
+                for body in bodies[first : first + BATCH]
+            ]
+            await self.client.send_many(f"{NODE}\\{GROUPED if is_grouped else ORDERED}", drafts)
+        consumed = await self._consumed(deliverer, count)
+        cpu_us = self._cpu_us(names, before_s, count)
+        check(deliverer, bodies, consumed.bodies)
+        return Measured((count - 1) / consumed.seconds, cpu_us, consumed.cpu_s / consumed.seconds)
+
+    async def _consumed(self, deliverer: str, count: int) -> Consumed:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client:
+            try:
+                answer = await client.get(f"{self.consumer}/{count}")
+            except httpx.TimeoutException:
+                raise BenchError(
+                    f"{deliverer}: {count:,} messages took more than {PATIENCE_S:g} s, or one was lost"
+                ) from None
+        return msgspec.json.decode(answer.content, type=Consumed)
+
+    def _cpu_s(self, names: Sequence[str]) -> float | None:
+        running = {**self.nodes.running, **self.programs.running}
+        taken = [running[name].cpu_s() for name in names]
+        return None if None in taken else sum(filter(None, taken))
+
+    def _cpu_us(self, names: Sequence[str], before_s: float | None, count: int) -> float | None:
+        taken_s = difference(before_s, self._cpu_s(names))
+        return None if taken_s is None else 1e6 * taken_s / count
+
+    async def start(self) -> None:
+        """Start all of them."""
+        self.consumer = _url(await self.programs.run(CONSUMER, ["tests.bench.programs.consuming"]))
+        worker = ["tests.bench.programs.working", str(self.folder / "worker.sqlite"), f"{self.consumer}/"]
+        by_groups = ["--group-by", "correlation", "--parallel", str(GROUPS)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._serve_by_gateway)
+            for name, commit in zip(SERVERS[1:], ("each", "all"), strict=True):
+                nursery.start_soon(self._serve_by_uvicorn, name, commit)
+            nursery.start_soon(self.programs.run, WORKER, worker)
+            nursery.start_soon(self._trigger, TRIGGERS[0], ORDERED, [])
+            nursery.start_soon(self._trigger, TRIGGERS[1], GROUPED, by_groups)
+
+    async def _serve_by_gateway(self) -> None:
+        seen = str(self.nodes.topology_file(NODE))
+        line = await self.programs.start(GATEWAY, ["gateway", NODE, "--topology", seen, "--free-port"])
+        self.servers[GATEWAY] = _url(line), f"/queues/{POSTED}/messages", (GATEWAY, NODE)
+
+    async def _serve_by_uvicorn(self, name: str, commit: str) -> None:
+        command = ["tests.bench.programs.accepting", str(self.folder / f"{commit}.sqlite"), commit]
+        self.servers[name] = _url(await self.programs.run(name, command)), "/", (name,)
+
+    async def _trigger(self, name: str, queue: str, options: Sequence[str]) -> None:
+        command = ["trigger", f"{NODE}\\{queue}", "--topology", str(self.nodes.topology_file(NODE))]
+        command += ["--url", f"{self.consumer}/", "--name", queue, *options]
+        await self.programs.start(name, command)
+
+
+def check(deliverer: str, sent: Sequence[bytes], consumed: Sequence[str]) -> None:
+    """See that each message came once, in the order of its group.
+
+    Raises:
+        BenchError: one did not.
+    """
+    wanted, came = _by_group([body.decode("ascii") for body in sent]), _by_group(consumed)
+    if wanted != came:
+        groups = sum(came.get(group) != numbers for group, numbers in wanted.items())
+        raise BenchError(
+            f"{deliverer}: of {len(sent):,} messages {len(consumed):,} came, and in {groups} of {len(wanted)} groups "
+            "they were not those that were sent, in order"
+        )
+
+
+def _by_group(bodies: Sequence[str]) -> dict[str, list[str]]:
+    found = defaultdict[str, list[str]](list)
+    for body in bodies:
+        group, _, number = body.split(" ")[0].partition("/")
+        found[group].append(number)
+    return dict(found)
+
+
+def _insert(path: Path, bodies: Sequence[bytes]) -> None:
+    with closing(sqlite3.connect(path, timeout=PATIENCE_S)) as db, db:
+        db.executemany("INSERT INTO message (body) VALUES (?)", [(body,) for body in bodies])
+
+
+def _url(ready: str) -> str:
+    """`ready http://127.0.0.1:8080` says where it listens."""
+    return ready.split()[1].rstrip("/")
+
+
+@asynccontextmanager
+async def staged(parent: str | None) -> AsyncIterator[Stage]:
+    """All programs, with their stores in a folder of their own below `parent`, or where temporary files are.
+
+    Raises:
+        NodeError: one of them does not start.
+    """
+    topology = in_a_row([NODE], queues={NODE: [POSTED, ORDERED, GROUPED]})
+    with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-", dir=parent) as name:
+        folder = Path(name)
+        async with (
+            supervised(topology, folder) as nodes,
+            connect(topology, NODE, folder) as client,
+            programs_in(folder) as programs,
+        ):
+            stage = Stage(folder, nodes, programs, client)
+            await stage.start()
+            yield stage

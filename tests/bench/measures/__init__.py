@@ -1,1 +1,0 @@
-"""The benchmarks, a module for each."""

@@ -1,1 +1,0 @@
-"""What the chain of nodes is measured beside: three servers of NATS JetStream in a row."""

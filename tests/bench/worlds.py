@@ -1,0 +1,82 @@
+"""`bench world`: how many simulated worlds one core runs in a second of its time, every invariant checked."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count, islice
+from typing import Final
+
+from simulator.base.program.collector import seldom_collected
+from simulator.base.randomness import chance
+from simulator.world.draw import Times, draw_faults
+from simulator.world.run import simulate
+from simulator.world.scenarios.scenario import Burst, Link, Scenario
+from tests.bench.figures import Figure, Options, Result, Told, in_turns
+
+WORLDS: Final = 200
+QUICK_WORLDS: Final = 20
+BURSTS: Final = 10
+MESSAGES: Final = 10
+"""In each burst."""
+WANTED_PER_S: Final = 30
+"""Worlds with faults, on one core of two that others use as well."""
+
+
+def a_chain(seed: int) -> Scenario:
+    """Three nodes in a row, and transactional messages from one end to the other."""
+    return Scenario(
+        seed=seed,
+        nodes=("a", "b", "c"),
+        links=(Link(one="a", other="b"), Link(one="b", other="c")),
+        bursts=tuple(
+            Burst(at_ms=100 * number, source="a", target="c", kind="transactional", count=MESSAGES)
+            for number in range(BURSTS)
+        ),
+        storm_ms=2_000,
+    )
+
+
+def with_faults(chain: Scenario) -> Scenario:
+    """The same with the faults of its seed, which may have none."""
+    times = Times(chance(chain.seed, "rush"), chain.storm_ms)
+    faults = draw_faults(chain.seed, chain.nodes, chain.links, chain.bursts, times)
+    return replace(chain, faults=tuple(faults))
+
+
+async def measure(options: Options, told: Told) -> Result:
+    """Run the same worlds in each round, calm ones and others in turns, in this process.
+
+    Raises:
+        AssertionError: an invariant broke, and the figures would mean nothing.
+    """
+    worlds = QUICK_WORLDS if options.quick else WORLDS
+    calm = [a_chain(seed) for seed in range(worlds)]
+    storms = (with_faults(a_chain(seed)) for seed in count())
+    faulted = list(islice((scenario for scenario in storms if scenario.faults), worlds))
+    mean = statistics.mean(len(scenario.faults) for scenario in faulted)
+    jobs = {
+        f"with faults, {mean:.1f} each": partial(_per_s, faulted),
+        "without faults": partial(_per_s, calm),
+    }
+    with seldom_collected():
+        _per_s(calm[:1])  # The first also compiles and fills caches.
+        found = await in_turns("worlds", options.rounds, jobs, told)
+    return Result(
+        f"3 nodes and {calm[0].message_count} messages, every invariant checked; {worlds} worlds of each sort a round",
+        [
+            Figure(name, "worlds/s on a core", tuple(values), wanted)
+            for (name, values), wanted in zip(found.items(), (WANTED_PER_S, None), strict=True)
+        ],
+    )
+
+
+def _per_s(scenarios: Sequence[Scenario]) -> float:
+    begun = time.process_time()
+    for scenario in scenarios:
+        result = simulate(scenario)
+        assert result.breach is None, f"seed {scenario.seed}: {result.breach}"
+    return len(scenarios) / (time.process_time() - begun)
