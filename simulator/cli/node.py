@@ -14,7 +14,6 @@ from simulator.command.options import (
     DONE,
     ConfigOption,
     DirectoryOption,
-    ProfileOption,
     TopologyOption,
     TracesOption,
     WaypointsOption,
@@ -92,7 +91,6 @@ def node(
         Path | None, typer.Option(help="The pcapng to record in; one that is there is gone on with.")
     ] = None,
     waypoints: WaypointsOption = False,
-    profile: ProfileOption = None,
     log: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +107,6 @@ def node(
     $ mqproto send orders --body hello --topology shop
     $ mqproto queue create notes --topology shop
     """
-    from simulator.base.program.profiling import profiled
     from simulator.node.node import serve
     from simulator.topology.places import Place
 
@@ -134,18 +131,17 @@ def node(
         place = place.with_metrics(metrics, name)
     if traces:
         place = place.with_traces(traces, name)
-    with profiled(profile):
-        serve(
-            place.topology.with_readers(name, readers, readers_folder),
-            name,
-            place.directory,
-            allow_remote=allow_remote,
-            remote_metrics=remote_metrics,
-            queues=wanted,
-            capture=capture,
-            log=log,
-            supervised=supervised,
-        )
+    serve(
+        place.topology.with_readers(name, readers, readers_folder),
+        name,
+        place.directory,
+        allow_remote=allow_remote,
+        remote_metrics=remote_metrics,
+        queues=wanted,
+        capture=capture,
+        log=log,
+        supervised=supervised,
+    )
     return DONE
 
 

@@ -71,12 +71,6 @@ HistoryOption = Annotated[
         show_default=False,
     ),
 ]
-ProfileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--profile", metavar="FILE", help="Write a profile for pstats here when it is stopped.", hidden=True
-    ),
-]
 
 
 def _configured(context: typer.Context, value: str) -> str:

@@ -26,7 +26,6 @@ import trio
 from mqproto.base.errors import MqprotoError
 from simulator.base.logfile import appended, written
 from simulator.base.processes import cpu_s_of
-from simulator.base.program.profiling import profile_of
 from simulator.faults.network import Gate
 from simulator.storage.files import SYSTEM_FILES
 from simulator.topology import Topology, places
@@ -148,8 +147,6 @@ class Supervisor:
         directory: their stores, their logs, and the topology as each of them sees it.
         detours: by (who connects, to whom): the address of the proxy between them.
         capture: has the nodes record what they send and receive, each in the file that `capture_of` names.
-        profiles: a folder in which each node leaves a profile of itself when it is stopped
-        (simulator/base/program/profiling.py).
     """
 
     def __init__(
@@ -158,14 +155,12 @@ class Supervisor:
         directory: Path,
         detours: Mapping[tuple[str, str], Address] | None = None,
         capture: Path | None = None,
-        profiles: Path | None = None,
     ) -> None:
         self.topology = topology
         self.directory = directory
         self.running: dict[str, NodeProcess] = {}
         self._detours = detours or {}
         self._capture = capture
-        self._profiles = profiles
         self._turns = {name: trio.Lock() for name in topology.nodes}
         """Who has one ends, starts or reaps that node, where there are `keep` and others."""
         self._wanted = {name: Gate() for name in topology.nodes}
@@ -227,8 +222,6 @@ class Supervisor:
         ]
         if self._capture is not None:
             command += ["--capture", str(capture_of(self._capture, name))]
-        if self._profiles is not None:
-            command += ["--profile", str(profile_of(self._profiles, name))]
         with appended(log) as file:
             log_from = file.tell()
             process = await trio.lowlevel.open_process(
@@ -369,14 +362,13 @@ async def supervised(
     directory: Path,
     detours: Mapping[tuple[str, str], Address] | None = None,
     capture: Path | None = None,
-    profiles: Path | None = None,
 ) -> AsyncIterator[Supervisor]:
     """All nodes of a topology, started, and stopped at the end, whatever ends it.
 
     Raises:
         NodeError: a node did not start.
     """
-    async with stopped_at_the_end(Supervisor(topology, directory, detours, capture, profiles)) as supervisor:
+    async with stopped_at_the_end(Supervisor(topology, directory, detours, capture)) as supervisor:
         for failure in (await supervisor.start_all()).values():
             raise failure
         yield supervisor
