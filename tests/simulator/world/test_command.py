@@ -16,7 +16,6 @@ import pytest
 
 from captures.files.pcap import read_capture
 from captures.packets import read_packets
-from simulator.base.processes import started_by
 from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import campaign, draw
 from simulator.world import command as simulating
@@ -24,6 +23,7 @@ from simulator.world.campaign import run_seeds
 from simulator.world.plants import planted
 from simulator.world.report import Summary
 from simulator.world.scenarios.scenario import as_json, from_file
+from tests.bench.watch import started_by
 from tests.simulator.typed import COMMAND, TIMEOUT_S, eventually, in_process
 from tests.simulator.world.worlds import a_chain
 
@@ -77,9 +77,9 @@ def test_processes_end_with_the_one_that_started_them() -> None:
             # The pipe ends with the last who has it.
             out, _ = process.communicate(timeout=TIMEOUT_S)
         finally:
-            for each in started:
+            for pid in started:
                 with suppress(ProcessLookupError):
-                    os.kill(each.pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
     assert (out, process.returncode) == (b"", -signal.SIGTERM)
 
 
