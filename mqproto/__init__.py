@@ -3,22 +3,11 @@
 `QueueManager` is the core of a node: it is fed what happened, and `take` gives back one `Batch` of what is to be done,
 which `carry_out` has your `Hands` do, in the order that keeps the promise.
 `mqproto.wire` has the packets, `mqproto.formatname` the names of queues, `mqproto.testing` strategies for both.
+
+A name is imported when somebody asks for it, so that those who want the wire alone do not wait for the core.
 """
 
-from mqproto.base.configuration import Settings
-from mqproto.base.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
-from mqproto.base.moment import Moment
-from mqproto.base.timers import Timers
-from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
-from mqproto.manager.carry import Hands, carry_out
-from mqproto.manager.queuemanager import QueueManager
-from mqproto.messages.destinations import Destination
-from mqproto.messages.drafts import Draft
-from mqproto.queues.localqueue import QueueDeclaration
-from mqproto.routing import NextHop, Peer, Routes
-from mqproto.session import Session
-from mqproto.turn.effects import Batch, StoredState, Writes
-from mqproto.wire import PacketBuffer, decode_packet, encode_packet, inspect_packet
+from typing import TYPE_CHECKING
 
 __all__ = [
     "Batch",
@@ -49,3 +38,51 @@ __all__ = [
     "parse_path_name",
     "parse_queue_name",
 ]
+
+if TYPE_CHECKING:
+    from mqproto.base.configuration import Settings
+    from mqproto.base.errors import FormatNameError, MqprotoError, UsageError, WireFormatError
+    from mqproto.base.moment import Moment
+    from mqproto.base.timers import Timers
+    from mqproto.formatname import parse_format_name, parse_path_name, parse_queue_name
+    from mqproto.manager.carry import Hands, carry_out
+    from mqproto.manager.queuemanager import QueueManager
+    from mqproto.messages.destinations import Destination
+    from mqproto.messages.drafts import Draft
+    from mqproto.queues.localqueue import QueueDeclaration
+    from mqproto.routing import NextHop, Peer, Routes
+    from mqproto.session import Session
+    from mqproto.turn.effects import Batch, StoredState, Writes
+    from mqproto.wire import PacketBuffer, decode_packet, encode_packet, inspect_packet
+else:
+    # The same once more, as type checkers understand nothing else than the above; a test holds the two equal.
+    _HOMES = {
+        "base.configuration": ("Settings",),
+        "base.errors": ("FormatNameError", "MqprotoError", "UsageError", "WireFormatError"),
+        "base.moment": ("Moment",),
+        "base.timers": ("Timers",),
+        "formatname": ("parse_format_name", "parse_path_name", "parse_queue_name"),
+        "manager.carry": ("Hands", "carry_out"),
+        "manager.queuemanager": ("QueueManager",),
+        "messages.destinations": ("Destination",),
+        "messages.drafts": ("Draft",),
+        "queues.localqueue": ("QueueDeclaration",),
+        "routing": ("NextHop", "Peer", "Routes"),
+        "session": ("Session",),
+        "turn.effects": ("Batch", "StoredState", "Writes"),
+        "wire": ("PacketBuffer", "decode_packet", "encode_packet", "inspect_packet"),
+    }
+
+    def __getattr__(name):
+        """PEP 562"""
+        for home, names in _HOMES.items():
+            if name in names:
+                from importlib import import_module
+
+                module = import_module(f"{__name__}.{home}")
+                globals().update((each, getattr(module, each)) for each in names)
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
