@@ -23,7 +23,7 @@ TESTS := $(VENV)/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies coverage lint format bench samples pictures lock clean
+.PHONY: help demo crash kills lives meeting producers standby programs validate backlogs powerloss hurt strangers readers requests console letter mutants test core wheel plants truth rotation wine bodies codec coverage lint format bench samples pictures lock clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +107,10 @@ wine: $(DEV)  ## keys, bodies and signatures against Wine's CryptoAPI, 30 times 
 
 bodies: $(DEV)  ## 10,000 random bodies that Mono's System.Messaging writes, and reads from us; a minute, needs mono
 	@MQPROTO_BODIES=10000 $(VENV)/bin/python -m pytest -n 0 -rP tests/bodies/test_mono.py $(ARGS)
+
+codec: $(DEV)  ## mqproto/wire/generated.py anew, after a change of the layouts
+	@$(VENV)/bin/python -m tests.codec
+	@$(VENV)/bin/ruff format --quiet mqproto/wire/generated.py
 
 coverage: $(DEV)  ## all tests, and which branches of mqproto they leave out
 	@$(TESTS) --cov --cov-report=term-missing:skip-covered $(ARGS)

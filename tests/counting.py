@@ -21,15 +21,14 @@ from tests.bench import byhand
 
 PACKAGE: Final = str(Path(mqproto.__file__).parent)
 BY_HAND: Final = byhand.__file__
-GENERATED: Final = "generated from the layouts>"
 
 Instructions = Counter[CodeType]
 """How many each function has carried out."""
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether a function's instructions count: those of mqproto, of the generated codec, and of the one by hand."""
-    return code.co_filename.startswith((PACKAGE, BY_HAND)) or code.co_filename.endswith(GENERATED)
+    """Whether a function's instructions count: those of mqproto, and of the codec by hand."""
+    return code.co_filename.startswith((PACKAGE, BY_HAND))
 
 
 @contextmanager

@@ -40,10 +40,11 @@ def test_a_name_that_is_not_there_is_no_attribute() -> None:
         mqproto.Sesion  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_whoever_imports_the_wire_does_not_wait_for_the_core() -> None:
+def test_whoever_imports_the_wire_waits_neither_for_the_core_nor_for_the_generator() -> None:
     program = "import sys, mqproto.wire; print(*sys.modules, sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     ours = [name for name in done.stdout.split() if name.startswith("mqproto")]
     assert [name for name in ours if not name.startswith(("mqproto.wire", "mqproto.base"))] == ["mqproto"]
+    assert [name for name in ours if name.startswith("mqproto.wire.schema.generator")] == []

@@ -127,7 +127,7 @@ def test_packets_that_are_read_again_and_again_are_seen(monkeypatch: pytest.Monk
     told = str(caught.value)
     assert "over its budget of" in told
     assert "`python -m tests.speed chain`" in told
-    assert "check_UserMessage" in told.splitlines()[1]
+    assert "check_user_message" in told.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_the_command_shows_where_the_instructions_are() -> None:
     command = [sys.executable, "-m", "tests.speed", "parse"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert shown.startswith("parse: ")
-    assert "read_UserMessage" in shown
+    assert "read_user_message" in shown

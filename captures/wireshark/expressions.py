@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mqproto.wire.generator.source import BinExpr, FuncPath, Path, is_path, opnames, steps_of
+from mqproto.wire.schema.generator.source import BinExpr, FuncPath, Path, is_path, opnames, steps_of
 
 COMPARISONS: Final = {"==": "==", "!=": "~=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 ARITHMETIC: Final = ("+", "-", "*")

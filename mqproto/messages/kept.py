@@ -13,7 +13,7 @@ from typing import Final
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.codec import properties_offset, trailing_offset
+from mqproto.wire.generated import properties_offset, trailing_offset
 from mqproto.wire.glance import user_flags
 from mqproto.wire.layouts.base import base_header
 from mqproto.wire.layouts.extension import (

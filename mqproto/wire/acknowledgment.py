@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from mqproto.wire.classes import MessageClass
-from mqproto.wire.generator import REFUSALS, builder, reader
+from mqproto.wire.generated import (
+    build_final_ack_body,
+    build_order_ack_body,
+    read_final_ack_body,
+    read_order_ack_body,
+)
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.acknowledgment import (
     BODY_SIZE,
@@ -20,6 +24,7 @@ from mqproto.wire.layouts.user import PRIVATE_ON_DESTINATION, UserHeader
 from mqproto.wire.messages import user_message
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.record import Record
+from mqproto.wire.schema.refused import REFUSALS
 
 ORDER_QUEUE: Final = 4  # the identifier of the private queue order_queue$
 ORDER_QUEUE_PATH: Final = "\\PRIVATE$\\order_queue$"
@@ -27,12 +32,6 @@ LABEL: Final = "QM Ordering Ack"
 FIRST_FINAL_CLASS: Final = 0x4000
 FINAL_ACK: Final = TransactionHeader.final_ack.mask
 JOURNALS: Final = UserHeader.journal_negative.mask | UserHeader.journal_positive.mask
-
-
-_read_order_ack: Final[Callable[[bytes], OrderAckBody]] = reader(order_ack_body)
-_read_final_ack: Final[Callable[[bytes], FinalAckBody]] = reader(final_ack_body)
-_build_order_ack: Final = builder(order_ack_body)
-_build_final_ack: Final = builder(final_ack_body)
 
 
 def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | None:
@@ -51,8 +50,8 @@ def acknowledgment_in(message: UserMessage) -> OrderAckBody | FinalAckBody | Non
     if message.base.debug_header or not addresses_order_queue(message):
         return None
     if message_class == MessageClass.ORDER_ACK:
-        return _read_order_ack(properties.message_body)
-    return _read_final_ack(properties.message_body)
+        return read_order_ack_body(properties.message_body)
+    return read_final_ack_body(properties.message_body)
 
 
 def asks_final_ack(message: UserMessage) -> bool:
@@ -65,7 +64,7 @@ def _built(body: OrderAckBody | FinalAckBody) -> bytes:
     """The bytes of a body; what it may not hold is refused in construct's words."""
     is_order = isinstance(body, OrderAckBody)
     try:
-        return _build_order_ack(body) if is_order else _build_final_ack(body)
+        return build_order_ack_body(body) if is_order else build_final_ack_body(body)
     except REFUSALS:
         record: Record[Any] = order_ack_body if is_order else final_ack_body
         return record.encode(body)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from mqproto.wire.acknowledgment import LABEL
-from mqproto.wire.codec import properties_offset, read_session_header, transaction_offset
+from mqproto.wire.generated import properties_offset, read_session_header, transaction_offset
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
 from mqproto.wire.layouts.properties import message_properties_header
@@ -96,8 +96,7 @@ def session_header_of(packet: bytes) -> SessionHeader | None:
     """The SessionHeader that rides on a UserMessage.  [MS-MQMQ] 2.2.19.1"""
     if not packet[_BASE_FLAGS_AT] & _SESSION:
         return None
-    header: SessionHeader = read_session_header(packet[-_SESSION_HEADER_SIZE:])
-    return header
+    return read_session_header(packet[-_SESSION_HEADER_SIZE:])
 
 
 def has_debug_header(packet: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Bytes to key blobs and back, by functions that are generated from layouts/keyblobs.py.  [MS-MQQB] 2.4
+"""Bytes to key blobs and back, as layouts/keyblobs.py has them.  [MS-MQQB] 2.4
 
 What is refused is refused in the words of the layout; those quote the bytes of no key.
 """
@@ -6,9 +6,14 @@ What is refused is refused in the words of the layout; those quote the bytes of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from mqproto.wire.generator import REFUSALS, builder, reader
+from mqproto.wire.generated import (
+    build_public_key_blob,
+    build_simple_blob,
+    read_public_key_blob,
+    read_simple_blob,
+)
 from mqproto.wire.layouts.keyblobs import (
     PUBLIC_KEY,
     KeyBlob,
@@ -18,12 +23,9 @@ from mqproto.wire.layouts.keyblobs import (
     simple_blob,
 )
 from mqproto.wire.schema.record import Record
+from mqproto.wire.schema.refused import REFUSALS
 
 T = TypeVar("T")
-_read_public_key: Final[Callable[[bytes], PublicKeyBlob]] = reader(public_key_blob)
-_read_simple: Final[Callable[[bytes], SimpleBlob]] = reader(simple_blob)
-_build_public_key: Final = builder(public_key_blob)
-_build_simple: Final = builder(simple_blob)
 
 
 def decode_public_key_blob(data: bytes) -> PublicKeyBlob:
@@ -32,7 +34,7 @@ def decode_public_key_blob(data: bytes) -> PublicKeyBlob:
     Raises:
         WireFormatError: these bytes are none.
     """
-    return _decoded(_read_public_key, public_key_blob, data)
+    return _decoded(read_public_key_blob, public_key_blob, data)
 
 
 def decode_simple_blob(data: bytes) -> SimpleBlob:
@@ -41,7 +43,7 @@ def decode_simple_blob(data: bytes) -> SimpleBlob:
     Raises:
         WireFormatError: these bytes are none.
     """
-    return _decoded(_read_simple, simple_blob, data)
+    return _decoded(read_simple_blob, simple_blob, data)
 
 
 def _decoded(read: Callable[[bytes], T], record: Record[T], data: bytes) -> T:
@@ -60,7 +62,7 @@ def encode_key_blob(blob: KeyBlob) -> bytes:
     """
     is_public = isinstance(blob, PublicKeyBlob)
     try:
-        return _build_public_key(blob) if is_public else _build_simple(blob)
+        return build_public_key_blob(blob) if is_public else build_simple_blob(blob)
     except REFUSALS:
         record: Record[Any] = public_key_blob if is_public else simple_blob
         return record.encode(blob)

@@ -15,8 +15,8 @@ from typing import Any, Final
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import reference
 from mqproto.wire.buffer import HEAD_SIZE, PacketBuffer
-from mqproto.wire.codec import decode_packet, properties_offset
-from mqproto.wire.generator import REFUSALS, Refused
+from mqproto.wire.codec import decode_packet
+from mqproto.wire.generated import properties_offset
 from mqproto.wire.guid import NULL_GUID
 from mqproto.wire.keyblobs import record_of
 from mqproto.wire.layouts.base import INFINITE, BaseHeader, base_header
@@ -28,6 +28,7 @@ from mqproto.wire.layouts.user import UserHeader, user_header
 from mqproto.wire.packets import Packet, UserMessage
 from mqproto.wire.schema.layout import PacketStream
 from mqproto.wire.schema.record import to_records
+from mqproto.wire.schema.refused import REFUSALS, Refused
 
 _base = struct.Struct(base_header.struct_format("flags", "packet_size"))
 _base_flags = struct.Struct("<H")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from mqproto.wire.codec import build_session_header, properties_offset, transaction_offset
+from mqproto.wire.generated import build_session_header, properties_offset, transaction_offset
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.layouts.session import SessionHeader

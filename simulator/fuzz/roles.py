@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from construct import Const, Rebuild, Subconstruct
 
-from mqproto.wire.generator.source import BinExpr, FuncPath
 from mqproto.wire.layouts.ping import ping_packet
 from mqproto.wire.layouts.session import session_header
 from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+from mqproto.wire.schema.generator.source import BinExpr, FuncPath
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import Holding, OneOf, When
 from mqproto.wire.schema.record import Bits, Record, names_of_bits

@@ -16,7 +16,6 @@ import struct
 from codecs import utf_16_le_decode, utf_16_le_encode
 from typing import Any, Final
 
-from mqproto.wire.generator import Refused
 from mqproto.wire.guid import Guid
 from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.debug import debug_header
@@ -30,6 +29,7 @@ from mqproto.wire.layouts.user import PrivateQueueFormatName, QueueName, UserHea
 from mqproto.wire.packets import UserMessage
 from mqproto.wire.schema.layout import PacketStream
 from mqproto.wire.schema.record import Record, to_containers, to_records
+from mqproto.wire.schema.refused import Refused
 
 HEAD: Final = struct.Struct("<BBHIII16s16sIIII")
 """BaseHeader and the fixed part of UserHeader."""

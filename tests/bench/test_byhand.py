@@ -13,7 +13,7 @@ from hypothesis import given
 from mqproto.testing import nearly_valid_packets, user_messages
 from mqproto.wire import UserMessage, decode_packet, encode_packet
 from mqproto.wire.codec import decode_or_refuse
-from mqproto.wire.generator import REFUSALS
+from mqproto.wire.schema.refused import REFUSALS
 from tests.bench import byhand
 from tests.examples import EVERY_PACKET, a_full_message
 from tests.frames import SESSION_FRAMES

@@ -17,7 +17,7 @@ from captures.packets import PacketReader, SeenPacket
 from captures.script import Script, choose, read_script, survey
 from mqproto.base.errors import UsageError
 from mqproto.wire import NULL_GUID, MessageClass, Ping, encode_packet, encode_ping
-from mqproto.wire.codec import properties_offset
+from mqproto.wire.generated import properties_offset
 from tests.conversations import (
     CLIENT,
     DESTINATION,

@@ -34,7 +34,7 @@ from mqproto.wire import (
     reference,
 )
 from mqproto.wire.codec import decode_or_refuse
-from mqproto.wire.generator import REFUSALS
+from mqproto.wire.schema.refused import REFUSALS
 from tests.examples import (
     EVERY_PACKET,
     SOMEBODY,

@@ -21,7 +21,7 @@ from mqproto.wire import (
     inspect_packet,
     inspect_stream,
 )
-from mqproto.wire.codec import properties_offset
+from mqproto.wire.generated import properties_offset
 from tests.examples import (
     EVERY_PACKET,
     SOMEBODY,

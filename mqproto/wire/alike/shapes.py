@@ -21,14 +21,15 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from mqproto.wire.acknowledgment import FINAL_ACK, asks_final_ack
-from mqproto.wire.codec import check_packet, decode_message, properties_offset, transaction_offset
-from mqproto.wire.generator import REFUSALS
+from mqproto.wire.codec import check_packet, decode_message
+from mqproto.wire.generated import properties_offset, transaction_offset
 from mqproto.wire.glance import message_ids, user_flags
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, BaseHeader, base_header
 from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header
 from mqproto.wire.layouts.transaction import TransactionHeader, TxSequenceId, transaction_header
 from mqproto.wire.layouts.user import QueueName, UserHeader, user_header
 from mqproto.wire.packets import UserMessage
+from mqproto.wire.schema.refused import REFUSALS
 
 KNOWN: Final = 16
 """How many shapes a session knows; it forgets the one that it has known longest."""

@@ -11,7 +11,7 @@ import struct
 from typing import Final
 
 from mqproto.base.errors import UsageError
-from mqproto.wire.codec import transaction_offset
+from mqproto.wire.generated import transaction_offset
 from mqproto.wire.glance import variable_part
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, base_header
 from mqproto.wire.layouts.properties import LONGEST_LABEL, message_properties_header

@@ -2,7 +2,7 @@
 
 A `Layout` is a construct Struct that knows its section of the specification and where each field begins, so
 that a refusal names field, offset, value, limit and section. What stands in a layout serves three readers:
-construct itself (reference.py), the generated codec (codec.py) and the analyst's view (lenient.py), all in wire/.
+construct itself (reference.py), the generated codec (generated.py) and the analyst's view (lenient.py), all in wire/.
 
 Each header starts on a 4-byte boundary of its packet, so padding follows from the position in the packet
 alone.

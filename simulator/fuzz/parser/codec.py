@@ -33,9 +33,9 @@ from mqproto.wire import (
     reference,
 )
 from mqproto.wire.codec import check_or_refuse, decode_or_refuse
-from mqproto.wire.generator import REFUSALS
 from mqproto.wire.glance import user_flags
 from mqproto.wire.layouts.base import SMALLEST_USER_MESSAGE
+from mqproto.wire.schema.refused import REFUSALS
 from simulator.fuzz.parser.judges import BURST, Broken, place
 
 FIRST: Final = 16

@@ -46,9 +46,9 @@ from mqproto.wire import (
 )
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.codec import decode_or_refuse
-from mqproto.wire.generator import REFUSALS
 from mqproto.wire.layouts.multiqueue import DIRECT_NAME, DISTRIBUTION_LIST_NAME, PRIVATE_NAME, PUBLIC_NAME
 from mqproto.wire.layouts.properties import LONGEST_LABEL
+from mqproto.wire.schema.refused import REFUSALS
 from simulator.command.show import read_source
 from simulator.fuzz.parser.codec import way_of
 from simulator.fuzz.parser.judges import place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from mqproto.wire.codec import transaction_offset
+from mqproto.wire.generated import transaction_offset
 from mqproto.wire.glance import place_in_sequence as place_of
 from mqproto.wire.layouts.base import BaseHeader, base_header
 from mqproto.wire.layouts.internal import (

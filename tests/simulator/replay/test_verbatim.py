@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from captures.net.conversation import Side
 from mqproto.wire import encode_packet
-from mqproto.wire.codec import properties_offset
+from mqproto.wire.generated import properties_offset
 from simulator.base.recorder import Recorder
 from simulator.client import connect
 from simulator.replay import talk

@@ -14,7 +14,7 @@ from mqproto.base.errors import WireFormatError
 from mqproto.testing import nearly_valid_packets, packets
 from mqproto.wire import Packet, PacketBuffer, UserMessage, encode_packet, inspect_packet, reference
 from mqproto.wire.codec import decode_or_refuse
-from mqproto.wire.generator import Refused
+from mqproto.wire.schema.refused import Refused
 from simulator.fuzz.mutations import mutants
 from simulator.fuzz.parser import codec
 from simulator.fuzz.parser.codec import FIRST, ONE_IN, OwnCodec, everything

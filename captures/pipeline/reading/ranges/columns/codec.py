@@ -20,7 +20,7 @@ from captures.pipeline.reading.ranges.columns.schema import PACKET_SCHEMA, Table
 from captures.pipeline.source.octets import Mask, Octets, Vector, alike
 from captures.pipeline.tables.schemas.columns import CODED
 from mqproto.wire import UserMessage
-from mqproto.wire.codec import properties_offset
+from mqproto.wire.generated import properties_offset
 from mqproto.wire.layouts.properties import message_properties_header
 from mqproto.wire.schema.parts import wide_size
 

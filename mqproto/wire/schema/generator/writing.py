@@ -1,28 +1,28 @@
-"""Generates the functions that write a record's bytes."""
+"""Writes functions that write: a record's bytes."""
 
 from __future__ import annotations
 
 import dataclasses
 import struct
-from codecs import utf_16_le_encode
-from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from construct import Const, GreedyBytes, Rebuild
 
-from mqproto.wire.generator.source import (
+from mqproto.wire.schema.generator.source import (
+    Function,
     Scope,
     Writer,
     branches,
     fixed_format,
     is_packet_size,
+    listed,
     local,
     padded_choices,
+    snake,
 )
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (
-    NUL,
     Absent,
     Octets,
     OneOf,
@@ -37,8 +37,6 @@ from mqproto.wire.schema.parts import (
 )
 from mqproto.wire.schema.record import Record
 
-ZEROS: Final = tuple(bytes(size) for size in range(4))
-
 
 class Builder(Writer):
     """Writes the function that joins the bytes of a record; pieces first, packs that need the size last."""
@@ -48,8 +46,6 @@ class Builder(Writer):
         self.run: list[tuple[str, str]] = []
         self.pieces: list[str] = []
         self.last: list[str] = []
-        self.names |= {"encode": utf_16_le_encode, "nul": NUL, "zeros": ZEROS}
-        self.emit("nothing = b''")
 
     def record(self, record: Record[Any], scope: Scope, value: str) -> None:
         for field in dataclasses.fields(record.kind):
@@ -86,14 +82,13 @@ class Builder(Writer):
         self.emit(f"elif '\\0' in {target}:")
         self.emit("    raise Refused")
         self.emit("else:")
-        self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + nul")
+        self.emit(f"    {target}__wire = encode({target}, 'surrogatepass')[0] + NUL")
 
     def window_wire(self, part: Window, scope: Scope) -> None:
         """What is in a window is written first, as the fields before it count its bytes and what it holds."""
         record: Record[Any] = bare(part.subcon)
         target = local(scope[:-1], scope[-1])
-        write = self.constant("window", builder(record))
-        self.emit(f"{target}__wire = {write}({target})")
+        self.emit(f"{target}__wire = {self.calling(builder(record))}({target})")
         for field in dataclasses.fields(record.kind):
             self.emit(f"{local(scope, field.name)} = {target}.{field.name}")
 
@@ -108,7 +103,7 @@ class Builder(Writer):
         match part:
             case Must():
                 if "packet_size" in (condition := self.words(part.condition, scope)):
-                    self.last.append(f"if not {condition}: raise Refused")
+                    self.last += [f"if not {condition}:", "    raise Refused"]
                 else:
                     self.must(part.condition, scope)
             case Record():
@@ -129,7 +124,7 @@ class Builder(Writer):
             case TerminatedText():
                 self.arrive()
                 self.refuse_if(f"'\\0' in {target}")
-                self.emit(f"{target}__wire = encode({target}, 'surrogatepass')[0] + nul")
+                self.emit(f"{target}__wire = encode({target}, 'surrogatepass')[0] + NUL")
                 self.piece(f"{target}__wire", f"len({target}__wire)")
             case Window():
                 self.flush()
@@ -138,8 +133,7 @@ class Builder(Writer):
                 self.piece(f"{target}__wire", f"len({target}__wire)")
             case Repeated():
                 self.arrive()
-                write = self.constant("items", items_builder(part.subcon))
-                self.emit(f"{target}__wire = {write}({target}, at)")
+                self.emit(f"{target}__wire = {self.calling(items_builder(part.subcon))}({target}, at)")
                 self.piece(f"{target}__wire", f"len({target}__wire)")
             case Octets():
                 size = self.words(part.length, scope)
@@ -150,7 +144,7 @@ class Builder(Writer):
             case PaddedRest():
                 self.arrive()
                 self.emit(f"if {target} is None:")
-                self.emit(f"    {target} = zeros[-at & 3]")
+                self.emit(f"    {target} = ZEROS[-at & 3]")
                 self.piece(target, f"len({target})")
             case _ if part is GreedyBytes:
                 self.piece(target, f"len({target})")
@@ -163,9 +157,8 @@ class Builder(Writer):
         if not self.run:
             return
         codes = "<" + "".join(code for code, _ in self.run)
-        pack, piece = self.new("pack"), self.new("piece")
-        self.names[pack] = struct.Struct(codes).pack
-        line = f"{piece} = {pack}({', '.join(value for _, value in self.run)})"
+        piece = self.new("piece")
+        line = f"{piece} = {self.packer(codes, 'pack', 'pack')}({', '.join(value for _, value in self.run)})"
         if any(value.endswith("packet_size") for _, value in self.run):
             self.last.append(line)
         else:
@@ -192,7 +185,7 @@ class Builder(Writer):
         self.emit("missing = -at & 3")
         self.emit(f"if missing or {target} is not nothing:")
         self.emit(f"    if len({target}) != missing:")
-        self.emit(f"        {target} = zeros[missing]")
+        self.emit(f"        {target} = ZEROS[missing]")
         self.emit("    at += missing")
         self.pieces.append(target)
         self.residue = 0
@@ -228,31 +221,40 @@ class Builder(Writer):
         self.pieces = [*outside, whole]
         self.residue = residues.pop() if len(residues) == 1 else None
 
+    def finish(self, name: str, head: str, returned: str, says: str) -> Function:
+        if any("nothing" in line for line in self.lines):
+            self.lines.insert(0, "    nothing = b''")
+        return Writer.finish(self, name, head, returned, says)
+
 
 @cache
-def builder(record: Record[Any]) -> Callable[[Any], bytes]:
+def builder(record: Record[Any]) -> Function:
     """A function of the record that returns its bytes or raises one of REFUSALS."""
     writer = Builder()
     writer.record(record, (), "whole")
-    writer.arrive()
-    writer.emit("base__packet_size = at")
+    writer.flush()
+    if writer.last:
+        writer.arrive()
+        writer.emit("base__packet_size = at")
     for line in writer.last:
         writer.emit(line)
-    writer.emit(f"return b''.join(({', '.join(writer.pieces)},))")
-    return writer.finish(f"build_{record.kind.__name__}", "whole")
+    writer.emit(f"return b''.join(({listed(writer.pieces)}))")
+    says = f"The bytes of a {record.kind.__name__}.  {record.layout.section}"
+    return writer.finish(f"build_{snake(record.kind)}", "whole: Any", "bytes", says)
 
 
 @cache
-def items_builder(record: Record[Any]) -> Callable[[list[Any], int], bytes]:
+def items_builder(record: Record[Any]) -> Function:
     """A function of records that returns their bytes, one after the other; the first begins at `at`."""
     writer = Builder()
     writer.begun, writer.residue = True, None
-    writer.emit("pieces = []")
+    writer.emit("pieces: list[bytes] = []")
     writer.emit("for item in items:")
     writer.depth += 1
     writer.record(record, ("item",), "item")
     writer.arrive()
-    writer.emit(f"pieces += {', '.join(writer.pieces)},")
+    writer.emit(f"pieces += {listed(writer.pieces)}")
     writer.depth -= 1
     writer.emit("return b''.join(pieces)")
-    return writer.finish(f"build_each_{record.kind.__name__}", "items, at")
+    says = f"The bytes of each {record.kind.__name__}; the first begins at `at`.  {record.layout.section}"
+    return writer.finish(f"build_each_{snake(record.kind)}", "items: list[Any], at: int", "bytes", says)

@@ -7,21 +7,15 @@ would notice a change there.
 from __future__ import annotations
 
 import operator
-import struct
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from construct import Bytes, Const, FormatField, Rebuild, expr
 
 from mqproto.wire.schema.layout import Layout, bare
 from mqproto.wire.schema.parts import EncodedSize, OneOf, Pad4, wide_size
-
-
-class Refused(Exception):  # noqa: N818  (an answer, which wire/codec.py turns into an error)
-    """A value breaks a rule; the reference codec knows which."""
-
-
-REFUSALS: Final = (Refused, struct.error, UnicodeError, TypeError, AttributeError, IndexError)
 
 COMPARISONS: Final = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 
@@ -37,9 +31,41 @@ BinExpr, FuncPath, Path, opnames = (
 )
 
 
+@dataclass(slots=True)
+class Function:
+    """One function as source, and what it leans on.
+
+    kinds: the records that it makes.
+    constants: what has to stand before it, by name.
+    calls: the functions that it calls.
+    """
+
+    name: str
+    source: str
+    kinds: set[type]
+    constants: dict[str, str]
+    calls: list[Function]
+
+    def each(self) -> Iterator[Function]:
+        """It and those that it calls, the innermost first."""
+        for one in self.calls:
+            yield from one.each()
+        yield self
+
+
 def local(scope: Scope, name: str) -> str:
     """The local variable of a field: `user__flags`."""
     return "__".join((*scope, name))
+
+
+def listed(values: list[str]) -> str:
+    """A tuple of values, without parentheses."""
+    return f"{values[0]}," if len(values) == 1 else ", ".join(values)
+
+
+def snake(kind: type) -> str:
+    """The name of a record in names of functions: `user_message`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def steps_of(expression: Any) -> list[str]:
@@ -68,7 +94,9 @@ class Writer:
     """What reading and writing have in common: lines, structs, and expressions in Python."""
 
     def __init__(self) -> None:
-        self.names: dict[str, Any] = {"Refused": Refused}
+        self.kinds: set[type] = set()
+        self.constants: dict[str, str] = {}
+        self.calls: list[Function] = []
         self.lines: list[str] = []
         self.depth = 1
         self.counter = 0
@@ -89,14 +117,17 @@ class Writer:
         self.counter += 1
         return f"{prefix}{self.counter}"
 
-    def constant(self, prefix: str, value: object) -> str:
-        """A global name for a value."""
-        for name, known in self.names.items():
-            if known is value:
-                return name
-        name = self.new(prefix)
-        self.names[name] = value
+    def packer(self, codes: str, verb: str, method: str) -> str:
+        """The name of a method of the `struct` of a format."""
+        name = f"{verb}_{codes.removeprefix('<')}"
+        self.constants[name] = f'Struct("{codes}").{method}'
         return name
+
+    def calling(self, function: Function) -> str:
+        """The name of another function, which stands before this one."""
+        if function not in self.calls:
+            self.calls.append(function)
+        return function.name
 
     def must(self, condition: Any, scope: Scope) -> None:
         """Remember a rule; all rules about the bits of one word become one."""
@@ -107,13 +138,15 @@ class Writer:
         name = self.words(word, scope)
         before, right_before = self.bits.get(name, (0, 0))
         if before & asked:
-            self.checks.append(f"{name} & {asked} != {right}")
+            self.checks.append(f"{name} & {asked:#x} != {right:#x}")
         else:
             self.bits[name] = before | asked, right_before | right
 
     def judge(self) -> None:
         """Refuse what breaks one of the rules that have gathered."""
-        checks = self.checks + [f"{word} & {asked} != {right}" for word, (asked, right) in self.bits.items()]
+        checks = self.checks + [
+            f"{word} & {asked:#x} != {right:#x}" for word, (asked, right) in self.bits.items()
+        ]
         if checks:
             self.refuse_if(" or ".join(checks))
         self.checks, self.bits = [], {}
@@ -173,16 +206,10 @@ class Writer:
             return f"len({operand}__wire)"
         raise NotImplementedError(f"{function!r} in a layout")
 
-    def finish(self, name: str, head: str) -> Callable[..., Any]:
-        """Compile the function that the lines make; the source is kept for people who want to read it.
-
-        Profiles tell functions apart by their names and files, so each has its own.
-        """
-        source = "\n".join([f"def {name}({head}):", *self.lines, ""])
-        exec(compile(source, f"<{name}, generated from the layouts>", "exec"), self.names)
-        function: Callable[..., Any] = self.names[name]
-        function.source = source  # type: ignore[attr-defined]
-        return function
+    def finish(self, name: str, head: str, returned: str, says: str) -> Function:
+        """The function that the lines make."""
+        source = "\n".join([f"def {name}({head}) -> {returned}:", f'    """{says}"""', *self.lines, ""])
+        return Function(name, source, self.kinds, self.constants, self.calls)
 
 
 def bits_of(condition: Any) -> tuple[Any, int, int] | None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Final
 
 from construct import Const, GreedyBytes
 
-from mqproto.wire.generator.source import (
+from mqproto.wire.schema.generator.source import (
+    Function,
     Scope,
     Writer,
     branches,
     fixed_format,
     is_packet_size,
+    listed,
     local,
     padded_choices,
+    snake,
 )
 from mqproto.wire.schema.layout import Layout, Must, bare
 from mqproto.wire.schema.parts import (
@@ -35,10 +40,10 @@ from mqproto.wire.schema.parts import (
 )
 from mqproto.wire.schema.record import Record
 
-R = TypeVar("R", bound="Reader")
+OF_ITEMS: Final = "data: bytes, at: int, end: int, count: int"
 
 
-class Reader(Writer, ABC):
+class Reader(Writer):
     """Writes the function that reads `data`, whose end is the packet's.
 
     Args:
@@ -60,9 +65,24 @@ class Reader(Writer, ABC):
         if self.wanted is None:
             self.makes += self.making(record, scope, target)
 
-    @abstractmethod
     def making(self, record: Record[Any], scope: Scope, target: str) -> list[str]:
-        """Statements that make a record."""
+        """Statements that make a record without its `__init__`, which takes twice as long to do the same."""
+        kind = record.kind
+        if hasattr(kind, "__post_init__"):
+            raise NotImplementedError(f"{kind.__name__} has a __post_init__, which would not be called")
+        self.kinds.add(kind)
+        lines = [f"{target} = new({kind.__name__})"]
+        for field in dataclasses.fields(kind):
+            value = field.name if field.name in record.apart else local(scope, field.name)
+            if not kind.__dataclass_params__.frozen:
+                lines.append(f"{target}.{field.name} = {value}")
+                continue
+            if not inspect.ismemberdescriptor(inspect.getattr_static(kind, field.name, None)):
+                raise NotImplementedError(f"{kind.__name__} is frozen, and has no slot for {field.name}")
+            setter = f"set_{snake(kind)}_{field.name}"
+            self.constants[setter] = f'vars({kind.__name__})["{field.name}"].__set__'
+            lines.append(f"{setter}({target}, {value})")
+        return lines
 
     def layout(self, layout: Layout, scope: Scope) -> None:
         for part, name, padding in padded_choices(layout):
@@ -120,20 +140,20 @@ class Reader(Writer, ABC):
         if self.run:
             terms = [*(["at"] if self.begun else []), *([f"{self.ahead}"] if self.ahead else [])]
             where = f", {' + '.join(terms)}" if terms else ""
-            codes = "<" + "".join(
-                code if self.wanted is None or name in self.wanted else f"{struct.calcsize('<' + code)}x"
-                for code, name in self.run
-            )
-            fields = [name for _, name in self.run if self.wanted is None or name in self.wanted]
+            codes, fields, skipped = "<", [], 0
+            for code, name in self.run:
+                if self.wanted is None or name in self.wanted:
+                    codes += f"{skipped}x{code}" if skipped else code
+                    fields.append(name)
+                    skipped = 0
+                else:
+                    skipped += struct.calcsize(f"<{code}")
+            codes += f"{skipped}x" if skipped else ""
             if fields:
-                self.emit(f"{', '.join(fields)}, = {self.unpacking(codes)}(data{where})")
+                self.emit(f"{listed(fields)} = {self.packer(codes, 'unpack', 'unpack_from')}(data{where})")
             self.pass_over(struct.calcsize(codes))
             self.run = []
         self.judge()
-
-    @abstractmethod
-    def unpacking(self, codes: str) -> str:
-        """The name of a function that reads fields by their `struct` format."""
 
     def make(self) -> None:
         for line in self.makes:
@@ -229,12 +249,9 @@ class Reader(Writer, ABC):
         self.arrive()
         count = self.words(part.count, scope)
         into = f"{target}, at" if self.wanted is None else "at"
-        self.emit(f"{into} = {self.of_items(part.subcon)}(data, at, end, {count})")
+        function = items_reader(part.subcon) if self.wanted is None else items_checker(part.subcon)
+        self.emit(f"{into} = {self.calling(function)}(data, at, end, {count})")
         self.residue = None
-
-    @abstractmethod
-    def of_items(self, record: Any) -> str:
-        """The name of the function that reads or judges a list's elements."""
 
     def items(self, record: Record[Any]) -> None:
         """Lines that read `count` records, one after the other."""
@@ -297,26 +314,29 @@ class Reader(Writer, ABC):
         self.residue = residues.pop() if len(residues) == 1 else None
 
 
-def write_reader(record: Record[Any], kind: type[R]) -> R:
-    """The lines of a function of the packet's bytes that returns the record or raises one of REFUSALS.
+def reader(record: Record[Any]) -> Function:
+    """A function of the packet's bytes that returns the record or raises one of REFUSALS.
 
     It takes the fields that lie apart as further arguments.
     """
-    writer = kind()
+    writer = Reader()
     writer.emit("end = len(data)")
     writer.record(record, (), "whole")
     writer.arrive()
     writer.refuse_if("at != end")
     writer.make()
     writer.emit("return whole")
-    return writer
+    kind = record.kind
+    head = ", ".join(("data: bytes", *(f"{name}: Any" for name in record.apart)))
+    says = f"{kind.__name__}, from its bytes.  {record.layout.section}"
+    return writer.finish(f"read_{snake(kind)}", head, kind.__name__, says)
 
 
-def write_checker(record: Record[Any], kind: type[R]) -> R:
-    """The same of one that raises one of REFUSALS where the reader does, and makes no record."""
+def checker(record: Record[Any]) -> Function:
+    """A function of the packet's bytes that raises one of REFUSALS where `reader` does, and makes no record."""
 
-    def write(used: set[str]) -> R:
-        writer = kind(used)
+    def write(used: set[str]) -> Reader:
+        writer = Reader(used)
         writer.emit("end = len(data)")
         writer.record(record, (), "whole")
         writer.arrive()
@@ -324,14 +344,16 @@ def write_checker(record: Record[Any], kind: type[R]) -> R:
         return writer
 
     # Once to learn what the rules and sizes are about, once to read that alone.
-    return write(write(set()).used)
+    name = snake(record.kind)
+    says = f"Refuse what `read_{name}` refuses."
+    return write(write(set()).used).finish(f"check_{name}", "data: bytes", "None", says)
 
 
-def write_finder(record: Record[Any], name: str, kind: type[R]) -> R:
-    """The same of one that returns where a header begins in a valid packet, or -1 without it."""
+def finder(record: Record[Any], name: str) -> Function:
+    """A function of a valid packet's bytes that returns where a header begins, or -1 without it."""
 
-    def write(used: set[str]) -> R:
-        writer = kind(used, judging=False)
+    def write(used: set[str]) -> Reader:
+        writer = Reader(used, judging=False)
         writer.emit("end = len(data)")
         for part, part_name, padding in padded_choices(record.layout):
             if part_name == name:
@@ -342,31 +364,37 @@ def write_finder(record: Record[Any], name: str, kind: type[R]) -> R:
         writer.emit(f"return at{there}")
         return writer
 
-    return write(write(set()).used)
+    says = f"Where `{name}` begins in a valid {record.kind.__name__}; -1 without it."
+    return write(write(set()).used).finish(f"{name}_offset", "data: bytes", "int", says)
 
 
-def write_items_reader(record: Record[Any], kind: type[R]) -> R:
-    """The same of one that reads `count` records from `at` on, and returns them, and where they end.
+@cache
+def items_reader(record: Record[Any]) -> Function:
+    """A function that reads `count` records from `at` on: they, and where they end; it raises one of REFUSALS.
 
     Fields of fixed size may be read beyond `end`, the window's: the caller looks at where the records end.
     """
-    writer = kind()
+    writer = Reader()
     writer.emit("items = []")
     writer.items(record)
     writer.emit("items.append(item)")
     writer.depth -= 1
     writer.emit("return items, at")
-    return writer
+    says = f"So many of {record.kind.__name__}, from `at` on, and where they end.  {record.layout.section}"
+    return writer.finish(f"read_each_{snake(record.kind)}", OF_ITEMS, "tuple[list[Any], int]", says)
 
 
-def write_items_checker(record: Record[Any], kind: type[R]) -> R:
-    """The same of one that judges as that does, and makes no records."""
+@cache
+def items_checker(record: Record[Any]) -> Function:
+    """A function that judges as `items_reader` does, and makes no records."""
 
-    def write(used: set[str]) -> R:
-        writer = kind(used)
+    def write(used: set[str]) -> Reader:
+        writer = Reader(used)
         writer.items(record)
         writer.depth -= 1
         writer.emit("return at")
         return writer
 
-    return write(write(set()).used)
+    name = snake(record.kind)
+    says = f"Refuse what `read_each_{name}` refuses; where they end."
+    return write(write(set()).used).finish(f"check_each_{name}", OF_ITEMS, "int", says)

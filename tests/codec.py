@@ -1,0 +1,49 @@
+"""`make codec`: writes mqproto/wire/generated.py anew, from the layouts."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, Final
+
+from tests.conformance import ROOT
+
+GENERATED: Final = ROOT / "mqproto" / "wire" / "generated.py"
+HEADERS: Final = ("transaction", "properties", "trailing")
+"""What is looked for in a UserMessage."""
+
+
+def codec() -> str:
+    """The source of the functions that mqproto needs, as yet unformatted."""
+    from mqproto.wire.layouts.acknowledgment import final_ack_body, order_ack_body
+    from mqproto.wire.layouts.keyblobs import public_key_blob, simple_blob
+    from mqproto.wire.layouts.session import session_header
+    from mqproto.wire.packets import INTERNAL_PACKETS, user_message_packet
+    from mqproto.wire.schema.generator.module import module
+    from mqproto.wire.schema.generator.reading import checker, finder, reader
+    from mqproto.wire.schema.generator.writing import builder
+
+    records: list[Any] = [
+        *(user_message_packet, session_header, *INTERNAL_PACKETS.values()),
+        *(order_ack_body, final_ack_body, public_key_blob, simple_blob),
+    ]
+    return module(
+        [
+            *map(reader, records),
+            checker(user_message_packet),
+            *(finder(user_message_packet, name) for name in HEADERS),
+            *map(builder, records),
+        ]
+    )
+
+
+def without_the_one_in_the_tree() -> str:
+    """The same where that does not fit the layouts any more, so that nobody can import it, nor `mqproto.wire`."""
+    wire = ModuleType("mqproto.wire")
+    wire.__path__ = [str(GENERATED.parent)]
+    sys.modules["mqproto.wire"] = wire
+    return codec()
+
+
+if __name__ == "__main__":
+    GENERATED.write_text(without_the_one_in_the_tree(), "utf-8")
