@@ -36,6 +36,22 @@ BUDGETS: Final = {
     "unread": 2.85,
 }
 FEW, MANY = 1_000, 100_000
+IMPORT_CALLS: Final = 15_000
+"""What `import mqproto.wire` may call beside construct. It was 13,695, and 65,127 with the codec generated anew."""
+COUNT_CALLS: Final = """
+import sys
+import construct
+
+def count(frame, event, argument):
+    global calls
+    calls += event == "call" and "importlib" not in frame.f_code.co_filename
+
+calls = 0
+sys.setprofile(count)
+import mqproto.wire
+sys.setprofile(None)
+print(calls)
+"""
 GROWTH: Final = 1.1
 GROWTH_BYTES: Final = 64 * 1_024
 PACKET: Final = encode_packet(example())
@@ -106,6 +122,12 @@ def test_a_message_costs_the_same_with_many_idle_neighbours(usual: Cost) -> None
 
 def test_a_message_costs_the_same_with_many_queues(usual: Cost) -> None:
     does_not_grow("queues", usual, speed.chain(queues=1_000))
+
+
+def test_to_import_the_wire_makes_few_calls() -> None:
+    command = [sys.executable, "-c", COUNT_CALLS]
+    calls = int(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
+    assert calls <= IMPORT_CALLS, f"{calls:,} calls; python -X importtime -c 'import mqproto.wire' says where"
 
 
 # The guard itself
