@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,6 +147,9 @@ class LinkProxy:
             self._welcome.shut()
             if self._listener is not None:
                 trio.lowlevel.notify_closing(self._listener)
+                with suppress(OSError):
+                    # A process that is being started has a copy, which would go on listening at our port.
+                    self._listener.shutdown(socket.SHUT_RDWR)
                 self._listener.close()
                 # A socket that is bound and does not listen refuses connects, and keeps the port for us.
                 self._listener = self._bind()

@@ -12,6 +12,7 @@ import select
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import pytest
 import trio
@@ -253,6 +254,31 @@ async def test_a_link_that_refused_listens_at_the_same_address_when_restored() -
         with client, server:
             await send_all(server, b"again")
             assert await client.recv(100) == b"again"
+
+
+class WhileProcessesStart(LinkProxy):
+    """A process that is being started has a copy of each of our sockets until it executes its program."""
+
+    copies: ClassVar[list[socket.socket]] = []
+
+    def _bind(self) -> socket.socket:
+        listener = super()._bind()
+        self.copies.append(listener.dup())
+        return listener
+
+
+async def test_a_link_refuses_and_is_restored_while_a_process_is_started() -> None:
+    async with running_link(make=WhileProcessesStart) as ends:
+        for _ in range(2):
+            ends.link.refuse()
+            with pytest.raises(ConnectionRefusedError):
+                await ends.connect()
+            ends.link.restore()
+            client, server = await ends.pair()
+            client.close()
+            server.close()
+    for copy in WhileProcessesStart.copies:
+        copy.close()
 
 
 async def test_controls_in_quick_succession_leave_the_last_state() -> None:
