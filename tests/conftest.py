@@ -13,10 +13,12 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
@@ -68,7 +70,29 @@ gc.set_threshold(100_000, *gc.get_threshold()[1:])
 
 
 def pytest_collection_finish() -> None:
+    """In a process that runs tests, before the first of them."""
     gc.freeze()
+    catch_what_is_ignored()
+
+
+def catch_what_is_ignored() -> None:
+    """Have each signal that whoever started the tests ignores do nothing here, and what it does by default in the
+    processes of tests.
+
+    A process inherits which signals are ignored, but not a handler. `make test &` in a script ignores SIGINT, and nohup
+    ignores SIGHUP; the nodes and commands that tests start have to end at these as they do for a person.
+    """
+    for number in signal.valid_signals() - SET_BY_PYTHON:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _do_nothing)
+
+
+SET_BY_PYTHON: Final = {signal.SIGPIPE, signal.SIGXFSZ}
+"""Python ignores these itself, and `subprocess` gives children the default."""
+
+
+def _do_nothing(_number: int, _frame: FrameType | None) -> None:
+    pass
 
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)

@@ -13,13 +13,18 @@ from tests.conformance import ROOT
 from tests.conftest import group_of, profile_name, pytest_xdist_auto_num_workers
 
 A_TEST_OF_EACH_KIND = """
-import pytest
+import os, pytest, signal, subprocess
 
 def test_that_asks_for_a_program(): pytest.skip("no tshark")
 def test_of_what_is_not_allowed(): pytest.skip("this machine allows no night work")
 @pytest.mark.xfail(strict=True)
 def test_of_a_known_fault(): assert False
-def test_that_runs(): pass
+def test_whose_children_end():
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        os.kill(os.getpid(), number)
+        child = subprocess.Popen(["sleep", "100"])
+        child.send_signal(number)
+        assert child.wait() == -number
 """
 A_MODULE_THAT_SKIPS_ITSELF = "import pytest; pytest.importorskip('no_such_module')"
 
@@ -35,7 +40,10 @@ OF_A_GROUP = "import pytest; pytestmark = pytest.mark.xdist_group('costly')" + T
 
 @pytest.fixture
 def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
-    """Runs tests in a process of their own, as `make test` would and in CI or not."""
+    """Runs tests in a process of their own, as `make test` would and in CI or not.
+
+    It ignores some signals, like what a script has in its background and what nohup starts.
+    """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest("from tests.conftest import *")
     pytester.makepyfile(test_kinds=A_TEST_OF_EACH_KIND, test_module=A_MODULE_THAT_SKIPS_ITSELF)
@@ -43,7 +51,8 @@ def run_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Cal
     def run(ci: str, *options: str) -> pytest.RunResult:
         monkeypatch.setenv("CI", ci)
         always = ["--continue-on-collection-errors", "-p", "no:trio", "--dist", "loadfile"]
-        return pytester.run(sys.executable, "-m", "pytest", *always, *options)
+        ignoring = ["sh", "-c", "trap '' INT HUP TERM; exec \"$@\"", "sh"]
+        return pytester.run(*ignoring, sys.executable, "-m", "pytest", *always, *options)
 
     return run
 

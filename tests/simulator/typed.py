@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -141,6 +142,16 @@ def node(
             yield process
         finally:
             process.terminate()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt in this block, as where a person has started the process."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def eventually(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:

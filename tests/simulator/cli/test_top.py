@@ -27,7 +27,7 @@ from simulator.cli.top import Look, drawn, sections
 from simulator.node.control import Explanation
 from simulator.topology import load
 from simulator.topology.places import Place
-from tests.simulator.typed import COMMAND, TIMEOUT_S, in_process
+from tests.simulator.typed import COMMAND, TIMEOUT_S, in_process, interruptible
 
 THREE = load("three-node")
 INTERMEDIATE = guid_text(THREE.nodes["intermediate"].guid)
@@ -146,7 +146,7 @@ def test_in_a_pipe_ctrl_c_ends_it_before_it_looks_again(
         return look(STATUS)
 
     monkeypatch.setattr(command, "_look", looked)
-    with pytest.raises(KeyboardInterrupt):
+    with interruptible(), pytest.raises(KeyboardInterrupt):
         command.run(Place(THREE, tmp_path), None, once=True, interval_s=3)
     assert looks == 1
 

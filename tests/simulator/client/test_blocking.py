@@ -18,6 +18,7 @@ from simulator.client import Client, Reject
 from simulator.client.aio import AsyncioClient
 from simulator.client.blocking import BlockingClient
 from simulator.testing.managers import started
+from tests.simulator.typed import interruptible
 
 ORDERS = r".\private$\orders"
 
@@ -78,13 +79,9 @@ def test_what_was_wrong_is_raised_as_itself_and_the_messages_stay(client: Blocki
 
 def interrupted(wait: Callable[[], object]) -> None:
     """Ctrl-C comes, most often while it is waited, and wherever it comes it is the same."""
-    Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    # A shell has those ignore it that it starts in the background.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with interruptible():
+        Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_a_wait_that_is_interrupted_takes_nothing_that_comes_later(client: BlockingClient) -> None:
