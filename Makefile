@@ -94,7 +94,7 @@ wheel: $(DEV)  ## the wheel in empty environments, with each extra: what it brin
 	@$(VENV)/bin/python -m tests.wheels $(ARGS)
 
 plants: $(DEV)  ## faults planted in core, loop and store: the first seed of simulated worlds that finds each; a minute or two
-	@$(VENV)/bin/python -m simulator.world.plants $(ARGS)
+	@$(VENV)/bin/python -m tests.plants $(ARGS)
 
 truth: $(DEV)  ## what is said of 200 worlds and of real traffic, whole and spoilt in 30 ways, against what is so; an hour
 	@MQPROTO_TRUTH_WORLDS=200 $(VENV)/bin/python -m pytest -n 0 -rP tests/captures/truth tests/captures/pipeline/test_truth.py $(ARGS)

@@ -23,7 +23,6 @@ from mqproto.wire import (
     session_ack,
 )
 from simulator.replay import talk as talk_module
-from simulator.world.plants import planted
 from tests.conversations import (
     DESTINATION,
     Said,
@@ -34,6 +33,7 @@ from tests.conversations import (
     handshake,
     write,
 )
+from tests.plants import planted
 from tests.simulator.replay.runs import (
     Peer,
     a_pair,

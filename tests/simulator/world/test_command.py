@@ -20,10 +20,10 @@ from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.world import campaign, draw
 from simulator.world import command as simulating
 from simulator.world.campaign import run_seeds
-from simulator.world.plants import planted
 from simulator.world.report import Summary
 from simulator.world.scenarios.scenario import as_json, from_file
 from tests.bench.watch import started_by
+from tests.plants import planted
 from tests.simulator.typed import COMMAND, TIMEOUT_S, eventually, in_process
 from tests.simulator.world.worlds import a_chain
 

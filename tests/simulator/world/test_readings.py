@@ -8,7 +8,7 @@ import pytest
 
 from simulator.world import Fault, draw, simulate
 from simulator.world.faults.readings import READINGS
-from simulator.world.plants import planted
+from tests.plants import planted
 from tests.simulator.world.worlds import a_burst, a_chain
 
 

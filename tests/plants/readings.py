@@ -7,7 +7,7 @@ from typing import Any
 from mqproto.manager.outbound import Outbound
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.pending import PendingWrites
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 LOST = ("nothing_is_retained", "all_is_accounted_for", "what_was_lost_is_sent_again", "gaps_are_bridged")
 

@@ -9,7 +9,7 @@ The disk in memory that says what a store must have is never damaged.
 A test sees that each is found, and `make plants` tells by which seed.
 """
 
-from simulator.world.plants import (
+from tests.plants import (
     core,
     doubts,
     readings,
@@ -20,7 +20,7 @@ from simulator.world.plants import (
     strangers,
     upkeep,
 )
-from simulator.world.plants.planting import PLANTS, Plant, planted
+from tests.plants.planting import PLANTS, Plant, planted
 
 __all__ = [
     "PLANTS",

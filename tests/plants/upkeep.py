@@ -21,7 +21,7 @@ from mqproto.queues.localqueue import LocalQueue
 from mqproto.routing import RoutingLink, router
 from mqproto.session import Session
 from mqproto.transfer.cursors import Cursors
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 
 @plant(Arrivals, "_forward", "what_is_over_leaves_in_time")

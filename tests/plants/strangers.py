@@ -21,7 +21,7 @@ from mqproto.session.data import SessionData
 from mqproto.wire import Guid, MessageClass
 from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import Head
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 # Who is who
 

@@ -19,7 +19,7 @@ from simulator.storage.reserve import Reserve
 from simulator.storage.segments import HEAD, LENGTHS, FoundSegment, Segment
 from simulator.storage.witnesses.witness import Witness
 from simulator.world.node import machine
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 ON_DISK = "disks_have_what_was_committed"
 LOUD = "no_error_of_our_own"

@@ -30,7 +30,7 @@ from mqproto.turn.pending import PendingWrites
 from mqproto.wire import MessageClass, SessionHeader, decode_message, without_session_header
 from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL, head_of, reach_deadline_s
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 # What is on disk, and when
 

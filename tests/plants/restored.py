@@ -11,7 +11,7 @@ from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.transfer.succession import Succession
 from simulator.storage.witnesses.identity import Identity
 from simulator.storage.witnesses.life import Cause
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 LOST = ("nothing_is_retained", "all_is_accounted_for")
 DOUBLED = ("delivered_once_and_in_order", "received_once")

@@ -13,7 +13,7 @@ from mqproto.transfer.incoming import IncomingSequence
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.effects import StoredState
 from mqproto.turn.pending import PendingWrites
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 
 @plant(OutgoingSequence, "first_proven", "recalled_for_a_reason")

@@ -15,9 +15,9 @@ from mqproto.session import Session
 from simulator import world as worlds
 from simulator.world import draw, simulate
 from simulator.world.oracle import answers, atrest, doubts, intime, invariants
-from simulator.world.plants import PLANTS, core, planted, shell
-from simulator.world.plants.table import first_found, main
 from simulator.world.shrink import shrink
+from tests.plants import PLANTS, core, planted, shell
+from tests.plants.table import first_found, main
 
 QUICK: Final = {
     "start-where-there-is-room-alone": 5,
@@ -178,7 +178,7 @@ SEEDS: Final = 100
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_planted_fault_is_found(name: str) -> None:
     found = first_found(name, (QUICK.get(name, 0), *range(SEEDS)))
-    assert found is not None, f"put here what `python -m simulator.world.plants {name}` finds"
+    assert found is not None, f"put here what `python -m tests.plants {name}` finds"
     seed, breach = found
     assert breach.invariant in PLANTS[name].found_by, f"seed {seed}: {breach}"
 

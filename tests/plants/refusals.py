@@ -7,7 +7,7 @@ from typing import Any
 from mqproto.neighbours.connections import Neighbour
 from mqproto.neighbours.refusals import Refusals
 from mqproto.neighbours.trial import Trial
-from simulator.world.plants.planting import plant
+from tests.plants.planting import plant
 
 
 @plant(Trial, "ended", "nothing_is_retained", "what_was_lost_is_sent_again")

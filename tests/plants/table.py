@@ -1,7 +1,7 @@
 """A table of all planted faults: the first seed that finds each, and the invariant that breaks.
 
     make plants
-    python -m simulator.world.plants [NAME ...]
+    python -m tests.plants [NAME ...]
 
 It takes some minutes, and a quarter of an hour for the rarest fault. The status is 1 if one is not found by the first
 five thousand seeds, or if an invariant breaks first that the fault does not name.
@@ -19,9 +19,9 @@ from captures import pools
 from mqproto.base.errors import UsageError
 from simulator.base.program.collector import seldom_collected
 from simulator.world.draw import draw
-from simulator.world.plants import PLANTS, planted
 from simulator.world.run import simulate
 from simulator.world.world import Breach
+from tests.plants import PLANTS, planted
 
 SEEDS: Final = 5_000
 """Each fault has to be found within this number of worlds."""

@@ -1,9 +1,9 @@
-"""`python -m simulator.world.plants`: see table.py."""
+"""`python -m tests.plants`: see table.py."""
 
 import sys
 
 from mqproto.base.errors import UsageError
-from simulator.world.plants.table import main
+from tests.plants.table import main
 
 if __name__ == "__main__":
     try:

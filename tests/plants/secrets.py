@@ -14,8 +14,8 @@ from mqproto.base.errors import UsageError
 from mqproto.manager import outcomes
 from mqproto.manager.arrivals import Arrivals
 from mqproto.turn.guard import SIGNED_20, with_proof
-from simulator.world.plants.planting import plant
 from simulator.world.world import World
+from tests.plants.planting import plant
 
 
 def _each_guard(sound: Any, change: Callable[[Any], None]) -> Any:
