@@ -22,11 +22,11 @@ import trio
 
 from mqproto.wire import Guid, guid_from_text
 from simulator.fuzz.peer.attack import Attack
-from simulator.fuzz.peer.cases import Case
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 from simulator.fuzz.peer.lines import COUNTS, Place
-from simulator.fuzz.peer.tactics import TACTICS
-from simulator.fuzz.peer.talk import IDENTITY_COUNT, Talk, Target, identity_of
+from simulator.fuzz.tactics.cases import Case
+from simulator.fuzz.tactics.outofturn import TACTICS
+from simulator.fuzz.tactics.talk import IDENTITY_COUNT, Talk, Target, identity_of
 
 SHARE: Final = 0.4
 """Of one core, for all attackers together."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from mqproto.base.errors import UsageError
 from simulator.base.randomness import chance
 from simulator.fuzz.hostile.chain import ATTACKERS
-from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.tactics.outofturn import TACTICS
 
 KNOWN: Final = (
     "a cold list of queues",

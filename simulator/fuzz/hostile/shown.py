@@ -16,7 +16,7 @@ from simulator.fuzz.hostile.verdict import (
     Ordeal,
     Report,
 )
-from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.tactics.outofturn import TACTICS
 
 
 def show_report(report: Report) -> None:

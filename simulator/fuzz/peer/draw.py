@@ -11,9 +11,9 @@ from typing import Final
 
 from simulator.base.randomness import chance
 from simulator.fuzz.mutations import Edit, plan_of
-from simulator.fuzz.peer.cases import Case
-from simulator.fuzz.peer.tactics import OUT_OF_TURN, STRANGERS, TACTICS
-from simulator.fuzz.peer.talk import MESSAGES, Talk, Target, message_of, whole_conversation
+from simulator.fuzz.tactics.cases import Case
+from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
+from simulator.fuzz.tactics.talk import MESSAGES, Talk, Target, message_of, whole_conversation
 
 AIMED_EVERY: Final = 3
 """Of how many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""

@@ -19,11 +19,11 @@ from simulator.fuzz.findings import Finding
 from simulator.fuzz.peer.attack import Attack
 from simulator.fuzz.peer.campaign import Campaign, Plan, Report
 from simulator.fuzz.peer.canary import a_canary
-from simulator.fuzz.peer.cases import FUZZ, case_from_how
 from simulator.fuzz.peer.conduct import Fault
 from simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, Line, Place, connected
 from simulator.fuzz.peer.process import Process
-from simulator.fuzz.peer.talk import PRESENTED, Target, connection_request
+from simulator.fuzz.tactics.cases import FUZZ, case_from_how
+from simulator.fuzz.tactics.talk import PRESENTED, Target, connection_request
 
 __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
 

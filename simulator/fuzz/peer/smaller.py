@@ -13,7 +13,7 @@ import trio
 
 from simulator.fuzz.minimise import minimised
 from simulator.fuzz.mutations import fields_of
-from simulator.fuzz.peer.cases import Act, Case, Step
+from simulator.fuzz.tactics.cases import Act, Case, Step
 
 TRIES: Final = 400
 SHOWN_EDITS: Final = 4

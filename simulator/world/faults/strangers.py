@@ -11,7 +11,7 @@ from mqproto.wire import (
     encode_packet,
     establish_connection,
 )
-from simulator.world.faults.hostile import hostile_packets, hostile_pings
+from simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
 from simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of
 from simulator.world.network.links import STRANGER, End, Line
 from simulator.world.node.machine import Machine

@@ -15,7 +15,7 @@ from captures.packets import PacketReader
 from mqproto.base.errors import MqprotoError
 from simulator.cli.cli import run_command
 from simulator.cli.samples import MARK, as_toml, found_in, make, make_all
-from simulator.world.faults.hostile import hostile_packets
+from simulator.fuzz.tactics.malformed import hostile_packets
 from simulator.world.scenarios.scenario import Scenario, from_file, guid_of
 from tests.conformance import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 
 from mqproto.base.errors import UsageError
 from simulator.fuzz.hostile.plan import KNOWN, LONGEST_S, PLAIN_FORMS, RESTARTS, SHORTEST_S, TLS_FORMS, Plan
-from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.tactics.outofturn import TACTICS
 
 
 def test_every_tactic_is_run_and_then_again_in_another_form() -> None:

@@ -13,7 +13,7 @@ from simulator.cli.cli import DONE, FINDING, MISUSE, run_command
 from simulator.fuzz.hostile import suite
 from simulator.fuzz.hostile.plan import Plan
 from simulator.fuzz.hostile.verdict import Ordeal, Report
-from simulator.fuzz.peer.tactics import TACTICS
+from simulator.fuzz.tactics.outofturn import TACTICS
 from tests.conformance import ROOT
 from tests.simulator.fuzz.hostile.test_verdict import an_ordeal
 

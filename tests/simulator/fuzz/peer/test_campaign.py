@@ -19,7 +19,7 @@ from simulator.fuzz.peer.conduct import Oracle
 from simulator.fuzz.peer.draw import lies_in
 from simulator.fuzz.peer.investigation import ONCE
 from simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
-from simulator.fuzz.peer.talk import message_of
+from simulator.fuzz.tactics.talk import message_of
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 

@@ -23,7 +23,7 @@ from mqproto.wire import (
 from mqproto.wire.layouts.internal import InternalHeader
 from simulator.fuzz.peer.conduct import Conduct, Oracle
 from simulator.fuzz.peer.draw import draw_case
-from simulator.fuzz.peer.talk import Target
+from simulator.fuzz.tactics.talk import Target
 from tests.examples import DESTINATION, SENDER, a_guid, a_user_message
 
 REQUEST = establish_connection(client=SENDER, server=NULL_GUID, time_stamp_ms=7)

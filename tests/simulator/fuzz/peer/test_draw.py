@@ -8,8 +8,8 @@ import pytest
 
 from simulator.fuzz.peer import draw
 from simulator.fuzz.peer.draw import AIMED_EVERY, draw_case, lies_in
-from simulator.fuzz.peer.tactics import OUT_OF_TURN, STRANGERS, TACTICS
-from simulator.fuzz.peer.talk import Target
+from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
+from simulator.fuzz.tactics.talk import Target
 from tests.examples import DESTINATION
 
 TARGET = Target(

@@ -11,10 +11,10 @@ from trio.testing import MockClock
 from mqproto.wire import encode_packet
 from simulator.fuzz.findings import Findings
 from simulator.fuzz.peer.canary import a_canary
-from simulator.fuzz.peer.cases import Act, Case, Step
 from simulator.fuzz.peer.conduct import Fault, Oracle
 from simulator.fuzz.peer.investigation import GONE, ONCE, Investigation, alike, causes_of, group_of
-from simulator.fuzz.peer.talk import Talk
+from simulator.fuzz.tactics.cases import Act, Case, Step
+from simulator.fuzz.tactics.talk import Talk
 from tests.examples import SENDER, SENT_S, a_user_message
 from tests.simulator.fuzz.peer.test_attack import TARGET, a_place
 from tests.simulator.fuzz.peers import Peer, serving

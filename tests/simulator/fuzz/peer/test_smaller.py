@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mqproto.wire import encode_packet
 from simulator.fuzz.mutations import mutate
-from simulator.fuzz.peer.cases import Act, Case, Step
 from simulator.fuzz.peer.smaller import calm, described, edited, edits, smaller
+from simulator.fuzz.tactics.cases import Act, Case, Step
 from tests.examples import SENDER, SENT_S, a_user_message
 
 PACKET = encode_packet(a_user_message())

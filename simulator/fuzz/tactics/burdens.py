@@ -27,8 +27,8 @@ from mqproto.wire import (
 from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.multiqueue import MAXIMUM_ELEMENTS
 from mqproto.wire.layouts.user import UserHeader
-from simulator.fuzz.peer.cases import Act
-from simulator.fuzz.peer.talk import IDENTITY, Talk, a_message, transaction
+from simulator.fuzz.tactics.cases import Act
+from simulator.fuzz.tactics.talk import IDENTITY, Talk, a_message, transaction
 
 BODY_BYTES: Final = MAXIMUM_PACKET_SIZE - 4_096
 LARGE: Final = 2

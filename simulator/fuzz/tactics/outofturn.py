@@ -25,11 +25,11 @@ from mqproto.wire import (
 )
 from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, base_header
 from simulator.fuzz.mutations import mutate
-from simulator.fuzz.peer.burdens import BURDENS
-from simulator.fuzz.peer.cases import Act
-from simulator.fuzz.peer.floods import FLOODS
-from simulator.fuzz.peer.forgeries import FORGERIES
-from simulator.fuzz.peer.talk import (
+from simulator.fuzz.tactics.burdens import BURDENS
+from simulator.fuzz.tactics.cases import Act
+from simulator.fuzz.tactics.floods import FLOODS
+from simulator.fuzz.tactics.forgeries import FORGERIES
+from simulator.fuzz.tactics.talk import (
     IDENTITY,
     MESSAGES,
     NUMBER,

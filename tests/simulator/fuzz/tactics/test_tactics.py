@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.fuzz.peer.cases import Act
-from simulator.fuzz.peer.tactics import TACTICS
-from simulator.fuzz.peer.talk import Talk, Target
+from simulator.fuzz.tactics.cases import Act
+from simulator.fuzz.tactics.outofturn import TACTICS
+from simulator.fuzz.tactics.talk import Talk, Target
 from tests.examples import DESTINATION
 
 TARGET = Target(

@@ -11,8 +11,8 @@ from typing import Final
 from mqproto.wire import Guid, TxSequenceId, encode_packet, order_ack
 from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.layouts.acknowledgment import OrderAckBody
-from simulator.fuzz.peer.cases import Act
-from simulator.fuzz.peer.talk import (
+from simulator.fuzz.tactics.cases import Act
+from simulator.fuzz.tactics.talk import (
     IDENTITY,
     NUMBER,
     SENT_S,

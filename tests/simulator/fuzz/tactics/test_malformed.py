@@ -6,8 +6,8 @@ import pytest
 
 from mqproto.base.errors import WireFormatError
 from mqproto.wire import decode_packet, inspect_packet
+from simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
 from simulator.world import Fault, simulate
-from simulator.world.faults.hostile import hostile_packets, hostile_pings
 from simulator.world.scenarios.scenario import guid_of
 from tests.simulator.world.worlds import a_burst, a_chain
 

@@ -21,8 +21,8 @@ from mqproto.wire.acknowledgment import ORDER_QUEUE
 from mqproto.wire.classes import MessageClass
 from mqproto.wire.layouts.acknowledgment import FinalAckBody, OrderAckBody
 from mqproto.wire.layouts.session import SessionHeader
-from simulator.fuzz.peer.cases import Act
-from simulator.fuzz.peer.talk import (
+from simulator.fuzz.tactics.cases import Act
+from simulator.fuzz.tactics.talk import (
     IDENTITY,
     NUMBER,
     SENT_S,

@@ -45,7 +45,7 @@ from mqproto.wire import (
 from mqproto.wire.glance import is_recoverable
 from simulator.base.randomness import chance
 from simulator.fuzz.mutations import mutate
-from simulator.fuzz.peer.cases import Act, Case, Step
+from simulator.fuzz.tactics.cases import Act, Case, Step
 
 WINDOW: Final = 64
 LIVES_S: Final = 300

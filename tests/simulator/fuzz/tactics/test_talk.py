@@ -17,8 +17,8 @@ from mqproto.wire import (
     encode_packet,
 )
 from simulator.fuzz.mutations import plan_of
-from simulator.fuzz.peer.cases import Act, Case
-from simulator.fuzz.peer.talk import (
+from simulator.fuzz.tactics.cases import Act, Case
+from simulator.fuzz.tactics.talk import (
     IDENTITY,
     MESSAGES,
     PRESENTED,
