@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from mqproto.base.errors import MqprotoError, UsageError
+from mqproto.base.errors import UsageError
 from simulator.base.program.environment import (
     DIRECTORY_VARIABLE,
     TOPOLOGY_VARIABLE,
@@ -191,15 +191,6 @@ async def say_why_it_waits(ready: trio.Event, start: str, log: Path) -> None:
 def only_one(error: BaseException) -> BaseException:
     """The error within groups of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
-def first_of(error: BaseException) -> BaseException:
-    """The first error within groups of any size, if all in them are our own or the group is of one; else the group."""
-    while isinstance(error, BaseExceptionGroup):
-        if len(error.exceptions) > 1 and error.split(MqprotoError)[1] is not None:
-            return error
         error = error.exceptions[0]
     return error
 

@@ -17,7 +17,7 @@ import trio
 
 from mqproto.base.errors import MqprotoError, UsageError
 from simulator.base.screen import ProgressScreen
-from simulator.command.options import DONE, FINDING, MISUSE, complain, first_of
+from simulator.command.options import DONE, FINDING, MISUSE, complain
 from tests.bench import analyse, backlog, chain, codec, edges, growth, outage, worlds
 from tests.bench.figures import Options, Result, Told, as_json, as_markdown
 from tests.bench.machine import machine
@@ -90,6 +90,15 @@ def _measure(names: Sequence[str], options: Options, out: Path | None) -> int:
     return FINDING if any(result.broken for result in results.values()) else DONE
 
 
+def _first_of(error: BaseException) -> BaseException:
+    """The first error within groups of any size, if all in them are our own or the group is of one; else the group."""
+    while isinstance(error, BaseExceptionGroup):
+        if len(error.exceptions) > 1 and error.split(MqprotoError)[1] is not None:
+            return error
+        error = error.exceptions[0]
+    return error
+
+
 def _result(measure: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     """What one came to. If what it measured did not do what it should, it has no figures, and others are measured.
 
@@ -99,7 +108,7 @@ def _result(measure: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     try:
         return trio.run(measure)
     except (MqprotoError, ExceptionGroup) as error:
-        reason = first_of(error)
+        reason = _first_of(error)
         if not isinstance(reason, MqprotoError) or isinstance(reason, UsageError):
             raise reason from None
         return Result("gave no figures", [], broken=[str(reason)])

@@ -18,8 +18,6 @@ INTEGERS, TEXTS = pa.list_(INTEGER), pa.list_(TEXT)
 
 BEGUN: Final = ("row_id", "file", "frame", "file_offset")
 """What tables of sessions and sequences have of the packet that each began with, beside its series."""
-PLACE: Final = tuple((field.name, field.type) for field in schema_of(packets.PLACE))
-"""Where a packet is."""
 
 RELATIONS: Final = packets.RELATIONS.schema
 FINDINGS: Final = schema_of(packets.FOUND)
