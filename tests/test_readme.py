@@ -259,7 +259,7 @@ def run(arguments: list[str], folder: Path, stdin: str | None = None) -> str:
     try:
         done = subprocess.run(
             arguments, cwd=folder, env=environment, input=stdin or "", timeout=TIMEOUT_S,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ValueError(f"{arguments}: ran for more than {TIMEOUT_S} s") from None

@@ -296,7 +296,7 @@ class Tables:
         for queue, added in groupby(full, lambda row: row[0] >> POSITION_BITS):
             keys, packets, _, final_acks, _, checksums = zip(*added, strict=True)
             self._count(queue, len(keys), sum(map(len, packets)), sum(final_acks), sum(checksums))
-            self._last_keys[queue] = max(self._last_keys.get(queue, 0), max(keys))
+            self._last_keys[queue] = max(self._last_keys.get(queue, 0), *keys)
             if queue in self._come_since:
                 self._come_since[queue] += len(keys)
 

@@ -99,7 +99,8 @@ Step = Created | Written | Truncated | Removed | Renamed | Flushed | Said
 
 needs_strace = pytest.mark.skipif(
     shutil.which("strace") is None
-    or subprocess.run([*STRACE, "--output=/dev/null", "true"], capture_output=True).returncode != 0,
+    or subprocess.run([*STRACE, "--output=/dev/null", "true"], capture_output=True, check=False).returncode
+    != 0,
     reason="strace is not installed or may not trace here: apt-get install strace",
 )
 
@@ -109,7 +110,7 @@ def traced(folder: Path, arguments: list[str]) -> list[Step]:
     there = {path.name for path in folder.iterdir()}
     trace = folder.parent / f"{folder.name}.trace"
     command = [*STRACE, f"--output={trace}", sys.executable, "-B", "-m", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     with trace.open() as lines:
         steps = list(steps_in(lines, str(folder.resolve()), there))

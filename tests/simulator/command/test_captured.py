@@ -306,7 +306,7 @@ sys.exit(status)
 def test_the_summary_of_a_large_capture_needs_little_memory(tmp_path: Path) -> None:
     """By default 24 MB, which are more messages than the limits of what is remembered would be if they were 1/4."""
     path = tmp_path / "large.pcapng"
-    packets = write_capture(path, int(os.environ.get(LARGE, 24_000_000)), body_bytes=200)
+    packets = write_capture(path, int(os.environ.get(LARGE, "24_000_000")), body_bytes=200)
     command = [sys.executable, "-c", WITH_ITS_PEAK, "decode", "-", "--summary", "--json"]
     with path.open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, check=False)

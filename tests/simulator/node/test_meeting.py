@@ -206,7 +206,7 @@ class Names(trio.abc.HostnameResolver):
         self.asked: list[str] = []
 
     async def getaddrinfo(
-        self, host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+        self, host: Any, port: Any, family: int = 0, kind: int = 0, proto: int = 0, flags: int = 0
     ) -> list[Any]:
         name = host.decode() if isinstance(host, bytes) else host
         self.asked.append(name)
