@@ -1,0 +1,217 @@
+"""How large the house is, measured: `python -m tests.proportion` prints it, `test_proportion.py` holds it to budgets.
+
+A line of code is one that is not blank, a comment or a docstring; a string that stands alone as a statement counts as a
+docstring. What a program writes (GENERATED) is counted by nobody.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+from tests.conformance import ROOT
+
+PRODUCT: Final = ("mqproto", "simulator", "captures", "pyspark_mqproto")
+GENERATED: Final = frozenset({"mqproto/wire/generated.py"})
+"""Files that `make` writes."""
+COMMENTS: Final = {
+    ".py": ("#",),
+    ".lua": ("--",),
+    ".js": ("//", "/*", "*"),
+    ".css": ("/*", "*"),
+    ".c": ("//", "/*", "*"),
+}
+"""The kinds of files that have code, and how a line of comment begins in them."""
+RULES: Final = {
+    "C901": "functions that are more complex than 15",
+    "PLR0913": "functions of more than 10 arguments",
+    "PLW0108": "lambdas that only call a function",
+    "PLW1509": "processes with a preexec_fn",
+    "PLW2901": "loop variables that are set anew",
+}
+"""Rules of Ruff's that are counted, each with what it objects to; pyproject.toml has the limits."""
+LARGE: Final = 400
+"""The lines that a class may have, docstrings and comments included."""
+
+
+class File(NamedTuple):
+    """What is counted of a file that has code: its path from the root, its lines, and its classes with theirs.
+
+    lines: of code. classes: of a Python module, at its top; docstrings and comments are included in their lines.
+    """
+
+    path: str
+    lines: int
+    classes: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_product(self) -> bool:
+        return not self.path.startswith("tests/")
+
+    @property
+    def folder(self) -> str:
+        """Its folder of the second level; files that are in none are in the `.` of the first."""
+        first, *between, _ = self.path.split("/")
+        return f"{first}/{between[0] if between else '.'}"
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """The paths of all files that are tracked, and of new ones that nobody has told Git to ignore."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
+
+
+@cache
+def measured() -> tuple[File, ...]:
+    """Product and tests without what is generated."""
+    paths = (PurePath(name) for name in files() if name not in GENERATED)
+    return tuple(
+        _measure(path.as_posix(), path.suffix)
+        for path in paths
+        if path.parts[0] in (*PRODUCT, "tests") and path.suffix in COMMENTS
+    )
+
+
+def _measure(path: str, kind: str) -> File:
+    text = (ROOT / path).read_text("utf-8")
+    if kind != ".py":
+        return File(path, code_lines(text, kind))
+    body = ast.parse(text).body
+    defined = (node for node in body if isinstance(node, ast.ClassDef))
+    sizes = tuple((node.name, (node.end_lineno or 0) - node.lineno + 1) for node in defined)
+    return File(path, code_lines(text, kind, body), sizes)
+
+
+def code_lines(text: str, kind: str, body: Iterable[ast.stmt] = ()) -> int:
+    """How many lines of `text` are code.
+
+    kind: the ending of its file. body: the statements of a Python module, which say where its docstrings are.
+    """
+    prose = set(docstring_lines(body))
+    counted = (line.strip() for number, line in enumerate(text.splitlines(), 1) if number not in prose)
+    return sum(bool(line) and not line.startswith(COMMENTS[kind]) for line in counted)
+
+
+def docstring_lines(body: Iterable[ast.stmt]) -> Iterator[int]:
+    """The numbers of the lines of these statements, and of the definitions in them, that are docstrings."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from docstring_lines(node.body)
+        elif isinstance(node, ast.Expr):
+            match node.value:
+                case ast.Constant(value=str()):
+                    yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def code_by_folder() -> dict[str, int]:
+    """Lines of code of each folder."""
+    counts: Counter[str] = Counter()
+    for file in measured():
+        counts[file.folder] += file.lines
+    return dict(sorted(counts.items()))
+
+
+def totals() -> dict[str, int]:
+    """Lines of code of product, of tests, and of both: a move from one to the other saves nothing."""
+    product = sum(file.lines for file in measured() if file.is_product)
+    both = sum(file.lines for file in measured())
+    return {"product": product, "tests": both - product, "both": both}
+
+
+def large_classes() -> dict[str, int]:
+    """The lines of each class of the product that has more than LARGE, by its module and name."""
+    return {
+        f"{file.path}:{name}": lines
+        for file in measured()
+        for name, lines in file.classes
+        if file.is_product and lines > LARGE
+    }
+
+
+def names_used_again() -> dict[str, list[str]]:
+    """The names that classes of more than one module of the product have, with the paths of the modules."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file in measured():
+        for name, _ in file.classes if file.is_product else ():
+            places[name].append(file.path)
+    return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
+
+
+def objections() -> dict[str, list[str]]:
+    """Where Ruff objects to something by RULES, in product and tests."""
+    command = [sys.executable, "-m", "ruff", "check", "--exit-zero", "--output-format=json"]
+    done = subprocess.run(
+        [*command, f"--select={','.join(RULES)}", "."], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    found: dict[str, list[str]] = {rule: [] for rule in RULES}
+    for each in json.loads(done.stdout):
+        name = PurePath(each["filename"]).relative_to(ROOT).as_posix()
+        if name not in GENERATED:
+            found[each["code"]].append(f"{name}:{each['location']['row']}: {each['message']}")
+    return found
+
+
+def options() -> dict[str, int]:
+    """How many options each command has, by how it is typed."""
+    from typer.main import get_command
+
+    from simulator.cli.cli import app
+
+    return {typed: options_of(command) for typed, command in _commands(get_command(app), "mqproto")}
+
+
+def options_of(command: Any) -> int:
+    """How many options a command has, `--help` aside."""
+    return sum(each.param_type_name == "option" and each.name != "help" for each in command.params)
+
+
+def _commands(command: Any, typed: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, and how it is typed."""
+    if (below := getattr(command, "commands", None)) is None:
+        yield typed, command
+    else:
+        for name, each in below.items():
+            yield from _commands(each, f"{typed} {name}")
+
+
+def counts() -> dict[str, int]:
+    """How many things there are that there should be few of."""
+    return {
+        "options of all commands": sum(options().values()),
+        "class names that occur in more than one module": len(names_used_again()),
+        **{RULES[rule]: len(places) for rule, places in objections().items()},
+    }
+
+
+def words() -> dict[str, int]:
+    """How many words each document has."""
+    return {name: len((ROOT / name).read_text("utf-8").split()) for name in files() if name.endswith(".md")}
+
+
+def main() -> None:
+    """Print how large everything is."""
+    for title, table in (
+        ("lines of code", {**code_by_folder(), **totals()}),
+        (f"lines of classes of more than {LARGE}", large_classes()),
+        ("modules that have a class of one name", {name: len(at) for name, at in names_used_again().items()}),
+        ("options", options()),
+        ("words", words()),
+    ):
+        print(f"\n{title}: {len(table)} entries, {sum(table.values()):,} together\n")
+        for name, count in table.items():
+            print(f"{count:8,} {name}")
+    for rule, places in objections().items():
+        print(f"\n{rule}: {len(places)} places\n", *places, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""The brake: how much there may be of everything.  `python -m tests.proportion` prints what there is.
+
+A budget is what stood there when it was set, rounded up to a whole step. What grows past it is red: first look for what
+can go, and a change that raises a budget says in its commit's body what users get for it. What falls two steps below is
+red too, so that the change which takes something away lowers the budget as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+from tests import proportion
+
+LINES: Final = {
+    "captures/.": 1_450,
+    "captures/decode": 4_500,
+    "captures/drawing": 600,
+    "captures/files": 850,
+    "captures/net": 1_550,
+    "captures/pipeline": 17_200,
+    "captures/spoil": 500,
+    "captures/wireshark": 1_750,
+    "mqproto/.": 100,
+    "mqproto/base": 350,
+    "mqproto/bodies": 1_550,
+    "mqproto/edge": 250,
+    "mqproto/formatname": 700,
+    "mqproto/manager": 3_900,
+    "mqproto/messages": 300,
+    "mqproto/neighbours": 1_900,
+    "mqproto/queues": 1_100,
+    "mqproto/routing": 350,
+    "mqproto/security": 1_250,
+    "mqproto/session": 700,
+    "mqproto/testing": 750,
+    "mqproto/transfer": 1_300,
+    "mqproto/turn": 850,
+    "mqproto/wire": 4_050,
+    "pyspark_mqproto/.": 50,
+    "simulator/.": 0,
+    "simulator/base": 2_000,
+    "simulator/cli": 2_750,
+    "simulator/client": 1_700,
+    "simulator/command": 3_900,
+    "simulator/demo": 1_250,
+    "simulator/edges": 11_550,
+    "simulator/faults": 1_000,
+    "simulator/fuzz": 5_700,
+    "simulator/node": 3_750,
+    "simulator/replay": 1_450,
+    "simulator/security": 400,
+    "simulator/storage": 4_250,
+    "simulator/testing": 300,
+    "simulator/topology": 1_700,
+    "simulator/world": 6_250,
+    "tests/.": 4_750,
+    "tests/base": 300,
+    "tests/bench": 3_800,
+    "tests/bodies": 1_250,
+    "tests/captures": 19_850,
+    "tests/edge": 400,
+    "tests/formatname": 500,
+    "tests/letter": 4_400,
+    "tests/manager": 6_350,
+    "tests/messages": 750,
+    "tests/neighbours": 2_250,
+    "tests/plants": 1_400,
+    "tests/queues": 1_500,
+    "tests/routing": 400,
+    "tests/security": 2_000,
+    "tests/session": 1_150,
+    "tests/simulator": 42_200,
+    "tests/testing": 100,
+    "tests/transfer": 2_850,
+    "tests/turn": 700,
+    "tests/wire": 2_750,
+}
+"""Lines of code of each folder of the second level."""
+TOTALS: Final = {
+    "product": 95_000,
+    "tests": 99_500,
+    "both": 194_000,
+}
+CLASSES: Final = {
+    "mqproto/manager/arrivals.py:Arrivals": 667,
+    "mqproto/manager/outbound.py:Outbound": 478,
+    "mqproto/manager/queuemanager.py:QueueManager": 664,
+    "mqproto/neighbours/neighbours.py:Neighbours": 585,
+    "mqproto/queues/localqueue.py:LocalQueue": 475,
+    "mqproto/transfer/sequence.py:OutgoingSequence": 616,
+    "simulator/client/exchange.py:Exchange": 457,
+    "simulator/edges/trigger/trigger.py:Trigger": 448,
+    "simulator/storage/base.py:Tables": 417,
+    "simulator/storage/store.py:Store": 578,
+    "simulator/world/node/machine.py:Machine": 750,
+}
+"""The classes of more than 400 lines, with their lines. No class is added here."""
+COUNTS: Final = {
+    "options of all commands": 468,
+    "class names that occur in more than one module": 163,
+    "functions that are more complex than 15": 16,
+    "functions of more than 10 arguments": 19,
+    "lambdas that only call a function": 4,
+    "processes with a preexec_fn": 2,
+    "loop variables that are set anew": 13,
+}
+"""What there is of things that there should be few of."""
+WORDS: Final = {
+    ".github/CONTRIBUTING.md": 600,
+    ".github/SECURITY.md": 700,
+    "CHANGELOG.md": 14_300,
+    "README.md": 1_800,
+    "captures/README.md": 4_400,
+    "captures/pipeline/README.md": 4_700,
+    "captures/pipeline/TABLES.md": 6_900,
+    "mqproto/GLOSSARY.md": 1_900,
+    "mqproto/README.md": 1_300,
+    "mqproto/manager/README.md": 400,
+    "mqproto/security/README.md": 700,
+    "mqproto/session/README.md": 400,
+    "mqproto/testing/README.md": 300,
+    "mqproto/transfer/README.md": 800,
+    "mqproto/wire/README.md": 800,
+    "simulator/COMING.md": 600,
+    "simulator/README.md": 23_700,
+    "simulator/base/traces/README.md": 800,
+    "simulator/cli/service/README.md": 600,
+    "simulator/client/README.md": 1_300,
+    "simulator/edges/metrics/README.md": 600,
+    "simulator/fuzz/README.md": 1_700,
+    "simulator/node/README.md": 800,
+    "simulator/node/metrics/README.md": 1_600,
+    "simulator/storage/README.md": 1_100,
+    "simulator/world/README.md": 1_300,
+    "tests/README.md": 1_600,
+    "tests/captures/truth/README.md": 400,
+    "tests/letter/README.md": 1_300,
+}
+"""The words of each document."""
+
+LINE_STEP: Final = 50
+WORD_STEP: Final = 100
+
+
+def breaches(measured: Mapping[str, int], budgets: Mapping[str, int], step: int = 1) -> list[str]:
+    """What is over its budget, has none, or has one that should be lowered."""
+    found = []
+    for name, count in measured.items():
+        budget = budgets.get(name)
+        lower = -(-count // step) * step
+        if budget is None:
+            found.append(
+                f"{name} is new with {count:,}: what does it replace? If it has to be, its budget is {lower}"
+            )
+        elif count > budget:
+            found.append(
+                f"{name} has {count:,}, {count - budget:,} over its budget of {budget:,}: take something away, or "
+                f"raise the budget to {lower} and say in the commit's body what users get for it"
+            )
+        elif budget - count >= 2 * step:
+            found.append(f"{name} has {count:,}: lower its budget of {budget:,} to {lower}")
+    found += [f"{name} is gone: delete its budget" for name in budgets if name not in measured]
+    return found
+
+
+def hold(measured: Mapping[str, int], budgets: Mapping[str, int], step: int = 1) -> None:
+    """Fail with every breach, a line each."""
+    assert not (found := breaches(measured, budgets, step)), "\n".join(["", *found])
+
+
+def test_no_folder_has_more_code_than_its_budget() -> None:
+    hold(proportion.code_by_folder(), LINES, LINE_STEP)
+
+
+def test_product_and_tests_together_have_no_more_code_than_their_budget() -> None:
+    hold(proportion.totals(), TOTALS, 10 * LINE_STEP)
+
+
+def test_no_class_grows_beyond_four_hundred_lines() -> None:
+    hold(proportion.large_classes(), CLASSES)
+
+
+def test_there_are_no_more_options_shared_names_and_intricate_functions() -> None:
+    hold(proportion.counts(), COUNTS)
+
+
+def test_no_document_has_more_words_than_its_budget() -> None:
+    hold(proportion.words(), WORDS, WORD_STEP)
+
+
+# The brake itself
+
+
+def test_what_is_over_its_budget_is_told_by_how_much() -> None:
+    (told,) = breaches({"mqproto/wire": 1_001}, {"mqproto/wire": 1_000}, LINE_STEP)
+    assert told.startswith("mqproto/wire has 1,001, 1 over its budget of 1,000: take something away")
+    assert "raise the budget to 1050" in told
+
+
+def test_a_budget_is_lowered_when_something_went() -> None:
+    assert breaches({"mqproto/wire": 901}, {"mqproto/wire": 1_000}, LINE_STEP) == []
+    assert breaches({"mqproto/wire": 900}, {"mqproto/wire": 1_000}, LINE_STEP) == [
+        "mqproto/wire has 900: lower its budget of 1,000 to 900"
+    ]
+
+
+def test_what_is_new_needs_a_budget_and_what_is_gone_needs_none() -> None:
+    assert breaches({"docs/new.md": 10}, {"docs/old.md": 20}, WORD_STEP) == [
+        "docs/new.md is new with 10: what does it replace? If it has to be, its budget is 100",
+        "docs/old.md is gone: delete its budget",
+    ]
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module of the product in a checkout that has nothing else."""
+    module = tmp_path / "simulator" / "planted" / "module.py"
+    module.parent.mkdir(parents=True)
+    monkeypatch.setattr(proportion, "ROOT", tmp_path)
+    monkeypatch.setattr(proportion, "files", lambda: ("simulator/planted/module.py",))
+    proportion.measured.cache_clear()
+    yield module
+    proportion.measured.cache_clear()
+
+
+@pytest.mark.parametrize(("lines", "found"), [(400, {}), (420, {"simulator/planted/module.py:Planted": 420})])
+def test_a_class_may_have_four_hundred_lines(planted: Path, lines: int, found: dict[str, int]) -> None:
+    planted.write_text("class Planted:\n" + '    """Has lines."""\n' * (lines - 1))
+    assert proportion.large_classes() == found
+
+
+def test_code_is_counted_without_its_docstrings_comments_and_blank_lines(planted: Path) -> None:
+    planted.write_text(
+        '"""Of the module,\nin two lines."""\n\n# A comment.\nLIMIT = 3  # Another.\n"""Of the limit."""\n'
+        'def function() -> str:\n    """Of the function."""\n    return """A value\nof two lines"""\n'
+    )
+    assert proportion.code_by_folder() == {"simulator/planted": 4}
+
+
+def test_every_option_of_a_command_counts() -> None:
+    command, longer = click.Command("same"), click.Command("same", params=[click.Option(["--more"])])
+    assert (proportion.options_of(command), proportion.options_of(longer)) == (0, 1)
