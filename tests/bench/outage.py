@@ -13,17 +13,21 @@ from tests.bench.figures import BenchError, Figure, Options, Result, Told
 from tests.bench.load.row import (
     BODY_BYTES,
     INTERMEDIATE,
+    PATIENCE_S,
+    QUEUE,
     WARM_UP_MESSAGES,
     WINDOW,
+    comes_true,
     in_a_row,
-    patience_s,
     row,
 )
 from tests.bench.load.traffic import alike
 
 PER_S: Final = 500
-INTERVAL_S: Final = 4.0
-"""From one kill to the next."""
+SLICE: Final = 100
+"""How many messages are sent before it is asked whether to go on."""
+INTERVAL_S: Final = 3.0
+"""For how long messages flow before the next kill, at least."""
 WANTED_S: Final = 2
 
 
@@ -39,35 +43,57 @@ class Silence(NamedTuple):
 
 
 async def measure(options: Options, told: Told) -> Result:
-    """Send at a steady rate, and kill the intermediate with SIGKILL in each round.
+    """Send at a steady rate, and kill the intermediate with SIGKILL in each round, once messages flow.
 
     Raises:
-        BenchError: a message was lost, came twice, out of order or altered.
+        BenchError: a message was lost, came twice, out of order or altered, or none came for a minute.
         NodeError: a node does not start.
     """
-    kills = options.rounds
-    count = round(PER_S * INTERVAL_S * (kills + 1))
     killed_s: list[float] = []
     spawned_s: list[float] = []
+    is_over, is_sent = trio.Event(), trio.Event()
     async with row(in_a_row()) as nodes:
         await nodes.flood(WARM_UP_MESSAGES, alike(bytes(BODY_BYTES)))
         traffic = nodes.traffic(alike(bytes(BODY_BYTES)))
-        began_s = trio.current_time()
-        with trio.move_on_after(INTERVAL_S * (kills + 1) + patience_s(count)):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(traffic.receive, count)
-                nursery.start_soon(traffic.send_paced, count, PER_S)
-                for number in range(1, kills + 1):
-                    await trio.sleep_until(began_s + INTERVAL_S * number)
-                    told(f"outage: {INTERMEDIATE} is killed, {number} of {kills}")
-                    killed_s.append(trio.current_time())
-                    await nodes.supervisor.kill(INTERMEDIATE)
-                    spawned_s.append((await nodes.supervisor.start(INTERMEDIATE)).spawned_s)
+
+        async def send() -> None:
+            while not is_over.is_set():
+                await traffic.send_paced(SLICE, PER_S)
+            is_sent.set()
+
+        async def receive() -> None:
+            while traffic.unreceived or not is_sent.is_set():
+                await traffic.take(QUEUE, timeout_s=1)
+
+        async def flow_for_a_while() -> None:
+            since_s = trio.current_time()
+
+            async def flows() -> bool:
+                return traffic.arrivals_s[-1:] > [since_s]
+
+            await trio.sleep(INTERVAL_S)
+            if not await comes_true(flows, PATIENCE_S):
+                raise BenchError(f"no message came for {PATIENCE_S:g} s")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            nursery.start_soon(receive)
+            for number in range(1, options.rounds + 1):
+                await flow_for_a_while()
+                told(f"outage: {INTERMEDIATE} is killed, {number} of {options.rounds}")
+                killed_s.append(trio.current_time())
+                await nodes.supervisor.kill(INTERMEDIATE)
+                spawned_s.append((await nodes.supervisor.start(INTERMEDIATE)).spawned_s)
+            await flow_for_a_while()
+            is_over.set()
+            nursery.cancel_scope.deadline = (
+                trio.current_time() + PATIENCE_S
+            )  # What is lost is not waited for.
         traffic.check()
         silences = silences_after(traffic.arrivals_s, killed_s)
     since_spawned = [silence.ended_s - at_s for silence, at_s in zip(silences, spawned_s, strict=True)]
     return Result(
-        f"three nodes, window {WINDOW}, {PER_S:,} messages/s; {INTERMEDIATE} is killed {kills} times",
+        f"three nodes, window {WINDOW}, {PER_S:,} messages/s; {INTERMEDIATE} is killed {options.rounds} times",
         [
             Figure("no message comes for", "s", tuple(each.lasted_s for each in silences), at_most=WANTED_S),
             Figure("from its new process to the first message", "s", tuple(since_spawned)),

@@ -46,8 +46,8 @@ def test_a_kill_without_messages_before_and_after_it_says_nothing(arrivals: list
 @pytest.mark.usefixtures("short_lives")
 async def test_messages_flow_again_after_the_intermediate_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outage, "WARM_UP_MESSAGES", 10)
-    monkeypatch.setattr(outage, "PER_S", 50)
-    monkeypatch.setattr(outage, "INTERVAL_S", 0.8)
+    monkeypatch.setattr(outage, "SLICE", 10)
+    monkeypatch.setattr(outage, "INTERVAL_S", 0.2)
     result = await outage.measure(Options(rounds=1), lambda text: None)
     [silence_s], [since_spawned_s] = (figure.values for figure in result.figures)
     assert 0 < since_spawned_s < silence_s + 1
