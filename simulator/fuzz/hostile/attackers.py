@@ -25,7 +25,7 @@ from simulator.fuzz.peer.attack import Attack
 from simulator.fuzz.peer.conduct import Conduct, Fault, Oracle
 from simulator.fuzz.peer.lines import COUNTS, Place
 from simulator.fuzz.tactics.cases import Case
-from simulator.fuzz.tactics.outofturn import TACTICS
+from simulator.fuzz.tactics.outofturn import STRANGERS, TACTICS
 from simulator.fuzz.tactics.talk import IDENTITY_COUNT, Talk, Target, identity_of
 
 SHARE: Final = 0.4
@@ -180,6 +180,7 @@ def _case(order: Order, number: int, source: str) -> Case:
     target = Target(order.queues, guid_from_text(order.server), presented, int(time.time()), known)
     identity = presented or identity_of(target, order.seed, f"{source}/{number % IDENTITY_COUNT}")
     talk = Talk(target, order.seed, number, identity)
+    talk.is_much = order.tactic in STRANGERS
     return talk.case(order.tactic, TACTICS[order.tactic](talk))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 from rich.table import Table
 
 from simulator.base.screen import plain_table, show_verdict, wide_console
@@ -41,7 +39,7 @@ def show_attacks() -> None:
     found = plain_table("attack")
     found.add_column("what it does", no_wrap=True)
     for name, tactic in TACTICS.items():
-        found.add_row(name, (inspect.getdoc(tactic) or "").partition("\n")[0].partition("  [MS-")[0])
+        found.add_row(name, (tactic.__doc__ or "").partition("  [MS-")[0])
     wide_console(markup=False).print(found)
 
 

@@ -13,7 +13,8 @@ from simulator.base.randomness import chance
 from simulator.fuzz.mutations import Edit, plan_of
 from simulator.fuzz.tactics.cases import Case
 from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
-from simulator.fuzz.tactics.talk import MESSAGES, Talk, Target, message_of, whole_conversation
+from simulator.fuzz.tactics.packets import MESSAGES, message_of
+from simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
 
 AIMED_EVERY: Final = 3
 """Of how many cases one lies about a length, a limit or a flag: first each such lie once, then all of them again."""
@@ -34,7 +35,8 @@ def draw_case(target: Target, seed: int, number: int) -> Case:
         return aimed(talk, seed)
     if talk.dice.random() < MUTATED_SHARE:
         return mutated(talk)
-    name = talk.dice.choice(list(STRANGERS if talk.dice.random() < STRANGERS_SHARE else OUT_OF_TURN))
+    talk.is_much = talk.dice.random() < STRANGERS_SHARE
+    name = talk.dice.choice(list(STRANGERS if talk.is_much else OUT_OF_TURN))
     return talk.case(name, TACTICS[name](talk))
 
 

@@ -23,7 +23,8 @@ from simulator.fuzz.peer.conduct import Fault
 from simulator.fuzz.peer.lines import HELD_UP, TURNED_AWAY, Line, Place, connected
 from simulator.fuzz.peer.process import Process
 from simulator.fuzz.tactics.cases import FUZZ, case_from_how
-from simulator.fuzz.tactics.talk import PRESENTED, Target, connection_request
+from simulator.fuzz.tactics.packets import PRESENTED, connection_request
+from simulator.fuzz.tactics.talk import Target
 
 __all__ = ["DEFAULT_QUEUES", "FUZZ", "Options", "as_lines", "fuzz_peer", "read_guid", "repeat"]
 

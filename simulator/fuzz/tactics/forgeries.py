@@ -1,205 +1,162 @@
-"""What is said in the name of others: of queue managers that the peer knows, or of nobody.
+"""What is said in the name of others, and by those who only want to send: packets, whatever carries them.
 
-Where no queue manager is known that the peer knows, it is one that is made up.
+None of it changes what queue managers have promised each other. A speaker knows or guesses what can be forged:
+guesses.py has one for live peers, and world/faults/impostors.py one that knows all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
-from mqproto.wire import Guid, TxSequenceId, encode_packet, order_ack
-from mqproto.wire.acknowledgment import ORDER_QUEUE
-from mqproto.wire.layouts.acknowledgment import OrderAckBody
-from simulator.fuzz.tactics.cases import Act
-from simulator.fuzz.tactics.talk import (
-    IDENTITY,
-    NUMBER,
-    SENT_S,
-    Talk,
-    a_message,
-    message_of,
-    transaction,
-    transactional,
-)
+from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
+from mqproto.wire import Guid, MessageClass, Packet, SessionHeader, UserMessage, session_ack
+from simulator.fuzz.tactics.packets import WINDOW, LastSent, a_message, acknowledgment, transaction
 
-MANY: Final = 500
-"""Small packets in one piece."""
+FORGED: Final = b"forged"
+"""The body of what no application may ever be given."""
+MADE_UP: Final = "made-up-host"
 FAR: Final = 0x7FFFFFFF
 """A number beyond all that a sender has come to."""
-NUMBERS: Final = range(16, 24)
-"""Of private queues, as a queue manager numbers its first ones."""
 
 
-def _somebody(talk: Talk) -> Guid:
-    """A queue manager that the peer knows."""
-    return talk.dice.choice(talk.target.known or (Guid(talk.dice.randbytes(16)),))
+@dataclass(frozen=True, kw_only=True)
+class Speaker(ABC):
+    """One who says it, and to whom.
+
+    caller: the queue manager that was presented.
+    name: the one in whose name things are said.
+    target: the one that was called.
+    notes, orders: its queues, and those that take transactions.
+    lives_s: TimeToBeReceived of messages.
+    own_body: of those in the speaker's own name.
+    body: of those in the name that was presented.
+    many: how many of these.
+    """
+
+    caller: Guid
+    name: Guid
+    target: Guid
+    sent_s: int
+    notes: int | str
+    orders: tuple[int | str, ...]
+    lives_s: int
+    own_body: bytes = FORGED
+    body: bytes = FORGED
+    many: int = 20
+
+    def number(self, place: int) -> int:
+        """A MessageID of the speaker's own; `place` tells them apart."""
+        return place
+
+    def end(self) -> MessageClass:
+        """How a message is said to have ended."""
+        return MessageClass.ACK_RECEIVE
+
+    @abstractmethod
+    def next_number(self) -> int:
+        """The MessageID that `name` will give next."""
+
+    @abstractmethod
+    def sent(self, manager: Guid) -> Iterable[LastSent]:
+        """What a queue manager sent last, in each of its sequences."""
+
+    def message(self, source: Guid, queue: int | str, message_id: int, **changes: Any) -> UserMessage:
+        """A message to a queue of `target`."""
+        arguments: dict[str, Any] = {
+            "source": source,
+            "destination_manager": self.target,
+            "message_id": message_id,
+            "sent_time_s": self.sent_s,
+            "body": FORGED,
+            "label": "",
+            "time_to_be_received_s": self.lives_s,
+        }
+        return a_message(queue, **arguments | changes)
+
+    def acknowledges(self, sent: LastSent, message_class: MessageClass | None = None) -> UserMessage:
+        """An OrderAck by `name`, or a FinalAck of a class."""
+        return acknowledgment(sent, self.name, self.target, self.sent_s, self.number(1), message_class)
 
 
-def _greet_as(talk: Talk, manager: Guid, connection: int = 0) -> None:
-    """The handshake in somebody's name."""
-    talk.request(connection, client=manager)
-    talk.wait(connection)
-    talk.propose(connection)
-    talk.wait(connection)
+def says_nothing(speaker: Speaker) -> Iterable[Packet]:
+    """Waits for what is to come."""
+    return ()
 
 
-def forged_sources(talk: Talk) -> str:
-    """Small transactional messages, each from another queue manager that nobody has heard of."""
-    packet = encode_packet(transactional(talk.target.queues[-1], transaction()))
-    talk.greet(glued=True)
-    talk.burst((packet.replace(IDENTITY, talk.dice.randbytes(16)) for _ in range(MANY)), "forged sources")
-    talk.wait()
-    return f"{MANY} sources"
+def stays_awake(speaker: Speaker) -> Iterable[Packet]:
+    """The same, with an acknowledgment of nothing now and then."""
+    yield session_ack(SessionHeader(window_size=WINDOW))
 
 
-def far_sequence(talk: Talk) -> str:
-    """A transactional message in a known sender's name, in a sequence beyond all of its own.  [MS-MQQB] 3.1.5.8.6"""
-    source = _somebody(talk)
-    place = transaction(1, 0, ordinal=talk.dice.getrandbits(32), time_stamp=FAR)
-    by_number = [
-        a_message(number, destination_manager=talk.target.server, transaction=place) for number in NUMBERS
-    ]
-    by_name = [transactional(queue, place) for queue in talk.target.queues]
-    packets = [encode_packet(message).replace(IDENTITY, source) for message in (*by_number, *by_name)]
-    own_session = talk.dice.random() < 0.5
-    if own_session:
-        _greet_as(talk, source)
-    else:
-        talk.greet()
-    talk.burst(packets, f"messages with TxSequenceID {FAR:#x}")
-    talk.wait()
-    return f"over a session in {'that' if own_session else 'its own'} name"
+def uses_up_numbers(speaker: Speaker) -> Iterable[Packet]:
+    """Sends to the queues of orders what would make all true orders old.  [MS-MQQB] 3.1.5.8.6"""
+    for queue in speaker.orders:
+        place = transaction(ordinal=FAR, time_stamp=FAR)
+        yield speaker.message(speaker.name, queue, speaker.number(1), transaction=place)
 
 
-def others_messages(talk: Talk) -> str:
-    """Express messages with the source and the next numbers of a known sender.  [MS-MQQB] 3.1.5.8.1"""
-    source = _somebody(talk)
-    first = talk.dice.choice((1, talk.dice.getrandbits(32)))
-    packet = message_of(talk.target.queues[0], "express").replace(IDENTITY, source)
-    mark = NUMBER.to_bytes(4, "little")
-    _greet_as(talk, source)
-    talk.burst(
-        (packet.replace(mark, (first + index & 0xFFFFFFFF).to_bytes(4, "little")) for index in range(MANY)),
-        "messages in another's name",
+def uses_up_identifiers(speaker: Speaker) -> Iterable[Packet]:
+    """Sends messages with the identifiers that the true one will give next.  [MS-MQQB] 3.1.5.8.1
+
+    One who presents the GUID of another is no liar as far as a queue that is open to strangers can tell.
+    """
+    first = speaker.next_number()
+    for number in range(speaker.many):
+        message_id = first + number & 0xFFFFFFFF
+        yield speaker.message(speaker.name, speaker.notes, message_id, body=speaker.body, recoverable=True)
+
+
+def forges_a_message(speaker: Speaker) -> Iterable[Packet]:
+    """Sends one in the name of another than was presented."""
+    yield speaker.message(speaker.name, speaker.notes, speaker.number(1), recoverable=True)
+
+
+def confirms_orders(speaker: Speaker) -> Iterable[Packet]:
+    """Sends OrderAcks for all that was sent, to anybody.  [MS-MQQB] 3.1.5.6"""
+    for sent in speaker.sent(speaker.target):
+        yield speaker.acknowledges(sent)
+
+
+def confirms_receipt(speaker: Speaker) -> Iterable[Packet]:
+    """Sends FinalAcks for the same.  [MS-MQQB] 3.1.5.7"""
+    for sent in speaker.sent(speaker.target):
+        yield speaker.acknowledges(sent, speaker.end())
+
+
+def says_that_it_went_too_far(speaker: Speaker) -> Iterable[Packet]:
+    """Sends the FinalAck that any queue manager on the way may send, for what was sent last."""
+    for sent in speaker.sent(speaker.target):
+        yield speaker.acknowledges(sent, MessageClass.NACK_HOP_COUNT_EXCEEDED)
+
+
+def confirms_through(speaker: Speaker) -> Iterable[Packet]:
+    """Sends OrderAcks of the very one that was called to one that sends to it, and wants them passed on."""
+    for sent in speaker.sent(speaker.name):
+        yield acknowledgment(sent, speaker.target, speaker.name, speaker.sent_s, speaker.number(1))
+
+
+def visits(speaker: Speaker) -> Iterable[Packet]:
+    """Sends to both queues in its own name: a note, the first of a sequence of orders, and one behind a gap.
+
+    Asks to be told that the note has arrived, at a host that nobody has heard of.
+    """
+    answer = {"admin_queue": rf"OS:{MADE_UP}\private$\replies", "acknowledgments": ACKNOWLEDGE_ARRIVAL}
+    yield speaker.message(
+        speaker.caller, speaker.notes, speaker.number(1), body=speaker.own_body, recoverable=True, **answer
     )
-    talk.wait()
-    return f"{MANY} messages from number {first} on"
-
-
-def claimed_session(talk: Talk) -> str:
-    """A session in a known queue manager's name that takes what waits for it, and has the peer forget it."""
-    manager = _somebody(talk)
-    _greet_as(talk, manager)
-    # A sender may put the number into the ordinal, with zeros for the rest: that needs no knowledge of a sequence.
-    bodies = [
-        *(OrderAckBody(TxSequenceId(ordinal=number), 0, 0) for number in (1, 1_000, FAR)),
-        *(OrderAckBody(TxSequenceId(time_stamp=stamp, ordinal=1), 0xFFFFFFFF, 0) for stamp in (SENT_S, FAR)),
-    ]
-    packets = [
-        encode_packet(
-            order_ack(
-                source=manager,
-                destination_manager=talk.target.server,
-                destination=ORDER_QUEUE,
-                message_id=NUMBER,
-                sent_time_s=SENT_S,
-                body=body,
+    for number, previous in ((1, 0), (3, 2)):
+        place = transaction(number, previous, ordinal=1, time_stamp=1)
+        for queue in speaker.orders:
+            yield speaker.message(
+                speaker.caller, queue, speaker.number(1 + number), body=speaker.own_body, transaction=place
             )
-        )
-        for body in bodies
-    ]
-    talk.acknowledge()
-    talk.burst(packets, "OrderAcks")
-    talk.hold(2)
-    return "and OrderAcks of all"
 
 
-def claimed_and_idle(talk: Talk) -> str:
-    """Sessions in known queue managers' names that acknowledge nothing, and live on by empty SessionAcks."""
-    managers = talk.target.known or (_somebody(talk),)
-    for connection, manager in enumerate(managers):
-        _greet_as(talk, manager, connection)
-    for _ in range(5):
-        for connection in range(len(managers)):
-            talk.acknowledge(connection)
-        talk.hold()
-    return f"{len(managers)} sessions"
-
-
-def claims(talk: Talk) -> str:
-    """EstablishConnections in the names of known queue managers, again and again."""
-    for connection in range(20):
-        talk.request(connection, client=_somebody(talk), server=talk.target.server)
-        talk.propose(connection)
-    talk.hold()
-    for connection in range(20):
-        talk.act(Act.CLOSE, connection)
-    talk.hold()
-    return "20 claims"
-
-
-def own_name(talk: Talk) -> str:
-    """Messages from the peer itself, as if they had come back to it."""
-    packet = message_of(talk.target.queues[0], "recoverable").replace(IDENTITY, talk.target.server)
-    talk.greet()
-    talk.burst([packet] * 20, "messages in the peer's own name")
-    talk.wait()
-    return "20 messages"
-
-
-def to_be_forwarded(talk: Talk) -> str:
-    """Messages for other queue managers that the peer knows, which it may not pass on for us.  [MS-MQQB] 3.1.5.8.2"""
-    manager = _somebody(talk)
-    transactions = talk.dice.random() < 0.5
-    packet = encode_packet(
-        a_message(
-            17,
-            destination_manager=manager,
-            recoverable=True,
-            transaction=transaction() if transactions else None,
-        )
+def sends_through(speaker: Speaker) -> Iterable[Packet]:
+    """Wants something passed on to another.  [MS-MQQB] 3.1.5.8.2"""
+    yield speaker.message(
+        speaker.caller, 17, speaker.number(9), recoverable=True, destination_manager=speaker.name
     )
-    talk.greet()
-    talk.burst([packet] * MANY, "messages for somebody else")
-    talk.wait()
-    return f"{MANY} {'transactional' if transactions else 'recoverable'} messages"
-
-
-def to_nobody(talk: Talk) -> str:
-    """Small express messages for queue managers that are made up."""
-    talk.greet()
-    packets = [
-        encode_packet(a_message(17, destination_manager=Guid(talk.dice.randbytes(16)))) for _ in range(100)
-    ]
-    talk.burst(packets, "messages for queue managers that are not there")
-    talk.wait()
-    return f"{len(packets)} queue managers"
-
-
-def no_order_queue(talk: Talk) -> str:
-    """Messages to the order queue that acknowledge nothing.  [MS-MQQB] 2.2.4"""
-    talk.greet()
-    packet = encode_packet(
-        a_message(
-            ORDER_QUEUE, destination_manager=talk.target.server, label="QM Ordering Ack", body=bytes(36)
-        )
-    )
-    talk.burst([packet] * MANY, "messages to the order queue")
-    talk.wait()
-    return f"{MANY} messages"
-
-
-FORGERIES: Final[dict[str, Callable[[Talk], str]]] = {
-    "forged sources": forged_sources,
-    "a sequence beyond a neighbour's": far_sequence,
-    "messages in a neighbour's name": others_messages,
-    "a session in a neighbour's name": claimed_session,
-    "idle sessions in neighbours' names": claimed_and_idle,
-    "claims again and again": claims,
-    "messages in the peer's own name": own_name,
-    "messages to be passed on": to_be_forwarded,
-    "messages for nobody": to_nobody,
-    "messages to the order queue": no_order_queue,
-}
-"""By kind of case, who says it."""

@@ -11,10 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mqproto.wire import (
     DebugHeader,
-    FormatNameList,
     Guid,
-    MqfAddressHeader,
-    MqfFormatNameElement,
     MqfSignatureHeader,
     MultiQueueFormatHeader,
     SecurityHeader,
@@ -22,10 +19,8 @@ from mqproto.wire import (
     SoapHeader,
     TransactionHeader,
     TxSequenceId,
-    connection_parameters,
     encode_packet,
     encode_ping,
-    establish_connection,
     inspect_packet,
     session_ack,
     user_message,
@@ -34,10 +29,19 @@ from mqproto.wire.layouts.base import BaseHeader
 from mqproto.wire.layouts.internal import InternalHeader
 from mqproto.wire.layouts.ping import Ping
 from mqproto.wire.layouts.user import UserHeader
+from simulator.fuzz.tactics.packets import (
+    connection_request,
+    direct_names,
+    proposal,
+    secured,
+    with_soap,
+    with_values,
+)
 
 WRAPS_DOUBLED: Final = 0x8000_0004
 WRAPS_ALIGNED: Final = 0xFFFF_FFFD
 HUGE: Final = 0xFFFF_FFFF
+SENT_S: Final = 1_700_000_000
 
 
 class _Change(NamedTuple):
@@ -124,45 +128,35 @@ def hostile_pings(source: Guid) -> dict[str, bytes]:
 
 
 def _valid_packets(source: Guid, target: Guid) -> dict[str, bytes]:
-    identifier = TxSequenceId(time_stamp=1_700_000_000, ordinal=1)
-    session = SessionHeader(ack_sequence_number=0, user_msg_sequence_number=1, recoverable_msg_seq_number=1)
-    names = MqfAddressHeader(
-        format_name_list=FormatNameList([MqfFormatNameElement(3, b"", r"OS:somebody\orders")])
-    )
-    security = SecurityHeader(sender_id=source, signature=b"signed", sender_cert=b"certificate")
-    security.sender_id_type = 2
-    security.has_security_data = True
     common: dict[str, Any] = {
         "source": source,
         "destination_manager": target,
         "message_id": 1,
-        "sent_time_s": 1_700_000_000,
+        "sent_time_s": SENT_S,
         "body": b"hostile",
     }
-    plain = user_message(destination=16, **common)
-    direct = user_message(destination=r"TCP:127.0.0.2\q", **common)
+    identifier = TxSequenceId(time_stamp=SENT_S, ordinal=1)
     message = user_message(
         destination=16,
         label="hostile",
         extension=b"extra",
         transaction=TransactionHeader(tx_sequence_id=identifier, tx_sequence_number=1),
         multi_queue_format=MultiQueueFormatHeader(
-            destination=names, signature=MqfSignatureHeader(signature=b"sealed")
+            destination=direct_names(r"OS:somebody\orders"), signature=MqfSignatureHeader(signature=b"sealed")
         ),
         **common,
     )
-    message.security, message.user.has_security = security, True
-    message.soap, message.user.has_soap = SoapHeader(header="<h/>", body="<b/>"), True
+    security = SecurityHeader(sender_id=source, signature=b"signed", sender_cert=b"certificate")
+    with_soap(secured(message, security), SoapHeader(header="<h/>", body="<b/>"))
     message.debug, message.base.debug_header = DebugHeader(flags=1, queue_identifier=target), True
+    session = SessionHeader(ack_sequence_number=0, user_msg_sequence_number=1, recoverable_msg_seq_number=1)
     message.session, message.base.session_header = session, True
     return {
-        "request": encode_packet(establish_connection(client=source, server=target, time_stamp_ms=0)),
-        "parameters": encode_packet(
-            connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
-        ),
+        "request": connection_request(source, target, time_stamp_ms=0),
+        "parameters": proposal(),
         "acknowledgment": encode_packet(session_ack(SessionHeader())),
-        "plain": encode_packet(plain),
-        "direct": encode_packet(direct),
+        "plain": encode_packet(user_message(destination=16, **common)),
+        "direct": encode_packet(user_message(destination=r"TCP:127.0.0.2\q", **common)),
         "message": encode_packet(message),
     }
 
@@ -173,7 +167,7 @@ def _changed(packet: bytes, change: _Change) -> bytes:
     lowest_bit = change.mask & -change.mask
     new = old & ~change.mask | change.value * lowest_bit if change.mask else change.value
     assert new != old, f"{_name(change)} changes nothing"
-    return packet[: field.offset] + new.to_bytes(field.size, "little") + packet[field.offset + field.size :]
+    return with_values(packet, {change.field: new})
 
 
 def _name(change: _Change) -> str:

@@ -1,65 +1,69 @@
-"""Packets out of turn: at the wrong time, too many, too few, in bits; and the table of all tactics.
+"""What is at the wrong time, too often, or in bits; and the table of all tactics.
 
-Each tactic says its part of a case, and returns what exactly was drawn.
+Some are told in two ways: a little, to see what a peer answers, or very much, to see whom it still serves.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from mqproto.transfer.acknowledgments import ORDER_QUEUE
-from mqproto.wire import (
-    NULL_GUID,
-    FinalAckBody,
-    Guid,
-    MessageClass,
-    OrderAckBody,
-    Ping,
-    TxSequenceId,
-    encode_packet,
-    encode_ping,
-    final_ack,
-    order_ack,
-)
-from mqproto.wire.layouts.base import MAXIMUM_PACKET_SIZE, base_header
+from mqproto.wire import MAXIMUM_PACKET_SIZE, NULL_GUID, Guid, Ping, encode_packet, encode_ping, session_ack
 from simulator.fuzz.mutations import mutate
 from simulator.fuzz.tactics.burdens import BURDENS
 from simulator.fuzz.tactics.cases import Act
 from simulator.fuzz.tactics.floods import FLOODS
-from simulator.fuzz.tactics.forgeries import FORGERIES
-from simulator.fuzz.tactics.talk import (
+from simulator.fuzz.tactics.guesses import FORGERIES, acknowledges_a_sequence
+from simulator.fuzz.tactics.packets import (
     IDENTITY,
     MESSAGES,
-    NUMBER,
+    NUMBER_MARK,
+    PRESENTED,
+    SAYINGS,
     SENT_S,
     SEQUENCE,
+    SEQUENCE_MARK,
     WINDOW,
-    Talk,
+    WORD,
+    a_message,
+    connection_request,
     message_of,
     transaction,
-    transactional,
 )
+from simulator.fuzz.tactics.talk import BURST, Tactic, Talk, described
 
-CROWD: Final = 24
-"""Connections at once in one case."""
-_number = struct.Struct("<I")
-SAYINGS: Final = {
-    "nothing": b"",
-    "HTTP": b"GET / HTTP/1.1\r\nHost: queue\r\n\r\n",
-    "TLS": bytes.fromhex("160301006e0100006a0303") + bytes(100),
-    "zeros": bytes(600),
-    "ones": b"\xff" * 600,
-    "the signature alone": b"LIOR" * 150,
-}
 ODD_NUMBERS: Final = (1, 2, WINDOW, WINDOW + 1, 0x7FFF, 0x8000, 0x8001, 0xFFFE, 0xFFFF)
-FAR_NUMBERS: Final = (0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
+HALF_OPEN: Final = 60
+PARTS: Final = (bytes(70_000), bytes(700_000))
+"""Of a packet that never ends."""
+SIZES: Final = (MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1)
+HOLDS: Final = 4
+"""For how many looks at others much stays as it is."""
+TAKEN: Final = ("express", "recoverable", "transactional")
+REFUSED: Final = ("for a private queue by number", "for a queue that is not there")
 
 
-def second_request(talk: Talk) -> str:
+def _early(talk: Talk, say: Callable[[], None]) -> str:
+    """Something is said before there is a session."""
+    asked = talk.chance()
+    if asked:
+        talk.request()
+        talk.wait()
+    say()
+    talk.wait()
+    return f"before {'ConnectionParameters' if asked else 'EstablishConnection'}"
+
+
+def _message_too_early(talk: Talk) -> str:
+    """A UserMessage before there is a session.  [MS-MQQB] 3.1.5.8"""
+    kind = talk.dice.choice(list(MESSAGES))
+    return f"{kind} {_early(talk, partial(talk.message, kind))}"
+
+
+def _second_request(talk: Talk) -> str:
     """EstablishConnection once more, in a session or before it is one.  [MS-MQQB] 3.1.5.3"""
-    early = talk.dice.random() < 0.5
+    early = talk.chance()
     if early:
         talk.request()
     else:
@@ -69,9 +73,9 @@ def second_request(talk: Talk) -> str:
     return "before ConnectionParameters" if early else "in an open session"
 
 
-def second_proposal(talk: Talk) -> str:
+def _second_proposal(talk: Talk) -> str:
     """ConnectionParameters once more, or before EstablishConnection.  [MS-MQQB] 3.1.5.4"""
-    early = talk.dice.random() < 0.5
+    early = talk.chance()
     if not early:
         talk.greet()
     talk.propose()
@@ -79,51 +83,32 @@ def second_proposal(talk: Talk) -> str:
     return "before EstablishConnection" if early else "in an open session"
 
 
-def message_too_early(talk: Talk) -> str:
-    """A UserMessage before there is a session.  [MS-MQQB] 3.1.5.8"""
-    kind = talk.dice.choice(list(MESSAGES))
-    after_request = talk.dice.random() < 0.5
-    if after_request:
-        talk.request()
-        talk.wait()
-    talk.message(kind)
-    talk.wait()
-    return f"{kind} {'before ConnectionParameters' if after_request else 'before EstablishConnection'}"
-
-
-def acknowledgment_too_early(talk: Talk) -> str:
-    """A SessionAck before there is a session.  [MS-MQQB] 3.1.5.5"""
-    after_request = talk.dice.random() < 0.5
-    if after_request:
-        talk.request()
-        talk.wait()
-    talk.acknowledge()
-    talk.wait()
-    return "before ConnectionParameters" if after_request else "before EstablishConnection"
-
-
-def acknowledgment_of_nothing(talk: Talk) -> str:
+def _acknowledges_nothing(talk: Talk) -> str:
     """SessionAcks for what was never sent, and back again.  [MS-MQQB] 3.1.5.5.1, 3.1.5.5.3"""
     talk.greet()
-    numbers = [talk.dice.choice(ODD_NUMBERS) for _ in range(talk.dice.randint(1, 3))]
-    for number in numbers:
-        if talk.dice.random() < 0.5:
-            talk.acknowledge(ack_sequence_number=number)
+    packets = []
+    for _ in range(talk.count(1, 3, many=64)):
+        number = talk.dice.choice(ODD_NUMBERS)
+        if talk.chance():
+            header = talk.header(ack_sequence_number=number)
         else:
             flags = talk.dice.choice((1, 0x80000000, 0xFFFFFFFF))
-            talk.acknowledge(recoverable_msg_ack_seq_number=number, recoverable_msg_ack_flags=flags)
+            header = talk.header(recoverable_msg_ack_seq_number=number, recoverable_msg_ack_flags=flags)
+        packets.append(encode_packet(session_ack(header)))
+    for data in [b"".join(packets)] if talk.is_much else packets:
+        talk.say(data, "SessionAck")
     talk.last_word()
-    return f"numbers {', '.join(map(str, numbers))}"
+    return f"{len(packets)} times"
 
 
-def wrong_counts(talk: Talk) -> str:
+def _wrong_counts(talk: Talk) -> str:
     """SessionAcks that count our messages wrongly.  [MS-MQQB] 3.1.5.5.5"""
     talk.greet()
     for _ in range(talk.dice.randint(0, 3)):
         talk.message("recoverable")
     sent, recoverable = talk.counts()
     off = talk.dice.choice((-1, 1, *ODD_NUMBERS))
-    if talk.dice.random() < 0.5:
+    if talk.chance():
         talk.acknowledge(user_msg_sequence_number=sent + off & 0xFFFF)
     else:
         talk.acknowledge(recoverable_msg_seq_number=recoverable + off & 0xFFFF)
@@ -131,44 +116,14 @@ def wrong_counts(talk: Talk) -> str:
     return f"off by {off}"
 
 
-def acknowledgment_of_a_sequence(talk: Talk) -> str:
-    """OrderAcks and FinalAcks for sequences and messages that the peer never sent.  [MS-MQQB] 3.1.5.6, 3.1.5.7
-
-    By KB 830639 an OrderAck for an unknown sequence once corrupted the list of pending messages.
-    """
-    talk.greet()
-    said = []
-    for _ in range(talk.dice.randint(1, 4)):
-        time_stamp, ordinal = talk.dice.choice(((SENT_S, NUMBER), (0, 0), (0, 1), (2**32 - 1, 2**32 - 1)))
-        number, previous = talk.dice.choice(FAR_NUMBERS), talk.dice.choice(FAR_NUMBERS)
-        identifier = TxSequenceId(time_stamp=time_stamp, ordinal=ordinal)
-        to_peer = talk.dice.random() < 0.5
-        common: dict[str, Any] = {
-            "source": talk.dice.choice((IDENTITY, talk.target.server)),
-            "destination_manager": talk.target.server if to_peer else NULL_GUID,
-            "destination": ORDER_QUEUE,
-            "message_id": NUMBER,
-            "sent_time_s": SENT_S,
-        }
-        if talk.dice.random() < 0.5:
-            packet = order_ack(**common, body=OrderAckBody(identifier, number, previous))
-            said.append(f"OrderAck of {number}")
-        else:
-            message_class = talk.dice.choice([each for each in MessageClass if each >= 0x4000])
-            source = talk.dice.choice((IDENTITY, talk.target.server, NULL_GUID))
-            message_id = talk.dice.choice(FAR_NUMBERS)
-            body = FinalAckBody(identifier, number, previous, source, message_id)
-            packet = final_ack(**common, message_class=message_class, body=body)
-            said.append(f"{message_class.name} of {number}")
-        talk.tell(encode_packet(packet), said[-1])
-    talk.last_word()
-    return ", ".join(said)
-
-
-def sequence_with_gaps(talk: Talk) -> str:
-    """Transactional messages out of order, from the middle, twice, in sequences that are over.  [MS-MQQB] 3.1.5.8.6"""
-    talk.greet()
+def _sequence_with_gaps(talk: Talk) -> str:
+    """Transactional messages out of order, twice, or in sequences that are over; or in every second place."""
     queue = talk.dice.choice(talk.target.queues)
+    if talk.is_much:
+        places = [transaction(number, number - 1, ordinal=SEQUENCE) for number in range(1, 200, 2)]
+        packets = [encode_packet(a_message(queue, transaction=place)) for place in places]
+        return talk.flood(packets, "messages with gaps between them")
+    talk.greet()
     said = []
     for _ in range(talk.dice.randint(1, 8)):
         number = talk.dice.choice((1, 2, 3, 4, 5, 9, 2**31, 2**32 - 1))
@@ -178,34 +133,38 @@ def sequence_with_gaps(talk: Talk) -> str:
         time_stamp = talk.dice.choice((SENT_S, SENT_S, SENT_S, SENT_S, 0, 2**32 - 1))
         place = transaction(number, min(previous, 2**32 - 2), ordinal=SEQUENCE, time_stamp=time_stamp)
         said.append(f"{place.tx_sequence_number} after {place.previous_tx_sequence_number}")
-        talk.tell(encode_packet(transactional(queue, place)), said[-1])
+        talk.tell(encode_packet(a_message(queue, transaction=place)), said[-1])
     talk.last_word()
     return ", ".join(said)
 
 
-def same_message_twice(talk: Talk) -> str:
-    """A message with the identity of one that came before.  [MS-MQQB] 3.1.5.8.1"""
-    kind = talk.dice.choice(list(MESSAGES))
-    packet = message_of(talk.target.queues[0], kind)
-    packet = packet.replace(_number.pack(NUMBER), _number.pack(SEQUENCE))
+def _messages(talk: Talk, kind: str, packet: bytes, least: int, most: int) -> str:
+    """A message again and again: in one piece if it is much."""
+    count = talk.count(least, most, many=BURST)
+    if talk.is_much:
+        return talk.flood([packet] * count, kind)
     talk.greet()
-    for _ in range(talk.dice.randint(2, 5)):
+    for _ in range(count):
         talk.tell(packet, kind)
     talk.last_word()
-    return kind
+    return f"{count} {kind}"
 
 
-def beyond_the_window(talk: Talk) -> str:
+def _beyond_the_window(talk: Talk) -> str:
     """More messages than may be unacknowledged, without a pause.  [MS-MQQB] 3.1.7.1"""
-    kind = talk.dice.choice(("express", "recoverable", "transactional"))
-    talk.greet()
-    for _ in range(WINDOW + 6):
-        talk.message(kind)
-    talk.last_word()
-    return f"{WINDOW + 6} {kind}"
+    kind = talk.dice.choice((*TAKEN, *REFUSED) if talk.is_much else TAKEN)
+    packet = message_of(talk.target.queues[-1 if kind == "transactional" else 0], kind)
+    return _messages(talk, kind, packet, WINDOW + 6, WINDOW + 6)
 
 
-def cut_short(talk: Talk) -> str:
+def _same_again(talk: Talk) -> str:
+    """A message with the identity of one that came before.  [MS-MQQB] 3.1.5.8.1"""
+    kind = talk.dice.choice(list(MESSAGES))
+    packet = message_of(talk.queue, kind).replace(NUMBER_MARK, SEQUENCE_MARK)
+    return _messages(talk, kind, packet, 2, 5)
+
+
+def _cut_short(talk: Talk) -> str:
     """Half a packet, then silence; meanwhile others are served."""
     kind = talk.dice.choice(("EstablishConnection", *MESSAGES))
     if kind == "EstablishConnection":
@@ -214,50 +173,43 @@ def cut_short(talk: Talk) -> str:
         talk.greet()
         talk.message(kind)
     step = talk.steps.pop()
-    while step.act is not Act.SEND:
-        step = talk.steps.pop()
     size = talk.dice.randrange(1, len(step.data))
     talk.say(step.data[:size], f"{size} bytes of {step.note}")
-    talk.act(Act.WATCH)
+    talk.hold()
     return f"{kind} after {size} of {len(step.data)} bytes"
 
 
-def large_and_absent(talk: Talk) -> str:
-    """Packets of 4 MiB are announced on many connections, and nothing comes; meanwhile others are served."""
-    size = talk.dice.choice((MAXIMUM_PACKET_SIZE, MAXIMUM_PACKET_SIZE + 1, 2**31, 2**32 - 1))
-    packet = message_of(talk.target.queues[0], "express")
-    at = base_header.offset_of("packet_size")
-    head = packet[:at] + _number.pack(size) + packet[at + 4 : base_header.sizeof()]
-    count = talk.dice.randint(1, CROWD)
+def _announced(talk: Talk) -> str:
+    """Connections on which a packet of 4 MiB or more is announced, and nothing comes, or a part of it."""
+    size, early = MAXIMUM_PACKET_SIZE if talk.is_much else talk.dice.choice(SIZES), talk.chance()
+    part = talk.dice.choice(PARTS) if talk.is_much else b""
+    packet = message_of(talk.queue, "express")
+    head = packet[:8] + WORD.pack(size) + packet[12 : None if part else 16]
+    count = talk.count(1, 24, many=HALF_OPEN)
     for connection in range(count):
-        talk.greet(connection, glued=True)
-        talk.say(head, f"the head of a packet of {size:#x} bytes", connection)
-    talk.act(Act.WATCH)
+        if not early:
+            talk.greet(connection, glued=True)
+        talk.say(head, f"the beginning of a packet of {size:#x} bytes", connection)
+        if part:
+            talk.say(part, f"{len(part):,} bytes of it", connection)
+    talk.hold(HOLDS if talk.is_much else 1)
     return f"{size:#x} bytes, {count} times"
 
 
-def many_connections(talk: Talk) -> str:
-    """Many connections that get stuck at various places; meanwhile others are served."""
-    count = talk.dice.randint(CROWD // 2, CROWD)
+def _half_open(talk: Talk) -> str:
+    """Connections that say nothing, a part of EstablishConnection or a handshake, and stay."""
+    count, request = talk.count(12, 24, many=HALF_OPEN), connection_request()
     for connection in range(count):
-        match talk.dice.randrange(4):
-            case 0:
-                talk.say(b"", "nothing", connection)
-            case 1:
-                talk.request(connection)
-            case 2:
-                talk.greet(connection, glued=True)
-            case _:
-                talk.request(connection)
-                step = talk.steps.pop()
-                talk.say(
-                    step.data[: talk.dice.randrange(1, 572)], "a part of EstablishConnection", connection
-                )
-    talk.act(Act.WATCH)
+        size = talk.dice.choice((0, 1, 15, 16, 300, len(request) - 1, len(request), None))
+        if size is None:
+            talk.greet(connection, glued=True)
+        else:
+            talk.say(request[:size], f"{size} bytes of EstablishConnection", connection)
+    talk.hold(HOLDS if talk.is_much else 1)
     return f"{count} connections"
 
 
-def byte_by_byte(talk: Talk) -> str:
+def _byte_by_byte(talk: Talk) -> str:
     """A valid conversation in pieces of a byte or a few."""
     piece_bytes = talk.dice.choice((1, 1, 2, 3, 15, 17))
     talk.greet()
@@ -268,7 +220,7 @@ def byte_by_byte(talk: Talk) -> str:
     return f"{kind} in pieces of {piece_bytes}"
 
 
-def glued_together(talk: Talk) -> str:
+def _glued_together(talk: Talk) -> str:
     """A whole conversation in one piece."""
     talk.glue()
     talk.greet(glued=True)
@@ -279,43 +231,42 @@ def glued_together(talk: Talk) -> str:
     return f"{count + 3} packets"
 
 
-def half_closed(talk: Talk) -> str:
-    """We close our half at some place, or all of it, or break it off."""
-    act = talk.dice.choice((Act.FINISH, Act.CLOSE, Act.RESET))
-    stage = talk.dice.randrange(4)
-    if stage == 1:
-        talk.request()
-    elif stage > 1:
-        talk.greet(glued=True)
-    if stage == 3:
-        for _ in range(talk.dice.randint(1, 5)):
-            talk.message(talk.dice.choice(list(MESSAGES)))
-    if not talk.steps:
-        talk.say(b"", "nothing")
-    talk.act(act)
-    talk.act(Act.WATCH)
-    return f"{act} after {len(talk.steps) - 2} steps"
+def _half_closed(talk: Talk) -> str:
+    """Connections that open, and are closed, half or wholly, or broken off."""
+    act, count = talk.dice.choice((Act.FINISH, Act.CLOSE, Act.RESET)), talk.count(1, 1, many=40)
+    for connection in range(count):
+        stage = talk.dice.randrange(4)
+        if not stage:
+            talk.say(b"", "nothing", connection)
+        else:
+            talk.request(connection, client=talk.stranger())
+        if stage > 1:
+            talk.propose(connection)
+        for _ in range(talk.dice.randint(1, 5) if stage == 3 else 0):
+            talk.message(talk.dice.choice(list(MESSAGES)), connection)
+        talk.act(act, connection)
+    talk.hold()
+    return f"{act} of {count} after {len(talk.steps) - 2} steps"
 
 
-def wrong_identity(talk: Talk) -> str:
+def _wrong_identity(talk: Talk) -> str:
     """A request in the peer's own name, in nobody's, or to somebody else.  [MS-MQQB] 3.1.5.3.1"""
-    somebody = Guid(talk.dice.randbytes(16))
-    name = talk.dice.choice(("in the peer's own name", "in nobody's name", "to somebody else"))
-    match name:
-        case "in the peer's own name":
-            talk.request(client=talk.target.server)
-        case "in nobody's name":
-            talk.request(client=NULL_GUID)
-        case _:
-            talk.request(server=somebody)
+    names: dict[str, tuple[Guid, Guid]] = {
+        "in the peer's own name": (NULL_GUID, talk.target.server),
+        "in nobody's name": (NULL_GUID, NULL_GUID),
+        "to somebody else": (talk.stranger(), PRESENTED),
+    }
+    name = talk.dice.choice(list(names))
+    server, client = names[name]
+    talk.request(server=server, client=client)
     talk.wait()
     return name
 
 
-def another_protocol(talk: Talk) -> str:
+def _another_protocol(talk: Talk) -> str:
     """What is no MSMQ, at once or in an open session."""
     name = talk.dice.choice(list(SAYINGS))
-    in_session = talk.dice.random() < 0.5
+    in_session = talk.chance()
     if in_session:
         talk.greet()
     talk.say(SAYINGS[name], name)
@@ -323,47 +274,50 @@ def another_protocol(talk: Talk) -> str:
     return f"{name} {'in an open session' if in_session else 'at once'}"
 
 
-def malformed_pings(talk: Talk) -> str:
-    """Datagrams to the ping port: Pings, nearly Pings, and others.  [MS-MQQB] 2.2.7"""
-    ping = encode_ping(Ping(cookie=talk.dice.randrange(2**32), qm_guid=IDENTITY))
-    for _ in range(talk.dice.randint(1, 32)):
-        match talk.dice.randrange(4):
-            case 0:
-                data = ping
-            case 1:
-                data = ping[: talk.dice.randrange(24)]
-            case 2:
-                data = ping + talk.dice.randbytes(talk.dice.choice((1, 8, 1_000)))
-            case _:
-                data = mutate(ping, talk.dice).data
+def _pings(talk: Talk) -> str:
+    """Pings of many queue managers, and what is nearly one.  [MS-MQQB] 2.2.7"""
+    count = talk.count(1, 32, many=BURST)
+    ping = encode_ping(Ping(cookie=talk.dice.getrandbits(32), qm_guid=IDENTITY))
+    for _ in range(count):
+        if talk.is_much:
+            data = ping.replace(IDENTITY, talk.stranger())
+        else:
+            longer = ping + talk.dice.randbytes(talk.dice.choice((1, 8, 1_000)))
+            shorter, mutated = ping[: talk.dice.randrange(24)], mutate(ping, talk.dice).data
+            data = talk.dice.choice((ping, shorter, longer, mutated))
         talk.act(Act.DATAGRAM, data=data)
     talk.greet()
     talk.last_word()
-    return f"{sum(step.act is Act.DATAGRAM for step in talk.steps)} datagrams"
+    return f"{count} datagrams"
 
 
-OUT_OF_TURN: Final[dict[str, Callable[[Talk], str]]] = {
-    "a second EstablishConnection": second_request,
-    "ConnectionParameters out of turn": second_proposal,
-    "a UserMessage too early": message_too_early,
-    "a SessionAck too early": acknowledgment_too_early,
-    "a SessionAck of what was not sent": acknowledgment_of_nothing,
-    "wrong session counts": wrong_counts,
-    "an OrderAck or FinalAck of what was not sent": acknowledgment_of_a_sequence,
-    "a sequence with gaps": sequence_with_gaps,
-    "the same message twice": same_message_twice,
-    "more than the window": beyond_the_window,
-    "a packet cut short": cut_short,
-    "a large packet announced": large_and_absent,
-    "many connections": many_connections,
-    "a few bytes at a time": byte_by_byte,
-    "packets glued together": glued_together,
-    "a connection closed": half_closed,
-    "a wrong identity": wrong_identity,
-    "another protocol": another_protocol,
-    "malformed pings": malformed_pings,
+IN_TWO_WAYS: Final[dict[str, Tactic]] = {
+    "SessionAcks of what was not sent": _acknowledges_nothing,
+    "OrderAcks and FinalAcks of what was not sent": acknowledges_a_sequence,
+    "a sequence with gaps": _sequence_with_gaps,
+    "the same message again": _same_again,
+    "more than the window": _beyond_the_window,
+    "unfinished packets": _announced,
+    "half-open connections": _half_open,
+    "connections closed": _half_closed,
+    "Pings": _pings,
 }
-"""By kind of case, who says it."""
-STRANGERS: Final = FLOODS | FORGERIES | BURDENS
+OUT_OF_TURN: Final[dict[str, Tactic]] = IN_TWO_WAYS | {
+    "a second EstablishConnection": _second_request,
+    "ConnectionParameters out of turn": _second_proposal,
+    "a UserMessage too early": _message_too_early,
+    "a SessionAck too early": described(
+        "A SessionAck before there is a session.  [MS-MQQB] 3.1.5.5",
+        lambda talk: _early(talk, talk.acknowledge),
+    ),
+    "wrong session counts": _wrong_counts,
+    "a packet cut short": _cut_short,
+    "a few bytes at a time": _byte_by_byte,
+    "packets glued together": _glued_together,
+    "a wrong identity": _wrong_identity,
+    "another protocol": _another_protocol,
+}
+"""By kind of case, what is said; those in two ways a little."""
+STRANGERS: Final[dict[str, Tactic]] = IN_TWO_WAYS | FLOODS | FORGERIES | BURDENS
 """Those that are much, large, slow or in another's name: what a stranger does who wants a peer to serve nobody."""
-TACTICS: Final = OUT_OF_TURN | STRANGERS
+TACTICS: Final[dict[str, Tactic]] = OUT_OF_TURN | STRANGERS

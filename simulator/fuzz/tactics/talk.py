@@ -1,73 +1,35 @@
-"""The valid conversation that a case begins from: packets of every kind, and the counts that tie them together.
-
-Packets are made once, with marks in them where each case has its own values, and the marks are filled in for each
-case: so a mutation is drawn from a plan that is made once for each packet, and hundreds of cases are made in a second.
-"""
+"""The conversation of a case, step by step, and the counts that tie its packets together."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-from mqproto.transfer.acknowledgments import ORDER_QUEUE
-from mqproto.turn.guard import CIPHERS
-from mqproto.wire import (
-    NULL_GUID,
-    FinalAckBody,
-    FormatNameList,
-    Guid,
-    MessageClass,
-    MqfAddressHeader,
-    MqfFormatNameElement,
-    MultiQueueFormatHeader,
-    OrderAckBody,
-    PrivateQueueFormatName,
-    SecurityHeader,
-    SessionHeader,
-    SimpleBlob,
-    SoapHeader,
-    TransactionHeader,
-    TxSequenceId,
-    UserMessage,
-    connection_parameters,
-    encode_key_blob,
-    encode_packet,
-    establish_connection,
-    final_ack,
-    order_ack,
-    session_ack,
-    user_message,
-    with_session_header,
-)
+from mqproto.wire import NULL_GUID, Guid, SessionHeader, encode_packet, session_ack, with_session_header
 from mqproto.wire.glance import is_recoverable
 from simulator.base.randomness import chance
 from simulator.fuzz.mutations import mutate
 from simulator.fuzz.tactics.cases import Act, Case, Step
+from simulator.fuzz.tactics.packets import (
+    IDENTITY,
+    MESSAGES,
+    NUMBER_MARK,
+    PRESENTED,
+    SENT_MARK,
+    SEQUENCE_MARK,
+    WORD,
+    connection_request,
+    message_of,
+    proposal,
+)
 
-WINDOW: Final = 64
-LIVES_S: Final = 300
-"""TimeToBeReceived of what we send, so that a peer's queues do not fill for ever."""
 IDENTITY_COUNT: Final = 256
 """How many queue managers we are in turn: a peer remembers each, and the sequences that it began."""
-
-# Marks: bytes that stand in no packet by chance.
-IDENTITY: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e41"))
-PRESENTED: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e42"))
-SENT_S: Final = 0xE1A3_57F2
-NUMBER: Final = 0xD7B4_96C1
-"""A number of each packet's own."""
-SEQUENCE: Final = 0xD7B4_96C2
-"""A number that all packets of a case have in common."""
-_word = struct.Struct("<I")
-_SENT_MARK, _NUMBER_MARK, _SEQUENCE_MARK = map(_word.pack, (SENT_S, NUMBER, SEQUENCE))
 NUMBERS_EACH: Final = 128
 """How many numbers a case has."""
-
-RECOVERABLE_ACK_MS: Final = 500
-ACK_MS: Final = 20_000
+BURST: Final = 500
+"""Small packets in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +61,8 @@ class Talk:
     Args:
         number: of the case; with the seed it makes everything that is drawn.
         identity: who tells it; one of IDENTITY_COUNT by default.
+
+    is_much: whether it is to keep the peer from serving others.
     """
 
     def __init__(self, target: Target, seed: int, number: int, identity: Guid | None = None) -> None:
@@ -106,9 +70,31 @@ class Talk:
         self.dice = chance(seed, "case", str(number))
         self.number = number
         self.identity = identity or identity_of(target, seed, f"{number % IDENTITY_COUNT}")
+        self.is_much = False
         self.steps: list[Step] = []
         self._counts: dict[int, list[int]] = {}
         self._glued_from: int | None = None
+
+    @property
+    def queue(self) -> str:
+        """The first of the peer's queues."""
+        return self.target.queues[0]
+
+    def chance(self) -> bool:
+        """One way or the other."""
+        return self.dice.random() < 0.5
+
+    def stranger(self) -> Guid:
+        """A queue manager that nobody has heard of."""
+        return Guid(self.dice.randbytes(16))
+
+    def somebody(self) -> Guid:
+        """A queue manager that the peer knows, if any is known."""
+        return self.dice.choice(self.target.known or (self.stranger(),))
+
+    def count(self, least: int, most: int, *, many: int) -> int:
+        """How many there are of something."""
+        return many if self.is_much else self.dice.randint(least, most)
 
     # What the tactics say
 
@@ -150,8 +136,15 @@ class Talk:
         for packet in packets:
             counts[0] += 1
             counts[1] += is_recoverable(packet)
-            said.append(packet.replace(_NUMBER_MARK, self.dice.randbytes(_word.size)))
+            said.append(packet.replace(NUMBER_MARK, self.dice.randbytes(WORD.size)))
         self.say(b"".join(said), f"{len(said)} {note}", connection)
+
+    def flood(self, packets: Iterable[bytes], note: str) -> str:
+        """The handshake and a burst, and hear what is owed for it; how many of what there were."""
+        self.greet(glued=True)
+        self.burst(packets, note)
+        self.wait()
+        return self.steps[-2].note
 
     def last_word(self, connection: int = 0) -> None:
         """A message that has to be acknowledged soon; if the session lives it is."""
@@ -232,9 +225,9 @@ class Talk:
         return (
             data.replace(PRESENTED, self.target.presented or self.identity)
             .replace(IDENTITY, self.identity)
-            .replace(_SENT_MARK, _word.pack(self.target.sent_s))
-            .replace(_NUMBER_MARK, _word.pack(number & 0xFFFFFFFF))
-            .replace(_SEQUENCE_MARK, _word.pack(first + NUMBERS_EACH - 1 & 0xFFFFFFFF))
+            .replace(SENT_MARK, WORD.pack(self.target.sent_s))
+            .replace(NUMBER_MARK, WORD.pack(number & 0xFFFFFFFF))
+            .replace(SEQUENCE_MARK, WORD.pack(first + NUMBERS_EACH - 1 & 0xFFFFFFFF))
         )
 
     def mutate(self, index: int) -> tuple[str, str]:
@@ -247,157 +240,14 @@ class Talk:
         return mutant.name, mutant.kind
 
 
-# Packets
+Tactic = Callable[[Talk], str]
+"""Says its part of a case, and returns what exactly was drawn. Its docstring begins with what it does."""
 
 
-@lru_cache(maxsize=64)
-def connection_request(client: Guid = PRESENTED, server: Guid = NULL_GUID) -> bytes:
-    """EstablishConnection."""
-    return encode_packet(establish_connection(client=client, server=server, time_stamp_ms=1_000))
-
-
-@lru_cache(maxsize=1)
-def proposal() -> bytes:
-    """ConnectionParameters."""
-    return encode_packet(
-        connection_parameters(
-            recoverable_ack_timeout_ms=RECOVERABLE_ACK_MS, ack_timeout_ms=ACK_MS, window_size=WINDOW
-        )
-    )
-
-
-def a_message(queue: str | int, **changes: Any) -> UserMessage:
-    """A message to a queue, some of its properties changed; IDENTITY sends it."""
-    arguments: dict[str, Any] = {
-        "source": IDENTITY,
-        "destination_manager": NULL_GUID,
-        "destination": queue,
-        "message_id": NUMBER,
-        "sent_time_s": SENT_S,
-        "body": b"a body of some bytes",
-        "label": "fuzz",
-        "time_to_be_received_s": LIVES_S,
-    }
-    return user_message(**arguments | changes)
-
-
-def transaction(
-    number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
-) -> TransactionHeader:
-    """A place in a sequence that is the case's own."""
-    header = TransactionHeader(
-        tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
-        tx_sequence_number=number,
-        previous_tx_sequence_number=previous,
-    )
-    header.first = header.last = True
-    return header
-
-
-def transactional(queue: str, place: TransactionHeader) -> UserMessage:
-    """A transactional message with this place in a sequence."""
-    return a_message(queue, transaction=place)
-
-
-def _names(queue: str) -> FormatNameList:
-    return FormatNameList(
-        [
-            MqfFormatNameElement(3, b"", queue),
-            MqfFormatNameElement(2, b"", PrivateQueueFormatName(IDENTITY, 17)),
-            MqfFormatNameElement(1, b"", IDENTITY),
-        ]
-    )
-
-
-def _with_headers(queue: str) -> UserMessage:
-    """All that a message may have beside its body."""
-    names = MqfAddressHeader(format_name_list=_names(queue))
-    message = a_message(
-        queue,
-        transaction=transaction(),
-        admin_queue=PrivateQueueFormatName(IDENTITY, 9),
-        response_queue=queue,
-        extension=b"extension",
-        acknowledgments=0x0F,
-        multi_queue_format=MultiQueueFormatHeader(destination=names, administration=names),
-    )
-    message.user.has_soap = True
-    message.soap = SoapHeader(header="<header/>", body="<body/>")
-    return message
-
-
-def _secured(queue: str) -> UserMessage:
-    message = a_message(queue, recoverable=True)
-    message.user.has_security = True
-    message.security = SecurityHeader(sender_id=IDENTITY, signature=b"signed", sender_cert=b"certificate")
-    message.security.sender_id_type = 2
-    message.security.has_security_data = True
-    return message
-
-
-def _encrypted(queue: str) -> UserMessage:
-    """What looks like AES-256 to whoever has keys; nobody has the one that its key is encrypted with."""
-    message = a_message(queue, recoverable=True, body=bytes(range(64)))
-    message.properties.privacy_level, message.properties.encryption_algorithm = CIPHERS["AES-256"]
-    message.user.has_security = True
-    key = encode_key_blob(SimpleBlob(encrypted_key=bytes(range(256))))
-    message.security = SecurityHeader(encryption_key=key)
-    message.security.body_encrypted = message.security.has_security_data = True
-    return message
-
-
-def _order_ack(_: str) -> UserMessage:
-    return order_ack(
-        source=IDENTITY,
-        destination_manager=NULL_GUID,
-        destination=ORDER_QUEUE,
-        message_id=NUMBER,
-        sent_time_s=SENT_S,
-        body=OrderAckBody(TxSequenceId(time_stamp=SENT_S, ordinal=NUMBER), 3, 2),
-    )
-
-
-def _final_ack(_: str) -> UserMessage:
-    return final_ack(
-        source=IDENTITY,
-        destination_manager=NULL_GUID,
-        destination=ORDER_QUEUE,
-        message_id=NUMBER,
-        sent_time_s=SENT_S,
-        message_class=MessageClass.ACK_RECEIVE,
-        body=FinalAckBody(TxSequenceId(time_stamp=SENT_S, ordinal=NUMBER), 3, 2, IDENTITY, 7),
-    )
-
-
-MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
-    "express": lambda queue: a_message(queue),
-    "recoverable": lambda queue: a_message(queue, recoverable=True),
-    "transactional": lambda queue: a_message(queue, transaction=transaction()),
-    "with all headers": _with_headers,
-    "secured": _secured,
-    "encrypted": _encrypted,
-    "traced": lambda queue: a_message(queue, trace_queue=IDENTITY),
-    "asking for acknowledgments": lambda queue: a_message(
-        queue, recoverable=True, acknowledgments=0x0F, admin_queue=queue, journal_negative=True
-    ),
-    "for a queue that is not there": lambda queue: a_message(queue + "-not-there", recoverable=True),
-    "for another queue manager": lambda queue: a_message(
-        queue, destination_manager=IDENTITY, destination=17, recoverable=True
-    ),
-    "for a private queue by number": lambda queue: a_message(queue, destination=17, recoverable=True),
-    "an administration acknowledgment": lambda queue: a_message(
-        queue, message_class=MessageClass.ACK_REACH_QUEUE, correlation_id=IDENTITY + bytes(4)
-    ),
-    "OrderAck": _order_ack,
-    "FinalAck": _final_ack,
-}
-"""The kinds of UserMessages, each made for a queue."""
-
-
-@lru_cache(maxsize=256)
-def message_of(queue: str, kind: str) -> bytes:
-    """A UserMessage of a kind of MESSAGES, with marks."""
-    return encode_packet(MESSAGES[kind](queue))
+def described(does: str, tell: Tactic) -> Tactic:
+    """A tactic without a docstring of its own, with this one."""
+    tell.__doc__ = does
+    return tell
 
 
 def whole_conversation(talk: Talk, count: int) -> list[int]:

@@ -10,15 +10,15 @@ import random
 from collections.abc import Iterable
 from typing import Final
 
-from simulator.world.faults import impostors
+from simulator.fuzz.tactics import forgeries
 from simulator.world.faults.impostors import PLOTS, Plot, Standing, value_of
 from simulator.world.scenarios.scenario import Burst, Fault, Link
 from simulator.world.scenarios.ways import steps_between
 
-FOR_MAIL: Final = frozenset({impostors.says_nothing, impostors.stays_awake})
+FOR_MAIL: Final = frozenset({forgeries.says_nothing, forgeries.stays_awake})
 """What those say who want what is for another: they call the one that would send it."""
 CONFIRMING: Final = frozenset(
-    {impostors.confirms_orders, impostors.confirms_receipt, impostors.says_that_it_went_too_far}
+    {forgeries.confirms_orders, forgeries.confirms_receipt, forgeries.says_that_it_went_too_far}
 )
 """What those say who call the source of messages in the name of their destination."""
 DOWN_MS: Final = (100, 1_000, 5_000)

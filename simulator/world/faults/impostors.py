@@ -1,50 +1,45 @@
-"""What strangers say who present the GUID of a node, or speak in its name, and those who only want to send.
+"""Strangers who present the GUID of a node, or speak in its name, and those who only want to send.
 
-None of it changes what nodes have promised each other. strangers.py has them call and hang up, attacks.py says whom
-they visit in a drawn world.
+What they say is in fuzz/tactics/forgeries.py. strangers.py has them call and hang up, attacks.py says whom they visit
+in a drawn world.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from mqproto.messages.drafts import ACKNOWLEDGE_ARRIVAL
-from mqproto.transfer.acknowledgments import ORDER_QUEUE
-from mqproto.wire import (
-    FinalAckBody,
-    Guid,
-    MessageClass,
-    OrderAckBody,
-    Packet,
-    SessionHeader,
-    TransactionHeader,
-    TxSequenceId,
-    UserMessage,
-    session_ack,
-    user_message,
+from mqproto.wire import INFINITE, Guid, Packet, TxSequenceId
+from simulator.fuzz.tactics.forgeries import (
+    FORGED,
+    Speaker,
+    confirms_orders,
+    confirms_receipt,
+    confirms_through,
+    forges_a_message,
+    says_nothing,
+    says_that_it_went_too_far,
+    sends_through,
+    stays_awake,
+    uses_up_identifiers,
+    uses_up_numbers,
+    visits,
 )
-from mqproto.wire.acknowledgment import final_ack, order_ack
+from simulator.fuzz.tactics.packets import LastSent
 from simulator.world.network.glimpse import Glimpse
 from simulator.world.network.links import STRANGER, End
 from simulator.world.node.machine import Machine
 from simulator.world.oracle import invariants
 from simulator.world.scenarios.scenario import guid_of
-from simulator.world.scenarios.traffic import NOTES, ORDERS, VISITING
+from simulator.world.scenarios.traffic import NOTES, ORDERS, VISITING, Message
 from simulator.world.world import World
 
-FORGED: Final = b"forged"
-"""The body of what no application may ever be given."""
-IDENTIFIERS: Final = 20
-"""How many identifiers, the next ones of the node that he claims to be, an impostor uses up."""
 CROWD: Final = 10
 """How many sessions those open who come in a crowd: more than one known queue manager may have."""
-MADE_UP: Final = "made-up-host"
 AGAIN_MS: Final = 700
 """How often those say the same who go on."""
-LATE: Final = TxSequenceId(time_stamp=0x7FFFFFFF, ordinal=0x7FFFFFFF)
-"""Beyond each TxSequenceID that anybody may have."""
 
 
 class Standing(Enum):
@@ -88,116 +83,58 @@ class Impostor:
         end.line.forget(end)
 
 
-def says_nothing(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He waits for what is to come."""
-    return ()
+@dataclass(frozen=True, kw_only=True)
+class Knowing(Speaker):
+    """What an impostor knows: all that the ledger has, and the numbers of the node whose name he bears."""
+
+    world: World
+    node: str
+
+    def next_number(self) -> int:
+        core = self.world.machines[self.node].core
+        return 1 if core is None else core.inspect().outbound.next_message_id()
+
+    def sent(self, manager: Guid) -> Iterable[LastSent]:
+        for (source, *_), sequence in self.world.ledger.sequences.items():
+            if source == manager and sequence.messages[-1].place is not None:
+                yield sent_as(sequence.messages[-1])
 
 
-def stays_awake(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """The same, with an acknowledgment of nothing now and then."""
-    yield session_ack(SessionHeader(window_size=64))
+def speaker_of(world: World, machine: Machine, name: str) -> Speaker:
+    """What is known of the node that is called, and of the one that it is about."""
+    return Knowing(
+        caller=guid_of(STRANGER),
+        name=guid_of(name),
+        target=machine.guid,
+        sent_s=machine.moment().utc_s,
+        notes=NOTES.identifier,
+        orders=(ORDERS.identifier,),
+        lives_s=INFINITE,
+        own_body=VISITING,
+        body=VISITING if world.scenario.strangers else FORGED,
+        world=world,
+        node=name,
+    )
 
 
-def uses_up_numbers(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends to the queue of orders what would make all true orders old."""
-    header = TransactionHeader(tx_sequence_id=LATE, tx_sequence_number=1)
-    yield _message(machine, guid_of(name), ORDERS.identifier, FORGED, message_id=1, transaction=header)
-
-
-def uses_up_identifiers(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends messages with the identifiers that the true one will give next.
-
-    One who presents the GUID of another is no liar as far as a queue that is open to strangers can tell.
-    """
-    core = world.machines[name].core
-    first = 1 if core is None else core.inspect().outbound.next_message_id()
-    body = VISITING if world.scenario.strangers else FORGED
-    for number in range(IDENTIFIERS):
-        yield _message(
-            machine,
-            guid_of(name),
-            NOTES.identifier,
-            body,
-            message_id=first + number & 0xFFFFFFFF,
-            recoverable=True,
-        )
-
-
-def forges_a_message(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends one in the name of another than he has presented."""
-    yield _message(machine, guid_of(name), NOTES.identifier, FORGED, message_id=1, recoverable=True)
-
-
-def confirms_orders(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends OrderAcks for all that was sent, to whomever."""
-    for identifier, number, _ in _sent(world, machine):
-        yield order_ack(body=OrderAckBody(identifier, number, number - 1), **_common(machine, name))
-
-
-def confirms_receipt(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends FinalAcks for the same."""
-    for identifier, number, message_id in _sent(world, machine):
-        yield final_ack(
-            message_class=MessageClass.ACK_RECEIVE,
-            body=FinalAckBody(identifier, number, number - 1, machine.guid, message_id),
-            **_common(machine, name),
-        )
-
-
-def says_that_it_went_too_far(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends the FinalAck that any queue manager on the way may send, for what was sent last."""
-    for identifier, number, message_id in _sent(world, machine):
-        yield final_ack(
-            message_class=MessageClass.NACK_HOP_COUNT_EXCEEDED,
-            body=FinalAckBody(identifier, number, number - 1, machine.guid, message_id),
-            **_common(machine, name),
-        )
-
-
-def confirms_through(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends OrderAcks of the very node that he has called to one that sends to it, and wants them passed on."""
-    sender = world.machines[name]
-    for identifier, number, _ in _sent(world, sender):
-        common = {**_common(machine, machine.name), "destination_manager": sender.guid}
-        yield order_ack(body=OrderAckBody(identifier, number, number - 1), **common)
-
-
-def visits(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He sends to both queues in his own name: a note, the first of a sequence of orders, and one behind a gap.
-
-    He wants to be told that the note has arrived, at a host that nobody has heard of.
-    """
-    own = guid_of(STRANGER)
-    answer: dict[str, Any] = {
-        "admin_queue": rf"OS:{MADE_UP}\private$\replies",
-        "acknowledgments": ACKNOWLEDGE_ARRIVAL,
-    }
-    yield _message(machine, own, NOTES.identifier, VISITING, message_id=1, recoverable=True, **answer)
-    for number, previous in ((1, 0), (3, 2)):
-        header = TransactionHeader(
-            tx_sequence_id=TxSequenceId(time_stamp=1, ordinal=1),
-            tx_sequence_number=number,
-            previous_tx_sequence_number=previous,
-        )
-        yield _message(machine, own, ORDERS.identifier, VISITING, message_id=1 + number, transaction=header)
-
-
-def sends_through(world: World, machine: Machine, name: str) -> Iterable[Packet]:
-    """He wants the node to pass something on to another."""
-    own = guid_of(STRANGER)
-    yield _message(machine, own, NOTES.identifier, FORGED, message_id=9, recoverable=True, to=guid_of(name))
+def sent_as(message: Message) -> LastSent:
+    """A message of a sequence, as one who forges its acknowledgment has to name it."""
+    assert message.place is not None
+    (time_stamp, ordinal), number = message.place
+    message_id = int.from_bytes(message.identity[16:], "little")
+    return LastSent(TxSequenceId(time_stamp=time_stamp, ordinal=ordinal), number, number - 1, message_id)
 
 
 class Plot(NamedTuple):
     """What somebody is up to.
 
-    says: gives the packets that he sends, by the world, the node that he has called and the node that he is up to.
-    goes_on: whether he says it again and again, AGAIN_MS apart, until he hangs up.
-    sessions: how many he opens.
+    says: gives the packets.
+    goes_on: whether they are said again and again, AGAIN_MS apart, until the impostor hangs up.
+    sessions: how many are opened.
     """
 
     standing: Standing
-    says: Callable[[World, Machine, str], Iterable[Packet]]
+    says: Callable[[Speaker], Iterable[Packet]]
     goes_on: bool = False
     sessions: int = 1
 
@@ -232,39 +169,3 @@ def plot_of(value: int, nodes: tuple[str, ...]) -> tuple[Plot, str]:
     """The plot that a value tells, and the node."""
     place, number = divmod(value, len(PLOTS))
     return PLOTS[number], nodes[place % len(nodes)]
-
-
-def _sent(world: World, machine: Machine) -> list[tuple[TxSequenceId, int, int]]:
-    """The sequences of a node, each with the number and the MessageID of the message that was sent last."""
-    return [
-        (
-            TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
-            message.place[1],
-            int.from_bytes(message.identity[16:], "little"),
-        )
-        for (source, time_stamp, ordinal), sequence in world.ledger.sequences.items()
-        if source == machine.guid and (message := sequence.messages[-1]).place is not None
-    ]
-
-
-def _common(machine: Machine, name: str) -> dict[str, Any]:
-    return {
-        "source": guid_of(name),
-        "destination_manager": machine.guid,
-        "destination": ORDER_QUEUE,
-        "message_id": 1,
-        "sent_time_s": machine.moment().utc_s,
-    }
-
-
-def _message(
-    machine: Machine, source: Guid, queue: int, body: bytes, *, to: Guid | None = None, **more: Any
-) -> UserMessage:
-    return user_message(
-        source=source,
-        destination_manager=to or machine.guid,
-        destination=queue,
-        sent_time_s=machine.moment().utc_s,
-        body=body,
-        **more,
-    )

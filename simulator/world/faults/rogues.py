@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,27 +11,23 @@ from mqproto.base.moment import Moment
 from mqproto.session import Remote, Session
 from mqproto.session.acknowledgment import FLAG_COUNT
 from mqproto.session.data import ahead
-from mqproto.transfer.acknowledgments import ORDER_QUEUE
 from mqproto.transfer.sequence import OutgoingSequence
 from mqproto.turn.endings import ReplyTo
 from mqproto.wire import (
-    FinalAckBody,
     Guid,
     MessageClass,
-    OrderAckBody,
     SessionHeader,
-    TxSequenceId,
     UserMessage,
     encode_packet,
     session_ack,
 )
-from mqproto.wire.acknowledgment import final_ack, order_ack
 from mqproto.wire.alike.shapes import Run
 from mqproto.wire.glance import TRANSACTIONAL, is_recoverable
 from simulator.base.randomness import chance
+from simulator.fuzz.tactics.packets import acknowledgment
+from simulator.world.faults.impostors import sent_as
 from simulator.world.network.glimpse import Glimpse, identity_of
 from simulator.world.node.machine import Machine
-from simulator.world.oracle.ledger import SequenceName
 from simulator.world.scenarios.scenario import Fault
 from simulator.world.scenarios.traffic import Message, body_of
 from simulator.world.world import World
@@ -111,39 +106,23 @@ def lossy(world: World, fault: Fault) -> bool:
 def forged_ack(world: World, fault: Fault) -> bool:
     """The node acknowledges what was sent to somebody else: by an OrderAck, or by a FinalAck if `value` is odd."""
     machine = world.machines[fault.where]
-    claims = [
-        (name, sequence.messages[-1])
-        for name, sequence in world.ledger.sequences.items()
-        if machine.name not in (sequence.messages[-1].burst.source, sequence.messages[-1].burst.target)
-    ]
+    last = (sequence.messages[-1] for sequence in world.ledger.sequences.values())
+    claims = [sent for sent in last if machine.name not in (sent.burst.source, sent.burst.target)]
     if machine.core is None or not claims:
         return False
-    machine.hear(machine.life, _forge, machine, *claims[-1], bool(fault.value & 1))
+    machine.hear(machine.life, _forge, machine, claims[-1], bool(fault.value & 1))
     return True
 
 
-def _forge(machine: Machine, name: SequenceName, message: Message, is_final: bool) -> None:
+def _forge(machine: Machine, message: Message, is_final: bool) -> None:
     assert machine.core is not None
-    assert message.place is not None
     outbound = machine.core.inspect().outbound
-    source, time_stamp, ordinal = name
-    identifier, number = TxSequenceId(time_stamp=time_stamp, ordinal=ordinal), message.place[1]
-    common: dict[str, Any] = {
-        "source": machine.guid,
-        "destination_manager": Guid(source),
-        "destination": ORDER_QUEUE,
-        "message_id": outbound.next_message_id(),
-        "sent_time_s": machine.moment().utc_s,
-    }
-    if is_final:
-        (message_id,) = struct.unpack_from("<I", message.identity, 16)
-        body = FinalAckBody(identifier, number, number - 1, Guid(source), message_id)
-        ack = final_ack(message_class=MessageClass.ACK_RECEIVE, body=body, **common)
-    else:
-        ack = order_ack(body=OrderAckBody(identifier, number, number - 1), **common)
+    source, ended = Guid(message.identity[:16]), MessageClass.ACK_RECEIVE if is_final else None
+    message_id, sent_s = outbound.next_message_id(), machine.moment().utc_s
+    ack = acknowledgment(sent_as(message), machine.guid, source, sent_s, message_id, ended)
     glimpse = Glimpse(encode_packet(ack))
     machine.ledger.forgeries.add(machine.guid + glimpse.body)
-    outbound.acknowledge(ack, ReplyTo(Guid(source), None))
+    outbound.acknowledge(ack, ReplyTo(source, None))
 
 
 def sparse(world: World, fault: Fault) -> bool:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from mqproto.wire import (
-    Guid,
-    connection_parameters,
-    encode_packet,
-    establish_connection,
-)
+from mqproto.wire import Guid, encode_packet
 from simulator.fuzz.tactics.malformed import hostile_packets, hostile_pings
-from simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of
+from simulator.fuzz.tactics.packets import SAYINGS, connection_request, proposal
+from simulator.world.faults.impostors import AGAIN_MS, Impostor, Plot, Standing, plot_of, speaker_of
 from simulator.world.network.links import STRANGER, End, Line
 from simulator.world.node.machine import Machine
 from simulator.world.scenarios.scenario import Fault, Link, guid_of
@@ -21,38 +17,14 @@ from simulator.world.world import World
 HANGS_UP_MS: Final = 5_000
 HANDSHAKE_MS: Final = 10
 """What passes between two steps of a stranger who knows the handshake."""
-SAYINGS: Final[tuple[Callable[[str], bytes], ...]] = (
-    lambda node: b"",  # nothing, until somebody has had enough
-    lambda node: b"GET / HTTP/1.1\r\nHost: queue\r\n\r\n",
-    lambda node: encode_packet(
-        establish_connection(client=guid_of(STRANGER), server=guid_of("nobody"), time_stamp_ms=0)
-    ),
-    lambda node: encode_packet(
-        establish_connection(client=guid_of(node), server=guid_of(node), time_stamp_ms=0)
-    ),
-    lambda node: encode_packet(
-        connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
-    ),
+FIRST_WORDS: Final[tuple[Callable[[str], bytes], ...]] = (
+    lambda node: SAYINGS["nothing"],  # until somebody has had enough
+    lambda node: SAYINGS["HTTP"],
+    lambda node: connection_request(guid_of(STRANGER), guid_of("nobody"), time_stamp_ms=0),
+    lambda node: connection_request(guid_of(node), guid_of(node), time_stamp_ms=0),
+    lambda node: proposal(),
 )
 """What strangers say, given the name of the node that they have called."""
-
-
-class Stranger:
-    """The far end of a connection that no queue manager has opened."""
-
-    name = STRANGER
-    has_power = True
-    is_node = False
-
-    def hear(self, life: int, act: Callable[..., None], *arguments: Any) -> None:
-        """Whatever happens, it does not care."""
-
-    def packets_arrive(self, end: End, data: bytes, glimpses: object) -> None:
-        """It does not listen either."""
-
-    def end_lost(self, end: End, reason: str) -> None:
-        """The node has hung up."""
-        end.line.forget(end)
 
 
 def stranger(world: World, fault: Fault) -> bool:
@@ -60,8 +32,8 @@ def stranger(world: World, fault: Fault) -> bool:
     machine = world.machines[fault.where]
     if machine.core is None:
         return False
-    near = _call(world, machine, Stranger())
-    data = SAYINGS[fault.value % len(SAYINGS)](machine.name)
+    near = _call(world, machine, Impostor(world, STRANGER, STRANGER))
+    data = FIRST_WORDS[fault.value % len(FIRST_WORDS)](machine.name)
     if data:
         _say(world, near, data)
     world.events.at(world.events.now_ms + HANGS_UP_MS, _hang_up, near)
@@ -100,7 +72,7 @@ def _caller(world: World, plot: Plot, name: str, called: str) -> Impostor | None
 def _follows(world: World, near: End, machine: Machine, plot: Plot, name: str, until_ms: int) -> None:
     if not near.open or machine.core is None:
         return
-    for packet in plot.says(world, machine, name):
+    for packet in plot.says(speaker_of(world, machine, name)):
         _say(world, near, encode_packet(packet))
     if plot.goes_on and world.events.now_ms + AGAIN_MS < until_ms:
         world.events.at(world.events.now_ms + AGAIN_MS, _follows, world, near, machine, plot, name, until_ms)
@@ -108,13 +80,11 @@ def _follows(world: World, near: End, machine: Machine, plot: Plot, name: str, u
 
 def _shake_hands(world: World, near: End, client: Guid, server: Guid) -> None:
     """A stranger asks for a session, and proposes its parameters when he has it."""
-    request = establish_connection(client=client, server=server, time_stamp_ms=0)
-    parameters = connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=64)
-    _say(world, near, encode_packet(request))
-    world.events.at(world.events.now_ms + HANDSHAKE_MS, _say, world, near, encode_packet(parameters))
+    _say(world, near, connection_request(client, server, time_stamp_ms=0))
+    world.events.at(world.events.now_ms + HANDSHAKE_MS, _say, world, near, proposal())
 
 
-def _call(world: World, machine: Machine, caller: Any, *, is_watched: bool = True) -> End:
+def _call(world: World, machine: Machine, caller: Impostor, *, is_watched: bool = True) -> End:
     """A stranger is connected to a node at once; the end that is his."""
     line = Line(Link(one=caller.name, other=machine.name), world.scenario.seed, world.events, world.sniffer)
     talk = None
@@ -140,7 +110,7 @@ def hostile(world: World, fault: Fault) -> bool:
     if machine.core is None:
         return False
     name, packet = list(hostile_packets(guid_of(STRANGER), machine.guid).items())[fault.value]
-    near = _call(world, machine, Stranger())
+    near = _call(world, machine, Impostor(world, STRANGER, STRANGER))
     now_ms = world.events.now_ms
     _shake_hands(world, near, guid_of(STRANGER), machine.guid)
     world.events.at(now_ms + 2 * HANDSHAKE_MS, _say, world, near, packet, name)

@@ -19,7 +19,7 @@ from simulator.fuzz.peer.conduct import Oracle
 from simulator.fuzz.peer.draw import lies_in
 from simulator.fuzz.peer.investigation import ONCE
 from simulator.fuzz.peer.peer import BOUNDED, Options, as_lines, fuzz_peer, repeat
-from simulator.fuzz.tactics.talk import message_of
+from simulator.fuzz.tactics.packets import message_of
 from tests.simulator.fuzz import peers
 from tests.simulator.fuzz.peers import Peer, serving
 
@@ -92,7 +92,8 @@ async def test_a_planted_fault_is_found_made_smaller_and_repeated_from_its_file(
 async def test_a_peer_that_half_a_packet_stops_is_found_out_with_that_half(
     tmp_path: Path, idle_clock: MockClock
 ) -> None:
-    report = await fuzzed(peers.HangsForAll(), tmp_path)
+    # With other seeds the first case that stops it may be one of many connections: both of these are found then.
+    report = await fuzzed(peers.HangsForAll(), tmp_path, seed=2)
     [finding] = report.findings.first.values()
     # Either the canary waits, or another connection of the same case.
     assert finding.how["oracle"] in (Oracle.STARVES, Oracle.HANGS)

@@ -12,7 +12,7 @@ import trio
 from simulator.fuzz.peer import lines
 from simulator.fuzz.peer.conduct import Fault, Oracle
 from simulator.fuzz.peer.lines import HELD_UP, Line, Place, connected, datagrams, elsewhere, judge_datagrams
-from simulator.fuzz.tactics.talk import connection_request
+from simulator.fuzz.tactics.packets import connection_request
 from tests.simulator.fuzz.peers import Peer, serving
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.fuzz.tactics.cases import Act
-from simulator.fuzz.tactics.outofturn import TACTICS
+from simulator.fuzz.tactics.outofturn import OUT_OF_TURN, STRANGERS, TACTICS
 from simulator.fuzz.tactics.talk import Talk, Target
 from tests.examples import DESTINATION
 
@@ -17,10 +17,14 @@ LONGEST_BYTES = 60 * 2**20
 """What the tactic with most to say says, about: 60 connections with 700 kB each, all of them one string."""
 
 
-@pytest.mark.parametrize("name", TACTICS)
-def test_each_tactic_says_something_and_ends_where_it_can_be_judged(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "much"), [*((name, False) for name in OUT_OF_TURN), *((name, True) for name in STRANGERS)]
+)
+def test_each_tactic_says_something_and_ends_where_it_can_be_judged(name: str, much: bool) -> None:
+    assert TACTICS[name].__doc__
     for number in range(1, 12):
         talk = Talk(TARGET, 9, number)
+        talk.is_much = much
         what = TACTICS[name](talk)
         case = talk.case(name, what)
         assert what

@@ -18,15 +18,8 @@ from mqproto.wire import (
 )
 from simulator.fuzz.mutations import plan_of
 from simulator.fuzz.tactics.cases import Act, Case
-from simulator.fuzz.tactics.talk import (
-    IDENTITY,
-    MESSAGES,
-    PRESENTED,
-    Talk,
-    Target,
-    message_of,
-    whole_conversation,
-)
+from simulator.fuzz.tactics.packets import IDENTITY, MESSAGES, PRESENTED, message_of
+from simulator.fuzz.tactics.talk import Talk, Target, whole_conversation
 
 TARGET = Target((r"TCP:127.0.0.1\private$\notes", r"TCP:127.0.0.1\private$\orders"), sent_s=1_700_000_000)
 

@@ -1,0 +1,241 @@
+"""The packets of a hostile peer, each valid by itself: handshakes, messages of every kind, acknowledgments.
+
+With marks in them where each case has its own values: so a packet is made once, and a mutation of it is drawn from a
+plan that is made once, and hundreds of cases are made in a second. Worlds give all values, and leave no mark.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from mqproto.turn.guard import CIPHERS
+from mqproto.wire import (
+    NULL_GUID,
+    FinalAckBody,
+    FormatNameList,
+    Guid,
+    MessageClass,
+    MqfAddressHeader,
+    MqfFormatNameElement,
+    MultiQueueFormatHeader,
+    OrderAckBody,
+    PrivateQueueFormatName,
+    SecurityHeader,
+    SimpleBlob,
+    SoapHeader,
+    TransactionHeader,
+    TxSequenceId,
+    UserMessage,
+    connection_parameters,
+    encode_key_blob,
+    encode_packet,
+    establish_connection,
+    final_ack,
+    inspect_packet,
+    order_ack,
+    user_message,
+)
+from mqproto.wire.acknowledgment import ORDER_QUEUE
+from mqproto.wire.layouts.security import QUEUE_MANAGER
+
+WINDOW: Final = 64
+LIVES_S: Final = 300
+"""TimeToBeReceived of what we send, so that a peer's queues do not fill for ever."""
+ASKS_ALL: Final = 0x0F
+"""Acknowledgments of arrival and receipt, positive and negative."""
+
+# Marks: bytes that stand in no packet by chance.
+IDENTITY: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e41"))
+PRESENTED: Final = Guid(bytes.fromhex("6d71fa2257e94c0e9b1df0a5c3d82e42"))
+SENT_S: Final = 0xE1A3_57F2
+NUMBER: Final = 0xD7B4_96C1
+"""A number of each packet's own."""
+SEQUENCE: Final = 0xD7B4_96C2
+"""A number that all packets of a case have in common."""
+WORD: Final = struct.Struct("<I")
+SENT_MARK, NUMBER_MARK, SEQUENCE_MARK = map(WORD.pack, (SENT_S, NUMBER, SEQUENCE))
+
+SAYINGS: Final = {
+    "nothing": b"",
+    "HTTP": b"GET / HTTP/1.1\r\nHost: queue\r\n\r\n",
+    "TLS": bytes.fromhex("160301006e0100006a0303") + bytes(100),
+    "zeros": bytes(600),
+    "ones": b"\xff" * 600,
+    "the signature alone": b"LIOR" * 150,
+}
+"""What is no MSMQ."""
+
+
+class LastSent(NamedTuple):
+    """A transactional message that a queue manager has sent, or may have."""
+
+    identifier: TxSequenceId
+    number: int
+    previous: int
+    message_id: int
+
+
+@lru_cache(maxsize=64)
+def connection_request(
+    client: Guid = PRESENTED, server: Guid = NULL_GUID, *, time_stamp_ms: int = 1_000
+) -> bytes:
+    """EstablishConnection."""
+    return encode_packet(establish_connection(client=client, server=server, time_stamp_ms=time_stamp_ms))
+
+
+@lru_cache(maxsize=1)
+def proposal() -> bytes:
+    """ConnectionParameters."""
+    return encode_packet(
+        connection_parameters(recoverable_ack_timeout_ms=500, ack_timeout_ms=20_000, window_size=WINDOW)
+    )
+
+
+def a_message(queue: str | int, **changes: Any) -> UserMessage:
+    """A message to a queue, some of its properties changed; IDENTITY sends it."""
+    arguments: dict[str, Any] = {
+        "source": IDENTITY,
+        "destination_manager": NULL_GUID,
+        "destination": queue,
+        "message_id": NUMBER,
+        "sent_time_s": SENT_S,
+        "body": b"a body of some bytes",
+        "label": "fuzz",
+        "time_to_be_received_s": LIVES_S,
+    }
+    return user_message(**arguments | changes)
+
+
+def transaction(
+    number: int = 1, previous: int = 0, *, ordinal: int = NUMBER, time_stamp: int = SENT_S
+) -> TransactionHeader:
+    """A place in a sequence, by default one that is the case's own."""
+    header = TransactionHeader(
+        tx_sequence_id=TxSequenceId(time_stamp=time_stamp, ordinal=ordinal),
+        tx_sequence_number=number,
+        previous_tx_sequence_number=previous,
+    )
+    header.first = header.last = True
+    return header
+
+
+def acknowledgment(
+    sent: LastSent,
+    source: Guid,
+    target: Guid,
+    sent_s: int,
+    message_id: int,
+    message_class: MessageClass | None = None,
+) -> UserMessage:
+    """The OrderAck of a message that `target` has sent, or its FinalAck of a class.  [MS-MQQB] 2.2.4, 2.2.5"""
+    common: dict[str, Any] = {
+        "source": source,
+        "destination_manager": target,
+        "destination": ORDER_QUEUE,
+        "message_id": message_id,
+        "sent_time_s": sent_s,
+    }
+    place = sent.identifier, sent.number, sent.previous
+    if message_class is None:
+        return order_ack(body=OrderAckBody(*place), **common)
+    body = FinalAckBody(*place, target, sent.message_id)
+    return final_ack(message_class=message_class, body=body, **common)
+
+
+def secured(message: UserMessage, security: SecurityHeader) -> UserMessage:
+    """The message with a SecurityHeader."""
+    security.has_security_data = True
+    if security.sender_id:
+        security.sender_id_type = QUEUE_MANAGER
+    message.user.has_security, message.security = True, security
+    return message
+
+
+def with_soap(message: UserMessage, soap: SoapHeader) -> UserMessage:
+    """The message with a SoapHeader."""
+    message.user.has_soap, message.soap = True, soap
+    return message
+
+
+def direct_names(*names: str) -> MqfAddressHeader:
+    """A list of queues by their direct names."""
+    return MqfAddressHeader(
+        format_name_list=FormatNameList([MqfFormatNameElement(3, b"", name) for name in names])
+    )
+
+
+def with_values(packet: bytes, values: dict[str, int]) -> bytes:
+    """A packet some of whose fields have other values, whatever else it says."""
+    for field in inspect_packet(packet).fields:
+        if (value := values.get(field.name)) is not None:
+            after = packet[field.offset + field.size :]
+            packet = packet[: field.offset] + value.to_bytes(field.size, "little") + after
+    return packet
+
+
+def _with_headers(queue: str) -> UserMessage:
+    """All that a message may have beside its body."""
+    elements = [
+        MqfFormatNameElement(3, b"", queue),
+        MqfFormatNameElement(2, b"", PrivateQueueFormatName(IDENTITY, 17)),
+        MqfFormatNameElement(1, b"", IDENTITY),
+    ]
+    names = MqfAddressHeader(format_name_list=FormatNameList(elements))
+    message = a_message(
+        queue,
+        transaction=transaction(),
+        admin_queue=PrivateQueueFormatName(IDENTITY, 9),
+        response_queue=queue,
+        extension=b"extension",
+        acknowledgments=ASKS_ALL,
+        multi_queue_format=MultiQueueFormatHeader(destination=names, administration=names),
+    )
+    return with_soap(message, SoapHeader(header="<header/>", body="<body/>"))
+
+
+def _encrypted(queue: str) -> UserMessage:
+    """What looks like AES-256 to whoever has keys; nobody has the one that its key is encrypted with."""
+    message = a_message(queue, recoverable=True, body=bytes(range(64)))
+    message.properties.privacy_level, message.properties.encryption_algorithm = CIPHERS["AES-256"]
+    key = encode_key_blob(SimpleBlob(encrypted_key=bytes(range(256))))
+    security = SecurityHeader(encryption_key=key)
+    security.body_encrypted = True
+    return secured(message, security)
+
+
+_LAST: Final = LastSent(TxSequenceId(time_stamp=SENT_S, ordinal=NUMBER), 3, 2, 7)
+MESSAGES: Final[dict[str, Callable[[str], UserMessage]]] = {
+    "express": lambda queue: a_message(queue),
+    "recoverable": lambda queue: a_message(queue, recoverable=True),
+    "transactional": lambda queue: a_message(queue, transaction=transaction()),
+    "with all headers": _with_headers,
+    "secured": lambda queue: secured(
+        a_message(queue, recoverable=True),
+        SecurityHeader(sender_id=IDENTITY, signature=b"signed", sender_cert=b"certificate"),
+    ),
+    "encrypted": _encrypted,
+    "traced": lambda queue: a_message(queue, trace_queue=IDENTITY),
+    "asking for acknowledgments": lambda queue: a_message(
+        queue, recoverable=True, acknowledgments=ASKS_ALL, admin_queue=queue, journal_negative=True
+    ),
+    "for a queue that is not there": lambda queue: a_message(queue + "-not-there", recoverable=True),
+    "for another queue manager": lambda _: a_message(17, destination_manager=IDENTITY, recoverable=True),
+    "for a private queue by number": lambda _: a_message(17, recoverable=True),
+    "an administration acknowledgment": lambda queue: a_message(
+        queue, message_class=MessageClass.ACK_REACH_QUEUE, correlation_id=IDENTITY + bytes(4)
+    ),
+    "OrderAck": lambda _: acknowledgment(_LAST, IDENTITY, NULL_GUID, SENT_S, NUMBER),
+    "FinalAck": lambda _: acknowledgment(
+        _LAST, IDENTITY, NULL_GUID, SENT_S, NUMBER, MessageClass.ACK_RECEIVE
+    ),
+}
+"""The kinds of UserMessages, each made for a queue."""
+
+
+@lru_cache(maxsize=256)
+def message_of(queue: str, kind: str) -> bytes:
+    """A UserMessage of a kind of MESSAGES, with marks."""
+    return encode_packet(MESSAGES[kind](queue))
