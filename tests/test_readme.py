@@ -105,10 +105,10 @@ ELSEWHERE: Final[dict[str, str]] = {
     "make producers": "tests/simulator/edges/gateway/test_run.py::test_whoever_is_killed_each_message_arrives_once",
     "mqproto history": "tests/simulator/command/test_story.py::"
     "test_the_story_of_a_real_message_is_what_the_readme_shows_though_a_node_was_killed",
-    "mqproto failed": "tests/simulator/edges/test_reports.py::test_the_desk_of_the_readme",
+    "mqproto failed": "tests/simulator/edges/operators/test_reports.py::test_the_desk_of_the_readme",
     "mqproto erase": "tests/simulator/edges/operators/test_erasing.py::"
     "test_the_command_says_what_it_does_not_know",
-    "mqproto audit": "tests/simulator/edges/test_reports.py::test_the_audit_of_the_readme",
+    "mqproto audit": "tests/simulator/edges/operators/test_reports.py::test_the_audit_of_the_readme",
     "mqproto validate": "tests/simulator/edges/validation/test_validate.py::"
     "test_each_stage_is_reached_as_often_as_the_documents_say",
     "mqproto replay": "tests/simulator/replay/test_command.py::test_what_the_readme_shows_is_what_the_command_says",
