@@ -50,14 +50,14 @@ LINES: Final = {
     "simulator/demo": 1_250,
     "simulator/edges": 11_550,
     "simulator/faults": 1_000,
-    "simulator/fuzz": 5_700,
+    "simulator/fuzz": 5_550,
     "simulator/node": 3_750,
     "simulator/replay": 1_450,
     "simulator/security": 400,
     "simulator/storage": 4_250,
     "simulator/testing": 300,
     "simulator/topology": 1_700,
-    "simulator/world": 6_250,
+    "simulator/world": 6_150,
     "tests/.": 4_750,
     "tests/base": 300,
     "tests/bench": 3_800,
@@ -82,7 +82,7 @@ LINES: Final = {
 }
 """Lines of code of each folder of the second level."""
 TOTALS: Final = {
-    "product": 95_000,
+    "product": 94_500,
     "tests": 99_500,
     "both": 194_000,
 }
@@ -102,7 +102,7 @@ CLASSES: Final = {
 """The classes of more than 400 lines, with their lines. No class is added here."""
 COUNTS: Final = {
     "options of all commands": 468,
-    "class names that occur in more than one module": 163,
+    "class names that occur in more than one module": 164,
     "functions that are more complex than 15": 16,
     "functions of more than 10 arguments": 19,
     "lambdas that only call a function": 4,
