@@ -68,45 +68,9 @@ def destination_from_wire(queue_type: int, value: QueueName, destination: Guid) 
     return _from_wire(queue_type, value, {PRIVATE_ON_DESTINATION: destination})
 
 
-def admin_to_wire(name: FormatName | None, source: Guid, destination: Guid) -> tuple[int, QueueName]:
-    """Flags.AQ and AdminQueue.  [MS-MQMQ] 2.2.19.2
-
-    Args:
-        name: None for a message without an administration queue.
-        source: SourceQueueManager of the message.
-        destination: its QueueManagerAddress.
-
-    Raises:
-        FormatNameError: acknowledgments cannot go to such a name.
-    """
-    if name is None:
-        return NO_QUEUE, None
-    match _sendable(name):
-        case PrivateName(manager, identifier) if manager == source:
-            return PRIVATE_ON_SOURCE, identifier
-        case PrivateName(manager, identifier) if manager == destination:
-            return PRIVATE_ON_DESTINATION, identifier
-        case PrivateName(manager, identifier):
-            return PRIVATE_ELSEWHERE, PrivateQueueFormatName(manager, identifier)
-        case other:
-            return _anywhere_to_wire(other)
-
-
 def admin_from_wire(queue_type: int, value: QueueName, source: Guid, destination: Guid) -> SingleName | None:
     """The name that Flags.AQ and AdminQueue stand for, or None.  [MS-MQQB] 3.1.5.8.10"""
     return _from_wire(queue_type, value, {PRIVATE_ON_SOURCE: source, PRIVATE_ON_DESTINATION: destination})
-
-
-def response_to_wire(
-    name: FormatName | None, source: Guid, destination: Guid, admin: FormatName | None
-) -> tuple[int, QueueName]:
-    """Flags.RQ and ResponseQueue; `admin` is the message's administration queue.  [MS-MQMQ] 2.2.19.2"""
-    if name is not None and name == admin:
-        return SAME_AS_ADMIN_QUEUE, None
-    queue_type, value = admin_to_wire(name, source, destination)
-    if isinstance(value, PrivateQueueFormatName) and value.source_queue_manager == _host(admin):
-        return PRIVATE_ON_ADMIN_HOST, value.private_queue_identifier
-    return queue_type, value
 
 
 def response_from_wire(
