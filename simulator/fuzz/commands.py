@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mqproto.base.errors import UsageError
 from simulator.command.options import DONE, FINDING, INTERRUPTED, JsonOption, print_json, run_task
 
 if TYPE_CHECKING:
@@ -23,28 +22,12 @@ app = typer.Typer(
     help="Hostile packets for a parser or a live peer; each finding can be repeated.", no_args_is_help=True
 )
 
-MinutesOption = Annotated[
-    float | None, typer.Option(min=0.01, help="How long; a minute by default.", show_default=False)
-]
-SecondsOption = Annotated[
-    float | None, typer.Option(min=0.1, help="How long, in seconds.", show_default=False)
-]
+SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long, in seconds.")]
 SeedOption = Annotated[
     int | None,
     typer.Option(help="The same seed makes the same packets; a new one by default.", show_default=False),
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="The folder that findings go to.")]
-
-
-def seconds_of(minutes: float | None, seconds: float | None) -> float:
-    """How long it was said to take.
-
-    Raises:
-        UsageError: it was said twice.
-    """
-    if minutes is not None and seconds is not None:
-        raise UsageError("give --minutes or --seconds, not both")
-    return seconds if seconds is not None else 60 * minutes if minutes is not None else SECONDS
 
 
 @app.command()
@@ -66,8 +49,7 @@ def parser(
             show_default=False,
         ),
     ] = None,
-    minutes: MinutesOption = None,
-    seconds: SecondsOption = None,
+    seconds: SecondsOption = SECONDS,
     packets: Annotated[
         int | None, typer.Option(min=1, help="End after this many packets.", show_default=False)
     ] = None,
@@ -102,7 +84,7 @@ def parser(
         target=target,
         program=program,
         expect=tuple(expect or DEFAULT_EXPECTED),
-        seconds=seconds_of(minutes, seconds),
+        seconds=seconds,
         packets=packets,
         seed=secrets.randbelow(1_000_000) if seed is None else seed,
         corpus=tuple(corpus or ()),
@@ -155,8 +137,7 @@ def peer(
             show_default=False,
         ),
     ] = None,
-    minutes: MinutesOption = None,
-    seconds: SecondsOption = None,
+    seconds: SecondsOption = SECONDS,
     cases: Annotated[
         int | None, typer.Option(min=1, help="End after this many cases.", show_default=False)
     ] = None,
@@ -185,7 +166,7 @@ def peer(
     from simulator.fuzz.peer import peer as peers
 
     seed = secrets.randbelow(1_000_000) if seed is None else seed
-    plan = fuzzing.Plan(seed, seconds_of(minutes, seconds), cases, parallel, folder=out)
+    plan = fuzzing.Plan(seed, seconds, cases, parallel, folder=out)
     options = peers.Options(
         queues=tuple(queue or peers.DEFAULT_QUEUES),
         presented=peers.read_guid(identity) if identity is not None else None,

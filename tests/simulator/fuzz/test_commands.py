@@ -65,7 +65,6 @@ def test_a_finding_that_is_mended_shows_no_more(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fuzz", "parser", "--minutes", "1", "--seconds", "1"], "not both"),
         (["fuzz", "parser", "--target", "planted"], "module:function"),
         (["fuzz", "parser", "--expect", "Oops", "--target", "os:getcwd"], "Oops"),
         (["fuzz", "parser", "--corpus", "not-there"], "not-there"),

@@ -105,7 +105,6 @@ async def test_the_command_that_is_printed_repeats_a_finding(
         (["no-such-host.invalid"], "no computer is found under no-such-host.invalid"),
         (["127.0.0.1:9", "--as", "me"], "'me' is no GUID"),
         (["127.0.0.1:9", "--pid", "4194305"], "--pid 4194305: there is no such process"),
-        (["127.0.0.1:9", "--minutes", "1", "--seconds", "1"], "not both"),
     ],
 )
 def test_misuse_is_one_line_and_status_2(
