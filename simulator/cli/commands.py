@@ -318,7 +318,6 @@ def receive(
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait for the next message.")
     ] = 5,
-    commit: Annotated[bool, typer.Option("--commit/--rollback", help="Take them, or give them back.")] = True,
     reject: Annotated[
         bool, typer.Option("--reject", help="Refuse them for good; the sender's dead-letter queue has them.")
     ] = False,
@@ -337,20 +336,13 @@ def receive(
 ) -> int:
     """Receive messages in a transaction; prints the bodies. Status 1 if none came."""
     from simulator.command import talk
-    from simulator.node.control import Settlement
 
-    if reject and not commit:
-        raise UsageError("--rollback gives messages back and --reject refuses them: choose one")
-    settlement = Settlement.COMMIT if commit else Settlement.ROLL_BACK
-    if reject:
-        settlement = Settlement.REJECT
-    if resume is not None and settlement is not Settlement.COMMIT:
-        raise UsageError("--resume keeps what was taken: leave --rollback and --reject out")
+    if resume is not None and reject:
+        raise UsageError("--resume keeps what was taken: leave --reject out")
     place, show = place_of(topology, directory), partial(talk.show_message, as_json=as_json)
-    if resume is not None:
-        take = partial(talk.receive_on, journal=resume)
-    else:
-        take = partial(talk.receive, settlement=settlement)
+    take = (
+        partial(talk.receive, reject=reject) if resume is None else partial(talk.receive_on, journal=resume)
+    )
     found = run_task(partial(take, place, node, queue, count, timeout_s, show=show))
     if not found:
         complain(

@@ -32,7 +32,6 @@ from simulator.client.envelope import Envelope, FailureNote, envelope_typed
 from simulator.client.live import as_it_is, host_of
 from simulator.client.submission import receive_all, send_all, send_runs
 from simulator.demo.workload import BODY_LIMIT_BYTES
-from simulator.node.control import Settlement
 from simulator.security.guarding import is_installed
 from simulator.security.keyfiles import SIGNING
 from simulator.topology import Topology, places
@@ -433,43 +432,31 @@ async def receive(
     count: int,
     timeout_s: float,
     *,
-    settlement: Settlement,
+    reject: bool,
     show: Callable[[ReceivedMessage], None],
 ) -> int:
     """Receive up to `count` messages in transactions, and show each before its transaction ends; how many came.
 
-    settlement: how each transaction ends; one that is rolled back is the only one.
+    reject: whether each transaction refuses them for good.
 
     Raises:
         UsageError: the queue is unknown, or another node's.
         NodeUnreachable: the node is not running.
     """
-    rolls_back = settlement is Settlement.ROLL_BACK
-    if rolls_back and count > TRANSACTION_LIMIT:
-        raise UsageError(f"--rollback gives back one transaction: at most {TRANSACTION_LIMIT}, not {count:,}")
     found = 0
     async with connect(place.topology, await host_of(place, node, queue), place.directory) as client:
         while found < count:
-            try:
-                limit = min(count - found, TRANSACTION_LIMIT)
-                async with client.transaction(queue, limit=limit, timeout_s=timeout_s) as messages:
-                    for message in messages:
-                        show(message)
-                    sys.stdout.flush()
-                    found += len(messages)
-                    if rolls_back:
-                        raise _RollBackError
-                    if settlement is Settlement.REJECT and messages:
-                        raise Reject
-            except _RollBackError:
-                return found
+            limit = min(count - found, TRANSACTION_LIMIT)
+            async with client.transaction(queue, limit=limit, timeout_s=timeout_s) as messages:
+                for message in messages:
+                    show(message)
+                sys.stdout.flush()
+                found += len(messages)
+                if reject and messages:
+                    raise Reject
             if not messages:
                 break
     return found
-
-
-class _RollBackError(Exception):
-    """Ends a transaction without a commit."""
 
 
 async def receive_on(

@@ -71,8 +71,6 @@ def test_each_line_is_a_message_and_they_stay_in_order_until_they_are_committed(
         running("send", r"destination\orders", "-", "--lines", "--json", stdin=b"one\n\ntwo\n").out
     )
     assert len(sent["sent"]) == 3
-    given_back = running("receive", "orders", "--count", "1", "--rollback")
-    assert given_back.out == "one\n"
     assert running("receive", "orders", "--count", "1").out == "one\n"
     peeked = running("peek", "ORDERS", "--json")
     assert json.loads(peeked.out)["body"] == ""
@@ -151,8 +149,9 @@ def test_headers_for_a_service_travel_in_the_extension(running: Running) -> None
 
 def test_what_a_closed_pipe_did_not_take_stays_in_the_queue(running: Running) -> None:
     running("send", r"destination\orders", "--count", "300", "--body", "x" * 999)
-    running("receive", "orders", "--rollback", "--timeout", "60")
-    command = " ".join([*COMMAND, "receive", "orders", "-c", "300", "-t", str(running.file)])
+    command = " ".join(
+        [*COMMAND, "receive", "orders", "-c", "300", "--timeout", "60", "-t", str(running.file)]
+    )
     command += f" -d {running.directory} | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (DONE, b"x", b"")
@@ -462,14 +461,12 @@ def pid_of(word: Path) -> int:
         (("send", r"destination\orders"), "give one body"),
         (("send", "orders,notes", "-b", "x"), r"destination\notes is not transactional"),
         (("send", "orders,", "-b", "x"), "(nothing)"),
-        (("receive", "orders", "--rollback", "-c", "501"), "at most 500"),
         (("peek", "orders", "-c", "501"), "less than or equal to 500"),
         (("send", r"destination\orders", "-b", "x", "--no-transactional"), "is transactional"),
         (("send", r"destination\notes", "-b", "x", "--transactional"), "is not transactional"),
         (("send", r"destination\orders", "--file", "/nowhere"), "No such file"),
         (("send", r"destination\orders", "-b", "x", "--label", "x" * 250), "label"),
         (("send", "DIRECT=TCP:host\\q", "-b", "x"), "TCP"),
-        (("receive", "orders", "--reject", "--rollback"), "choose one"),
         (
             ("send", "orders", "-b", "x", "--ack", "arival", "--admin-queue", "notes"),
             "did you mean 'arrival'?",
