@@ -27,12 +27,27 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import trio
 
 from tests.conformance import ROOT, names_of_tests
+from tests.simulator.forks import Forks
+from tests.simulator.typed import MAIN
 
 pytestmark = pytest.mark.early
 
-TIMEOUT_S: Final = 200
+PREPARED: Final = Forks("simulator.cli.cli", "simulator.client", "simulator.command.decoding", "hypothesis")
+"""What most commands and programs of READMEs import is there already."""
+AS_ON_A_TERMINAL: Final = """
+import os, sys
+os.dup2(1, 2)
+sys.stdout.reconfigure(line_buffering=True)
+"""
+"""Both outputs are one, and lines come in the order in which they are written."""
+STRICT: Final = """
+import sys, warnings
+warnings.simplefilter("error")
+exec(sys.argv.pop(), {"__name__": "__main__"})
+"""
 PROGRAMS: Final = ("mqproto", "python", "python3")
 """What a README may call and we run here."""
 SETTING_UP: Final = (
@@ -245,30 +260,48 @@ def shows(output: str, printed: str) -> bool:
     return re.fullmatch(pattern, tidy[1], flags=re.DOTALL) is not None
 
 
-def run(arguments: list[str], folder: Path, stdin: str | None = None) -> str:
-    """Run a program as a reader would, with our own .venv first, and return what it printed.
+def typed(command: str) -> str:
+    """Type a command as a reader would, and return what it printed.
+
+    One that is `mqproto` and nothing else is forked from a process that has imported what it needs, as to import it is
+    most of what it takes.
 
     Raises:
-        ValueError: it failed, or ran for minutes.
+        ValueError: it failed.
     """
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    # Where CI is set, hypothesis does not complain of a machine that is slow at drawing. Tests that a README runs have
-    # more examples when they run by themselves.
-    environment = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
-    environment |= {"CI": "1", "HYPOTHESIS_PROFILE": "core"}
-    try:
-        done = subprocess.run(
-            arguments, cwd=folder, env=environment, input=stdin or "", timeout=TIMEOUT_S,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"{arguments}: ran for more than {TIMEOUT_S} s") from None
+    alone, _, expected = command.partition(" || test $? -eq ")
+    if re.fullmatch(r"mqproto [^|&;<>$`]*", alone):
+        return printed_by(MAIN, *shlex.split(alone)[1:], expected=int(expected or 0))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
     if done.returncode:
-        raise ValueError(f"{arguments}: exit status {done.returncode}\n{done.stdout}")
+        raise ValueError(f"exit status {done.returncode}\n{done.stdout}")
     return done.stdout
 
 
-def check(block: Block, folder: Path) -> None:
+def printed_by(script: str, *arguments: str, expected: int = 0) -> str:
+    """What a script of Python has printed.
+
+    Raises:
+        ValueError: it ended with another status.
+    """
+
+    async def ended() -> tuple[int, bytes]:
+        process = await PREPARED.start(AS_ON_A_TERMINAL + script, *arguments)
+        await process.stdin.aclose()
+        printed = await process.stdout_until(None)
+        await process.stdout.aclose()
+        return await process.wait(), printed
+
+    status, printed = trio.run(ended)
+    if status != expected:
+        raise ValueError(f"exit status {status}\n{printed.decode()}")
+    return printed.decode()
+
+
+def check(block: Block) -> None:
     """Run or read one block.
 
     Raises:
@@ -278,13 +311,13 @@ def check(block: Block, folder: Path) -> None:
         case "console" | "sh":
             for command in commands(block):
                 if not covered(command.text):
-                    printed = run(["bash", "-euo", "pipefail", "-c", command.text], folder)
+                    printed = typed(command.text)
                     if command.output is not None and not shows(command.output, printed):
                         raise ValueError(
                             f"`{command.text}` printed\n{printed}\nbut the README shows\n{command.output}"
                         )
         case "python":
-            run([sys.executable, "-W", "error", "-"], folder, stdin=block.text)
+            printed_by(STRICT, block.text)
         case "pycon":
             examples = doctest.DocTestParser().get_doctest(block.text, {}, "README", None, block.line)
             flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_ONLY_FIRST_FAILURE
@@ -305,20 +338,26 @@ def check(block: Block, folder: Path) -> None:
             )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with the repository's files in it; what a command writes stays here."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader at a terminal, with our own .venv first, in a folder with the repository's files in it; what a command
+    writes stays there.
+    """
     for entry in ROOT.iterdir():
         if not entry.name.startswith("."):
             (tmp_path / entry.name).symlink_to(entry)
-    return tmp_path
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    # Where CI is set, hypothesis does not complain of a machine that is slow at drawing.
+    for name, value in {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", "CI": "1"}.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("readme", readmes(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_readme_shows_is_true(readme: Path, folder: Path) -> None:
+def test_what_a_readme_shows_is_true(readme: Path) -> None:
     for block in blocks(readme.read_text("utf-8")):
         try:
-            check(block, folder)
+            check(block)
         except ValueError as error:
             pytest.fail(f"{readme.relative_to(ROOT)}:{block.line}: {error}", pytrace=False)
 
@@ -405,9 +444,9 @@ def test_every_step_of_ci_is_a_goal_of_the_makefile_and_each_line_of_elsewhere_n
         (Block("pyhton", "1", 1), "no kind of block"),
     ],
 )
-def test_a_block_that_is_not_true_is_found(block: Block, message: str, folder: Path) -> None:
+def test_a_block_that_is_not_true_is_found(block: Block, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check(block, folder)
+        check(block)
 
 
 @pytest.mark.parametrize(
@@ -427,6 +466,6 @@ def test_a_block_that_is_not_true_is_found(block: Block, message: str, folder: P
         Block("text", "a -> b", 1),
     ],
 )
-def test_a_block_that_is_true_passes(block: Block, folder: Path) -> None:
-    check(block, folder)
+def test_a_block_that_is_true_passes(block: Block) -> None:
+    check(block)
     assert not (ROOT / "new").exists()

@@ -170,6 +170,8 @@ def forked(control: socket.socket) -> Asked:
     for number, one in enumerate(standard):
         os.dup2(one, number)
         os.close(one)
+    # That of the process that forks is /dev/null, which can seek.
+    sys.stdout = os.fdopen(1, "w", closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(asked.environment)
