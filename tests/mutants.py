@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.util import cache_from_source
 from itertools import chain
 from pathlib import Path
@@ -220,6 +221,7 @@ def faults_of(room: str, path: str, source: str) -> Iterator[Fault]:
     yield from within(ast.parse(source), "")
 
 
+@cache
 def all_faults() -> dict[str, list[Fault]]:
     """By room, all that can be made."""
     found: dict[str, list[Fault]] = {}

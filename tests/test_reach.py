@@ -71,14 +71,6 @@ def test_worlds_tests_and_their_processes_are_measured(tmp_path: Path) -> None:
     assert found.seeds(CARRY, [line_of(CARRY, "hands.commit(batch.writes)")], 3) == [0, 1]
 
 
-def test_without_a_fault_every_test_passes_or_nothing_is_measured(tmp_path: Path) -> None:
-    copy, place = Copy(tmp_path / "copy"), tmp_path / "place"
-    place.mkdir()
-    (copy.folder / IN_A_PROCESS).write_text("def test_that_fails(): assert False", "utf-8")
-    with pytest.raises(SystemExit, match="mend them first"):
-        measured(copy.folder, place, 0, [IN_A_PROCESS])
-
-
 def test_the_module_s_own_tests_come_first_then_its_neighbours_then_the_quickest() -> None:
     files = ["tests/a.py", "tests/b.py", "tests/queues/test_lanes.py", "tests/queues/test_localqueue.py"]
     found = Reach(tests={"mqproto/queues/localqueue.py": {3: 0b0011, 4: 0b1100}})
