@@ -155,8 +155,12 @@ def interruptible() -> Iterator[None]:
 
 
 def eventually(holds: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    """Wait until something holds. If it has not for a time that no machine needs, the test fails and says why."""
+    """Wait until something holds. If it has not for a time that no machine needs, the test fails and says why.
+
+    What is waited for has the processor between two looks.
+    """
     give_up_s = time.monotonic() + TIMEOUT_S
     while not holds():
         if time.monotonic() > give_up_s:
             pytest.fail(otherwise())
+        time.sleep(0.05)
