@@ -101,7 +101,7 @@ CLASSES: Final = {
 }
 """The classes of more than 400 lines, with their lines. No class is added here."""
 COUNTS: Final = {
-    "options of all commands": 465,
+    "options of all commands": 461,
     "class names that occur in more than one module": 162,
     "functions that are more complex than 15": 16,
     "functions of more than 10 arguments": 19,

@@ -254,15 +254,6 @@ def run(
             help="A page in the browser that shows them, live, and breaks them by a click; with --waypoints.",
         ),
     ] = False,
-    console_at: Annotated[
-        str | None,
-        typer.Option(
-            "--console-at",
-            metavar="HOST:PORT",
-            help="The same at an address of this machine; 127.0.0.1:9170, or any free port, by default.",
-            show_default=False,
-        ),
-    ] = None,
     waypoints: WaypointsOption = False,
 ) -> int:
     """Start the nodes of a topology and keep them running, until Ctrl-C.
@@ -278,9 +269,9 @@ def run(
     from simulator.command.running import run_topology
 
     page = None
-    if console or console_at is not None:
+    if console:
         again = typed_again(topology, directory)
-        options = live.options_of(console_at, None, (f"mqproto restart{again}", again), "--console-at")
+        options = live.options_of(None, None, (f"mqproto restart{again}", again))
         page = partial(live.beside, options=options)
     place = place_of(topology, directory, waypoints=waypoints or page is not None)
     if free_ports:

@@ -37,6 +37,7 @@ from simulator.security.keyfiles import (
     SIGNING,
     Kept,
     KeyFiles,
+    certified,
     is_for_signatures,
     keep_all,
     public_blob,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from mqproto.security import Certificate, KeyPair
     from simulator.topology.places import Place
 
-DAYS: Final = 3_650
 USUAL: Final = ("aes", "enhanced")
 """The providers that keys are made for if none is named: 512 bits of the base provider's protect nothing."""
 USER_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -87,9 +87,6 @@ def make(
         int | None,
         typer.Option(help="2,048 by default, and 512 for base, which takes no more.", show_default=False),
     ] = None,
-    days: Annotated[
-        int, typer.Option(min=1, max=36_500, help="How long the certificate for signatures is valid.")
-    ] = DAYS,
     user: Annotated[
         str | None,
         typer.Option(
@@ -108,12 +105,12 @@ def make(
     With --replace all of them are made anew, and those that were there set aside. With --user the one is made, or made
     anew, with which this user signs there, and no other.
     """
-    from mqproto.security import new_key_pair, provider_by_word, self_signed
+    from mqproto.security import new_key_pair, provider_by_word
     from simulator.base.screen import working
 
     place, files = _files_of(node, topology, directory)
     if user is not None:
-        return _make_of_user(place, files, user, bits or 2_048, days, replace=replace, as_json=as_json)
+        return _make_of_user(place, files, user, bits or 2_048, replace=replace, as_json=as_json)
     chosen = [provider_by_word(word) for word in providers or USUAL]
     if "base" in {provider.word for provider in chosen} and bits not in (None, MINIMUM_BITS):
         raise UsageError(f"the base provider takes keys of {MINIMUM_BITS} bits alone: leave --bits out")
@@ -126,7 +123,7 @@ def make(
                 made.append(Kept(provider.word, new_key_pair(bits or provider.key_pair_bits)))
         if replace or not files.has(SIGNING):
             pair = new_key_pair(bits or 2_048)
-            made.append(Kept(SIGNING, pair, self_signed(pair, files.node, int(time.time()), days)))
+            made.append(Kept(SIGNING, pair, certified(pair, files.node)))
     if not made:
         raise UsageError(f"{files.node} has all of these keys: --replace makes new ones")
     aside = _keep(place, files, made)
@@ -135,10 +132,10 @@ def make(
 
 
 def _make_of_user(
-    place: Place, files: KeyFiles, user: str, bits: int, days: int, *, replace: bool, as_json: bool
+    place: Place, files: KeyFiles, user: str, bits: int, *, replace: bool, as_json: bool
 ) -> int:
     """The key with which a user signs."""
-    from mqproto.security import new_key_pair, self_signed
+    from mqproto.security import new_key_pair
     from simulator.base.screen import working
 
     use = _use_of_user(user)
@@ -147,7 +144,7 @@ def _make_of_user(
     _see_unnamed(files, use)
     with working("making a key"):
         pair = new_key_pair(bits)
-    made = [Kept(use, pair, self_signed(pair, user, int(time.time()), days))]
+    made = [Kept(use, pair, certified(pair, user))]
     _say(place, files, made, _keep(place, files, made), as_json=as_json)
     return DONE
 
@@ -232,9 +229,6 @@ def take(
             show_default=False,
         ),
     ] = None,
-    days: Annotated[
-        int, typer.Option(min=1, max=36_500, help="How long a certificate is valid that is made.")
-    ] = DAYS,
     replace: ReplaceOption = False,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     directory: DirectoryOption = None,
@@ -261,7 +255,7 @@ def take(
             f"{file}: the base provider takes keys of {MINIMUM_BITS} bits alone, and this has {pair.bits}"
         )
     owner = use.removeprefix(OF_USER) if use != SIGNING else files.node
-    shown = _certificate(owner, pair, data, certificate, days) if is_for_signatures(use) else None
+    shown = _certificate(owner, pair, data, certificate) if is_for_signatures(use) else None
     taken = [Kept(use, pair, shown)]
     _say(place, files, taken, _keep(place, files, taken), as_json=as_json)
     return DONE
@@ -304,12 +298,12 @@ def _see_unnamed(files: KeyFiles, *uses: str) -> None:
             raise UsageError(f"the topology names the key of {files.node} for {use}: name another there")
 
 
-def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None, days: int) -> Certificate:
+def _certificate(node: str, pair: KeyPair, data: bytes, file: Path | None) -> Certificate:
     """The one that was named, the one beside the key, or one that the key signs itself."""
-    from mqproto.security import Certificate, self_signed
+    from mqproto.security import Certificate
 
     if file is None and b"BEGIN CERTIFICATE" not in data:
-        return self_signed(pair, node, int(time.time()), days)
+        return certified(pair, node)
     try:
         found = Certificate.from_bytes(data if file is None else file.read_bytes())
     except OSError as error:

@@ -27,7 +27,6 @@ from simulator.topology import Topology
 from simulator.topology.views import as_toml
 
 BITS: Final = 2_048
-DAYS: Final = 3_650
 PAUSES_S: Final = (0.5, 4.0)
 """Between two replacements: several of them while a message is resent, and several of a node between two kills."""
 TOPOLOGY: Final = "operator.toml"
@@ -50,7 +49,7 @@ def protected(topology: Topology, node: str, queues: Iterable[str]) -> Topology:
 def give_keys(topology: Topology, directory: Path) -> None:
     """Keys for each node."""
     for name in topology.nodes:
-        make_keys(directory, name, BITS, DAYS)
+        make_keys(directory, name, BITS)
 
 
 class Roller:

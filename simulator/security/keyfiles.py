@@ -37,6 +37,8 @@ ASIDE: Final = "-until-"
 """What stands between a use and the date at which its key was set aside."""
 FORMS: Final = ("blob", "pem", "der", "cer")
 """The endings of files with public keys."""
+DAYS: Final = 3_650
+"""How long a certificate is valid that a key signs itself."""
 LIMIT_BYTES: Final = 2**20
 """The most that is read of a file; a key pair of 16,384 bits takes some 13 kB."""
 
@@ -249,13 +251,20 @@ def keep_all(directory: Path, name: str, made: Iterable[Kept], date: str) -> lis
     return aside
 
 
-def make_keys(directory: Path, name: str, bits: int, days: int) -> None:
+def certified(pair: KeyPair, name: str) -> Certificate:
+    """A certificate of a name that its key signs itself."""
+    from mqproto.security import self_signed
+
+    return self_signed(pair, name, int(time.time()), DAYS)
+
+
+def make_keys(directory: Path, name: str, bits: int) -> None:
     """Key pairs for AES and for signatures, as `mqproto keys make` makes them, for a node that has none."""
-    from mqproto.security import new_key_pair, self_signed
+    from mqproto.security import new_key_pair
 
     signing = new_key_pair(bits)
-    certificate = self_signed(signing, name, int(time.time()), days)
-    keep_all(directory, name, (Kept("aes", new_key_pair(bits)), Kept(SIGNING, signing, certificate)), "")
+    made = Kept("aes", new_key_pair(bits)), Kept(SIGNING, signing, certified(signing, name))
+    keep_all(directory, name, made, "")
 
 
 def public_blob(kept: Kept) -> bytes:

@@ -69,11 +69,8 @@ def console(
     return DONE
 
 
-def options_of(at: str | None, tokens: Path | None, again: tuple[str, str], option: str = "--at") -> Options:
+def options_of(at: str | None, tokens: Path | None, again: tuple[str, str]) -> Options:
     """What was typed.
-
-    Args:
-        option: with which `at` was.
 
     Raises:
         TopologyError: it is no address.
@@ -81,7 +78,7 @@ def options_of(at: str | None, tokens: Path | None, again: tuple[str, str], opti
     from simulator.edges.console.serving import PORT, Options
     from simulator.topology.file import read_address
 
-    address = None if at is None else read_address(at, option, PORT)
+    address = None if at is None else read_address(at, "--at", PORT)
     return Options(address=address, tokens=tokens, start=again[0], again=again[1])
 
 

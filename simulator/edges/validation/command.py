@@ -241,9 +241,6 @@ def trigger(
     attempts: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="How often a message may be delivered.")
     ] = 20,
-    jitter: Annotated[
-        float, typer.Option(min=0, max=1, help="By what share a delay may be shorter, message by message.")
-    ] = 0,
     breaker: Annotated[
         int,
         typer.Option(
@@ -425,9 +422,7 @@ def trigger(
             error_queue=error_queue,
             in_doubt_queue=in_doubt_queue,
             timeout_s=timeout_s,
-            retries=Retries(
-                interval_s=interval_s, factor=factor, limit_s=limit_s, attempts=attempts, jitter=jitter
-            ),
+            retries=Retries(interval_s=interval_s, factor=factor, limit_s=limit_s, attempts=attempts),
             group_by=group_by,
             parallel=parallel or (8 if group_by else 1),
             breaker=breaker,

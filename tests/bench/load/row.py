@@ -43,7 +43,6 @@ AWAY_S: Final = 3_600.0
 """How long a node may be down before its client gives up; what is measured gives up sooner."""
 LOOK_S: Final = 0.03
 KEY_BITS: Final = 2_048
-CERTIFIED_DAYS: Final = 30
 SETTINGS: Final = """
 [settings]
 try_connect_interval_ms = 200
@@ -269,7 +268,7 @@ async def row(topology: Topology, *, with_keys: bool = False) -> AsyncIterator[R
     with seldom_collected(), tempfile.TemporaryDirectory(prefix="mqproto-bench-") as name:
         folder = Path(name)
         for node in topology.nodes if with_keys else ():
-            make_keys(folder, node, KEY_BITS, CERTIFIED_DAYS)
+            make_keys(folder, node, KEY_BITS)
         async with supervised(topology, folder) as supervisor, AsyncExitStack() as stack:
             clients = {
                 node: await stack.enter_async_context(connect(topology, node, folder, patience_s=AWAY_S))
