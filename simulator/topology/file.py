@@ -134,8 +134,6 @@ from simulator.topology.nodes import (
     Tls,
 )
 
-RENAMED: Final = {"ping": "write answer_pings or require_pings"}
-"""Settings of earlier versions, and what to write instead."""
 _NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "mqproto:topology")
 
 KEY_USES: Final = r"aes|enhanced|base|signing|user-[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
@@ -439,8 +437,7 @@ def _settings(tables: Mapping[str, Table]) -> Settings:
     for where, table in tables.items():
         for key, value in table.items():
             if key not in known:
-                meant = RENAMED.get(key) or nearest(key, known)
-                raise TopologyError(f"{where}: unknown setting {key!r}; {meant}")
+                raise TopologyError(f"{where}: unknown setting {key!r}; {nearest(key, known)}")
             whole = known[key].type in ("int", "int | None")
             if known[key].type == "bool":
                 if not isinstance(value, bool):

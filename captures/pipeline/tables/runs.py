@@ -141,7 +141,10 @@ class Runs:
         found = pa.concat_tables(parquet_table(self._store.path(name), RUNS.schema.names) for name in names)
         form = pc.max(found["form"]).as_py()
         if form != VERSION:
-            raise TablesError(other_version(self._store, form))
+            raise TablesError(
+                f"{self._store.root} has tables of version {form}, this program makes {VERSION}: "
+                "analyse the captures into another folder"
+            )
         # A time that pyarrow turns into one of Python's takes pandas, and 0.2 s to import that.
         times_us = found["time"].cast(pa.int64()).to_pylist()
         told = found.drop_columns(["time"]).to_pylist(maps_as_pydicts="strict")
@@ -150,11 +153,3 @@ class Runs:
             for each, time_us in zip(told, times_us, strict=True)
         ]
         return sorted(rows, key=lambda row: row.run)
-
-
-def other_version(store: Store, version: object) -> str:
-    """What to say of tables that this program does not read."""
-    return (
-        f"{store.root} has tables of version {version}, this program makes {VERSION}: "
-        "analyse the captures into another folder"
-    )

@@ -8,7 +8,6 @@ files that do not count any more stay for KEEP_S.
 from __future__ import annotations
 
 import fcntl
-import json
 import shutil
 import time
 import uuid
@@ -32,8 +31,6 @@ R = TypeVar("R")
 
 __all__ = ["KEEP_S", "LOCK", "VERSION", "Run", "Tables", "TablesError"]
 
-MANIFEST: Final = "manifest.json"
-"""What versions before 6 had in the place of Delta Lake's logs."""
 LOCK: Final = "_lock"
 WORK: Final = "_work"
 KEEP_S: Final = 3_600
@@ -412,16 +409,8 @@ def _check_free(store: Store) -> None:
         names = store.names()
     except NotADirectoryError:
         names = [store.root]
-    if MANIFEST in names:
-        raise TablesError(runs.other_version(store, _earlier_version(store)))
     if any(not name.startswith(HIDDEN) for name in names) and LOCK not in names:
         raise TablesError(f"{store.root} holds something else than tables: choose another folder")
-
-
-def _earlier_version(store: Store) -> object:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return json.loads(store.read(MANIFEST))["version"]
-    return "before 6"
 
 
 def _is_file_of_ours(name: str) -> bool:

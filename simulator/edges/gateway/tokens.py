@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, Protocol
+from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
@@ -40,8 +40,6 @@ PRODUCER: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
 """The name of one whose ids are his alone. None has what stands between it and an id."""
 EVERY: Final = "*"
 """Stands for every queue; no queue is called so.  [MS-MQMQ] 2.1.1"""
-EARLIER: Final = "token"
-"""The key under which files of earlier versions had a token itself."""
 
 
 class Role(StrEnum):
@@ -205,13 +203,6 @@ def holders_in(path: Path) -> dict[str, Holder]:
 def holders_of(text: str, where: str) -> dict[str, Holder]:
     """The same of the text of the file `where`."""
     try:
-        tables: dict[str, Any] = tomllib.loads(text)
-        for name, table in tables.items():
-            if isinstance(table, dict) and EARLIER in table:
-                raise UsageError(
-                    f"[{name}] has a token itself, and a file has their hashes now: take the table out, and type "
-                    f"mqproto tokens make {name}"
-                )
-        return msgspec.convert(tables, dict[str, Holder])
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UsageError) as error:
+        return msgspec.convert(tomllib.loads(text), dict[str, Holder])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{where}: {error}") from None

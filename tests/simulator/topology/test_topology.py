@@ -366,10 +366,6 @@ def test_an_unknown_manager_is_answered_with_the_known_ones() -> None:
             f"{SMALL}[settings]\nexpire_sent = 'figure 9'",
             "settings: expire_sent = figure 9: must be keep or figures",
         ),
-        (
-            f"{SMALL}[settings]\nping = true",
-            "settings: unknown setting 'ping'; write answer_pings or require_pings",
-        ),
         (f"{SMALL}[settings]\nwindow_size = 1.5", "settings.window_size: 1.5 is no whole number"),
         (
             f"{SMALL}[settings]\nmaximum_order_ack_delay_s = inf",

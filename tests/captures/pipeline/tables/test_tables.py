@@ -21,7 +21,7 @@ from captures.pipeline.tables.parts import Part, Store
 from captures.pipeline.tables.queries import answer
 from captures.pipeline.tables.runs import VERSION
 from captures.pipeline.tables.schemas.columns import CODED
-from captures.pipeline.tables.tables import LOCK, MANIFEST, WORK, Run, Tables, TablesError
+from captures.pipeline.tables.tables import LOCK, WORK, Run, Tables, TablesError
 
 NUMBERS: Final = pa.schema([("number", pa.int64())])
 SCHEMAS: Final = {"packets": NUMBERS, "sessions": NUMBERS}
@@ -260,21 +260,6 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         Tables(tmp_path)
     with pytest.raises(TablesError, match="holds something else"):
         Tables(tmp_path / "thesis.txt")
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [('{"version": 5, "parts": [], "state": {}}', "5"), ("[1, 2]", "before 6"), ("{", "before 6")],
-)
-def test_tables_of_a_version_before_are_refused_by_name_with_the_way_out(
-    tmp_path: Path, text: str, version: str
-) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    expected = (
-        f"{tmp_path} has tables of version {version}, this program makes {VERSION}: analyse the captures"
-    )
-    with pytest.raises(TablesError, match=f"^{expected} into another folder$"):
-        Tables(tmp_path)
 
 
 def test_tables_of_a_later_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
