@@ -62,7 +62,7 @@ SETTING_UP: Final = (
 """What a reader does once; .ci/run does its like."""
 WATCHED: Final = (
     "tests/captures/pipeline/run/test_watching.py::"
-    "test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run"
+    "test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run"
 )
 ELSEWHERE: Final[dict[str, str]] = {
     "make coverage": "pytest with --cov; as `make test` otherwise",

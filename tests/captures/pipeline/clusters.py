@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from pyspark.find_spark_home import _find_spark_home
 
@@ -16,6 +17,20 @@ JOB_TIMEOUT_S = 600
 SPARK_HOME = Path(_find_spark_home())
 TWO_EXECUTORS = "local-cluster[2,1,2048]"
 """A master in the driver, and two executors of one core as processes of their own: to us as any other cluster."""
+SETTINGS: Final = {
+    # Nothing is done before both executors are there, however long their Java takes, and then both have a part of it.
+    "spark.cores.max": "2",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{JOB_TIMEOUT_S}s",
+    "spark.locality.wait": "0",
+    # What an executor had is lost with it: nobody finds it on the disk.
+    "spark.shuffle.readHostLocalDisk": "false",
+    "spark.shuffle.io.retryWait": "1ms",
+    # Nor is anything done so often that it pays to compile it.
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 def home_of_our_own(folder: Path) -> Path:
@@ -25,9 +40,8 @@ def home_of_our_own(folder: Path) -> Path:
         if part.name != "work":
             (folder / part.name).symlink_to(part)
     (folder / "conf").mkdir()
-    (folder / "conf" / "spark-defaults.conf").write_text(
-        "spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1\n"
-    )
+    defaults = "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+    (folder / "conf" / "spark-defaults.conf").write_text(defaults)
     return folder
 
 

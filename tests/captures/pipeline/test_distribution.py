@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from captures.pipeline.engines.engine import Engine
 from captures.pipeline.engines.java import find_java
 from captures.pipeline.engines.localengine import LocalEngine
 from captures.pipeline.engines.shipping import pack
@@ -23,7 +22,7 @@ from tests.captures.pipeline.clusters import TWO_EXECUTORS, home_of_our_own, run
 from tests.captures.pipeline.contents import rows_of
 from tests.captures.pipeline.objects import BUCKET, ObjectStore
 from tests.captures.pipeline.samples import elsewhere
-from tests.captures.pipeline.witnessed import KILLED_STAGE, Witness, witnesses
+from tests.captures.pipeline.witnessed import KILLED_STAGE, witnesses
 
 # Java is slow to start, and slower on a machine with other work: the limit is for what hangs.
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -33,40 +32,15 @@ FILLED = {"packets", "relations", "endings", "sessions", "sequences", "gaps", "h
 """Tables that have rows for these samples, whatever the others have."""
 
 
-@pytest.fixture
-def samples(tmp_path: Path) -> Path:
-    """Some captures, each of a system of its own, in a folder of their own, which is named in their rows."""
-    folder = tmp_path / "samples"
-    folder.mkdir()
-    for system, name in enumerate(("express-pair", "gap-held", "loss-and-reordering", "window"), 1):
-        elsewhere(name, folder, system)
-    return folder
-
-
-def tables_of(samples: Path, out: Path, engine: Engine) -> Tables:
-    """What this engine makes of the samples."""
-    tables = Tables(out)
-    analyse([str(samples)], tables, engine, range_bytes=RANGE_MIB << 20)
-    return tables
-
-
-def assert_same(found: Tables, expected: Tables) -> None:
-    """The same tables with the same rows; the order of parts is not promised."""
-    rows = rows_of(expected)
-    assert rows_of(found) == rows
-    assert all(rows[name] for name in FILLED)
-
-
-def assert_shipped(seen: Iterable[Witness]) -> None:
-    """All had our code, and construct, from the zip."""
-    assert {".zip/" in place for witness in seen for place in (witness.code, witness.needs)} == {True}
-
-
 def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though_one_is_killed(
-    samples: Path, tmp_path: Path, objects: ObjectStore
+    tmp_path: Path, objects: ObjectStore
 ) -> None:
     """All that they have in common is the S3 server: the driver's folders are not there where the work is done."""
-    captures = [objects.put(f"{tmp_path.name}/{path.name}", path.read_bytes()) for path in samples.iterdir()]
+    # A capture for each executor.
+    samples = [
+        elsewhere(name, tmp_path, system) for system, name in enumerate(("express-pair", "gap-held"), 1)
+    ]
+    captures = [objects.put(f"{tmp_path.name}/{path.name}", path.read_bytes()) for path in samples]
     driver, seen = tmp_path / "driver", tmp_path / "seen"
     for folder in (driver, driver / "tmp", seen):
         folder.mkdir()
@@ -82,9 +56,11 @@ def test_two_executors_that_share_no_folder_with_the_driver_make_the_same_though
     run(command, environ, driver)
     alone = Tables(tmp_path / "alone")
     analyse(captures, alone, LocalEngine(), range_bytes=RANGE_MIB << 20)
-    assert_same(Tables(out), alone)
+    rows = rows_of(alone)
+    assert rows_of(Tables(out)) == rows
+    assert all(rows[name] for name in FILLED)
     told = witnesses(seen)
-    assert_shipped(told)
+    assert {".zip/" in place for witness in told for place in (witness.code, witness.needs)} == {True}
     assert {witness.sees for witness in told} == {"False"}
     # What the killed one was doing was done again by another process, and what it had read, as that was lost with it.
     executors = defaultdict[str, set[int]](set)
@@ -107,29 +83,33 @@ def python_without(folder: Path, program: Path) -> Path:
     return program
 
 
-def test_spark_submit_makes_the_same_by_what_it_was_given(tmp_path: Path) -> None:
-    """What several captures and executors as processes add to it, the test above has."""
-    samples = elsewhere("gap-held", tmp_path, 1)
-    home = home_of_our_own(tmp_path / "home")
+PROGRAM = """
+from pathlib import Path
+
+from captures.pipeline.engines.session import spark_session
+
+
+def places(_):
+    import captures, construct
+
+    return captures.__file__, construct.__file__
+
+
+with spark_session(log=Path("spark.log")) as spark:
+    print(spark.sparkContext.parallelize(range(2)).map(places).collect())
+"""
+
+
+def test_under_spark_submit_workers_have_our_code_from_what_it_was_given(tmp_path: Path) -> None:
+    program, home = tmp_path / "program.py", home_of_our_own(tmp_path / "home")
+    program.write_text(PROGRAM)
     # The package's Java, though there may be another: so that it is known to run Spark.
     java = find_java(tmp_path, {"PATH": os.devnull}).home
     environ = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java), "SPARK_LOCAL_IP": "127.0.0.1"}
-    out, seen = tmp_path / "out", tmp_path / "seen"
-    seen.mkdir()
     submit = [f"{home}/bin/spark-submit", "--master", "local[2]"]
     submit += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false"]
-    submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1"]
-    submit += ["--py-files", str(pack(tmp_path / "shipped.zip"))]
-    script = [
-        witnessed.__file__,
-        str(seen),
-        "analyse",
-        str(samples),
-        "--out",
-        str(out),
-        "--range",
-        str(RANGE_MIB),
-    ]
-    run([*submit, *script], environ, tmp_path)
-    assert_same(Tables(out), tables_of(samples, tmp_path / "alone", LocalEngine()))
-    assert_shipped(witnesses(seen))
+    submit += ["--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    submit += ["--py-files", str(pack(tmp_path / "shipped.zip")), str(program)]
+    places = ast.literal_eval(run(submit, environ, tmp_path))
+    assert [".zip/" in place for each in places for place in each] == [True] * 4
+    assert not (tmp_path / "spark.log").exists()

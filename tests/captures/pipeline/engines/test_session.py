@@ -111,7 +111,7 @@ from captures.pipeline.engines.session import spark_session
 
 log, busy, what = sys.argv[1:]
 
-def work(batches):
+def work(_):
     if what == "crash":
         # In a local session the executor, which started the daemon that we are a fork of, is all the Java there is.
         executor = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
@@ -119,13 +119,13 @@ def work(batches):
     Path(busy).touch()
     while True:
         signal.pause()
-    yield from batches
 
 def say(progress):
     print(progress.stage, flush=True)
 
 with spark_session("local[2]", log=Path(log), listener=say, archive=what == "start") as spark:
-    spark.range(2).mapInArrow(work, "id long").collect()
+    # To Java this is a call as any other, and needs nothing of what plans and compiles queries.
+    spark.sparkContext.parallelize(range(2)).foreach(work)
 """
 
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -36,7 +35,7 @@ from tests.conformance import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
-FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "3"))
+FILES = int(os.environ.get("MQPROTO_ROTATION_FILES", "2"))
 KILLS = int(os.environ.get("MQPROTO_ROTATION_KILLS", "1"))
 EXECUTORS = "MQPROTO_ROTATION_EXECUTORS" in os.environ
 """Whether programs watch with a cluster, and lose executors of it."""
@@ -68,50 +67,14 @@ class UnluckyError(MqprotoError):
     """What a test raises in the middle of a batch."""
 
 
-def test_a_batch_that_fails_is_done_again_and_counts_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Once before it is in the tables, and once when Spark does not know yet that it is.
-
-    Spark says what has come; before the last time, its stages are carried out without it, which is faster.
-    """
-    later = rotation(tmp_path / "later", 2)
-    folder = tmp_path / "captures"
-    folder.mkdir()
-    tables, results = Tables(tmp_path / "out"), list[Result]()
-
-    class FailingEngine(LocalEngine):
-        def carry_out(self, stage: str, function: Any, tasks: Any, reads: Any = (), **how: Any) -> Any:
-            if stage == "judging sessions" and captures_in(tables.folder) == 0:
-                raise UnluckyError(stage)
-            return super().carry_out(stage, function, tasks, reads, **how)
-
-    def told(result: Result) -> None:
-        results.append(result)
-        if len(results) == 1:
-            raise UnluckyError("what it came to")
-        if later:
-            shutil.move(later.pop(0), folder)
-        else:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    def watching(engine: Engine) -> None:
-        watch(spark, [str(folder)], tables, engine, told, settle_s=1, interval_s=1)
-
-    shutil.move(later.pop(0), folder)
-    with pytest.raises(UnluckyError, match="judging sessions"):
-        watching(FailingEngine())
-    assert captures_in(tables.folder) == 0
-    with pytest.raises(UnluckyError, match="what it came to"):
-        watching(LocalEngine())
-    assert captures_in(tables.folder) == 1
-    watching(SparkEngine(spark))
-    assert [sum(series.new for series in result.series) for result in results] == [1, 0, 1]
-    assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
-
-
-def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run(
+def test_whenever_a_program_is_killed_or_fails_the_tables_come_to_be_those_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The last one to watch is this process, whose Spark is there already, and does not carry out stages."""
+    """Programs are killed while a batch is not in the tables yet. Another fails when it is, and Spark does not know.
+
+    The others to watch are this process, whose Spark is there already. One carries out stages without it: that is
+    faster.
+    """
     later = rotation(tmp_path / "later", FILES)
     folder, out = tmp_path / "captures", tmp_path / "out"
     folder.mkdir()
@@ -137,20 +100,33 @@ def test_a_program_that_is_killed_again_and_again_comes_to_the_tables_of_one_run
             for path in share:
                 shutil.move(path, folder)
             wait(partial(has_begun, out, before), process, log)
-            # Anywhere in it, or behind it.
-            time.sleep(dice.uniform(0, 3))
+            if EXECUTORS:
+                # Anywhere in it, or behind it.
+                time.sleep(dice.uniform(0, 3))
             process.kill()
         processes.wait_until_gone(environ)
         assert "Traceback" not in log.read_text()
-    for path in later:
-        shutil.move(path, folder)
-    tables = Tables(out)
+    tables, held = Tables(out), captures_in(out)
+    new: list[int] = []
 
-    def told(_: Result) -> None:
-        if captures_in(out) == FILES:
+    def told(result: Result) -> None:
+        new.append(sum(series.new for series in result.series))
+        if len(new) == 1:
+            raise UnluckyError("what it came to")
+        if later:
+            shutil.move(later.pop(0), folder)
+        elif captures_in(out) == FILES:
             os.kill(os.getpid(), signal.SIGINT)
 
-    watch(spark, [str(folder)], tables, LocalEngine(), told, settle_s=1, interval_s=1)
+    def watching(engine: Engine) -> None:
+        watch(spark, [str(folder)], tables, engine, told, settle_s=1, interval_s=1)
+
+    with pytest.raises(UnluckyError, match="what it came to"):
+        watching(LocalEngine())
+    assert captures_in(out) == held + new[0] == FILES - len(later)
+    watching(SparkEngine(spark))
+    assert new[1] == 0
+    assert held + sum(new) == FILES
     assert rows_of(tables) == read_at_once(folder, tmp_path / "at once")
 
 
