@@ -48,7 +48,7 @@ LINES: Final = {
     "simulator/client": 1_700,
     "simulator/command": 3_900,
     "simulator/demo": 1_250,
-    "simulator/edges": 11_550,
+    "simulator/edges": 11_500,
     "simulator/faults": 1_000,
     "simulator/fuzz": 5_550,
     "simulator/node": 3_750,
@@ -62,7 +62,7 @@ LINES: Final = {
     "tests/base": 300,
     "tests/bench": 3_800,
     "tests/bodies": 1_250,
-    "tests/captures": 19_850,
+    "tests/captures": 19_800,
     "tests/edge": 400,
     "tests/formatname": 500,
     "tests/letter": 4_400,
@@ -84,7 +84,7 @@ LINES: Final = {
 TOTALS: Final = {
     "product": 94_500,
     "tests": 99_500,
-    "both": 194_000,
+    "both": 193_500,
 }
 CLASSES: Final = {
     "mqproto/manager/arrivals.py:Arrivals": 667,
