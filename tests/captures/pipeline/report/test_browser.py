@@ -112,9 +112,8 @@ def test_queue_host_and_label_narrow_messages_queues_and_hops(browser: Chromium,
     hops = [each for row in messages for each in hops_of(row)] + [
         hop(messages[3]["message"], 3, "ax", BEGIN_NS)
     ]
-    browser.show(
-        page(gather(made_up(tmp_path / "out", {"histories": messages, "hops": hops}))), "queue=C%5C1"
-    )
+    text = page(gather(made_up(tmp_path / "out", {"histories": messages, "hops": hops})))
+    browser.show(text, "queue=C%5C1")
     assert browser.text("#said") == "3 messages"
     assert rows_of(browser, "#queues-table") == ["PRIVATE=C\\1"]
     assert rows_of(browser, "#hops-table") == ["b", "a", "a"]
@@ -124,7 +123,7 @@ def test_queue_host_and_label_narrow_messages_queues_and_hops(browser: Chromium,
     assert browser.text("#history").startswith("order 3 \\3 reached")
     assert rows_of(browser, "#hops-table") == ["a"]
     assert "1 of 3 rows, as the filter above says" in browser.text("#routes")
-    browser.show(page(gather(made_up(tmp_path / "again", {"histories": messages, "hops": hops}))))
+    browser.show(text)
     assert rows_of(browser, "#queues-table") == ["PRIVATE=C\\1", "PRIVATE=C\\0"]
     browser.evaluate(
         "order = document.getElementById('order'); order.value = 'count'; order.dispatchEvent(new Event('change'))"

@@ -49,7 +49,7 @@ def test_a_capture_that_is_in_the_tables_already_is_not_read_again(tmp_path: Pat
     assert rows_of(tables) == before
 
 
-@pytest.mark.parametrize("name", ["intermediate-killed", "loss-and-reordering", "window"])
+@pytest.mark.parametrize("name", ["intermediate-killed", "loss-and-reordering"])
 def test_files_that_are_added_run_by_run_make_the_tables_of_one_run(name: str, tmp_path: Path) -> None:
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES[name]]
     folder = tmp_path / "captures"
@@ -68,7 +68,7 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
 ) -> None:
     monkeypatch.setattr(work, "SILENT_NS", 5_000)
     frames = []
-    for number in range(12):
+    for number in range(6):
         talk = TcpConversation(Endpoint("10.0.0.1", 50_000 + number), Endpoint("10.0.0.2", 1801))
         line = [*talk.open(), *talk.send(Side.CLIENT, SMALL)]
         frames += [Frame(1_000_000 * number + 1_000 * at, frame) for at, frame in enumerate(line, 1)]
@@ -79,28 +79,14 @@ def test_of_connections_that_have_long_been_silent_nothing_is_kept(
         analyse([str(path)], tables, LocalEngine())
         saved = [name for name in tables.kept.files if name.startswith(FOLDER) and "-open-" in name]
         assert 1 <= sum(parquet_table(tables.store.path(name)).num_rows for name in saved) <= 2
-    assert len(tables.read("sessions")) == 12
+    assert len(tables.read("sessions")) == 6
     assert rows_of(tables) == rows_of(at_once)
 
 
-def test_files_whose_earlier_ones_are_gone_go_on_from_them_all_the_same(tmp_path: Path) -> None:
-    """As those of a ring buffer do."""
-    frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
-    folder = tmp_path / "captures"
-    folder.mkdir()
-    paths = in_files(folder, frames, [60, 100])
-    at_once, run_by_run = Tables(tmp_path / "at once"), Tables(tmp_path / "run by run")
-    analyse([str(folder)], at_once, LocalEngine())
-    for path in paths:
-        analyse([str(path)], run_by_run, LocalEngine())
-        path.unlink()
-    assert rows_of(run_by_run) == rows_of(at_once)
-
-
-def test_earlier_files_are_looked_at_only_if_something_reaches_back_to_them(
+def test_files_go_on_from_earlier_ones_that_are_gone_and_nobody_looks_for_those_without_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else each run would cost more than the one before it."""
+    """Those of a ring buffer are gone. If nothing reaches back to them, a look would only cost time, run after run."""
 
     def fail(file: CaptureFile) -> bool:
         raise AssertionError(file.path)
@@ -110,9 +96,10 @@ def test_earlier_files_are_looked_at_only_if_something_reaches_back_to_them(
     frames = [frame._replace(number=0, offset=0) for frame in FRAMES["window"]]
     at_once, tables = Tables(tmp_path / "at once"), Tables(tmp_path / "out")
     paths = in_files(tmp_path, frames, [40, 70, 100])
+    analyse(list(map(str, paths)), at_once, LocalEngine())
     for path in paths:
         analyse([str(path)], tables, LocalEngine())
-    analyse(list(map(str, paths)), at_once, LocalEngine())
+        path.unlink()
     assert rows_of(tables) == rows_of(at_once)
 
 
@@ -249,7 +236,7 @@ def test_what_reaches_back_into_files_that_are_gone_is_read_as_if_nobody_had_the
         if out == "before":
             monkeypatch.setattr(Stitcher, "__init__", early)
         tables = Tables(tmp_path / out)
-        for path in in_files(tmp_path, frames, range(5, len(frames), 5)):
+        for path in in_files(tmp_path, frames, range(5, len(frames), 8)):
             analyse([str(path)], tables, LocalEngine())
             path.unlink()
         found.append(rows_of(tables))
