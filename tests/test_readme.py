@@ -31,11 +31,11 @@ import trio
 
 from tests.conformance import ROOT, names_of_tests
 from tests.simulator.forks import Forks
-from tests.simulator.typed import MAIN
+from tests.simulator.typed import MAIN, PREPARED
 
 pytestmark = pytest.mark.early
 
-PREPARED: Final = Forks("simulator.cli.cli", "simulator.client", "simulator.command.decoding", "hypothesis")
+COMMANDS: Final = Forks(*PREPARED, "simulator.client", "simulator.command.decoding", "hypothesis")
 """What most commands and programs of READMEs import is there already."""
 AS_ON_A_TERMINAL: Final = """
 import os, sys
@@ -289,7 +289,7 @@ def printed_by(script: str, *arguments: str, expected: int = 0) -> str:
     """
 
     async def ended() -> tuple[int, bytes]:
-        process = await PREPARED.start(AS_ON_A_TERMINAL + script, *arguments)
+        process = await COMMANDS.start(AS_ON_A_TERMINAL + script, *arguments)
         await process.stdin.aclose()
         printed = await process.stdout_until(None)
         await process.stdout.aclose()

@@ -27,9 +27,11 @@ from tests.simulator.forks import Fork, Forks
 COMMAND = [sys.executable, "-m", "simulator.cli.cli"]
 TIMEOUT_S = 200
 MAIN: Final = "from simulator.cli.cli import main\nmain()"
-FORKS: Final = Forks("simulator.cli.cli", "simulator.client", "simulator.edges.history.history")
+PREPARED: Final = ("simulator.cli.cli", "pydantic.type_adapter", "pydantic.types")
+"""The command, and what typer imports when it reads an argument."""
+FORKS: Final = Forks(*PREPARED, "simulator.client", "simulator.edges.history.history")
 PROGRAMS: Final = Forks(
-    "simulator.cli.cli", "simulator.node.node", "simulator.edges.gateway.run", "simulator.edges.trigger.run"
+    *PREPARED, "simulator.node.node", "simulator.edges.gateway.run", "simulator.edges.trigger.run"
 )
 
 
