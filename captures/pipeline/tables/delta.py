@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from captures.pipeline.source.storage import S3, endpoint
 from captures.pipeline.tables.parts import Part, Store
@@ -63,12 +63,17 @@ def newest(store: Store, table: str) -> DeltaTable | None:
         return None
 
 
-def create(store: Store, table: str, schema: pa.Schema) -> DeltaTable:
-    """A table without rows, its version 0. What columns mean is in the metadata of the schema."""
+def create(store: Store, table: str, schema: pa.Schema, added: Iterable[Part]) -> None:
+    """A table with such files, as its version 0. What columns mean is in the metadata of the schema.
+
+    Raises:
+        DeltaError: there is one already, or it cannot be written.
+    """
     uri, options = location(store, table)
-    return DeltaTable.create(
+    create_table_with_add_actions(
         uri,
         Schema.from_arrow(schema),
+        _additions(added, ()),
         name=table,
         configuration=SETTINGS,
         storage_options=options,
@@ -112,16 +117,26 @@ def commit(
     Raises:
         DeltaError: somebody else was quicker, or the commit cannot be written.
     """
-    now_ms = time.time_ns() // 1_000_000
-    actions: list[AddAction | RemoveAction] = []
-    for part in added:
-        path, is_new = part.name.partition("/")[2], part.name not in tidied
-        actions.append(AddAction(path, part.size_bytes, {}, now_ms, is_new, part.statistics))
+    actions: list[AddAction | RemoveAction] = [*_additions(added, tidied)]
     for part in gone:
-        path, is_lost = part.name.partition("/")[2], part.name not in tidied
-        actions.append(RemoveAction(path, is_lost, now_ms, part.size_bytes, {}))
+        actions.append(RemoveAction(_path(part), part.name not in tidied, _now_ms(), part.size_bytes, {}))
     found.create_write_transaction(actions, "append", found.schema(), commit_properties=STRICT)
     return found.version() + 1
+
+
+def _additions(added: Iterable[Part], tidied: Collection[str]) -> list[AddAction]:
+    return [
+        AddAction(_path(part), part.size_bytes, {}, _now_ms(), part.name not in tidied, part.statistics)
+        for part in added
+    ]
+
+
+def _path(part: Part) -> str:
+    return part.name.partition("/")[2]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def restore(found: DeltaTable, version: int) -> DeltaTable:

@@ -116,17 +116,19 @@ class Runs:
         Raises:
             DeltaError: another run was quicker.
         """
-        table = self.table if self.table is not None else delta.create(self._store, TABLE, RUNS.commented)
-        before = delta.parts(table, TABLE)
-        added, gone = [self._write(f"{row.name}", [row])], []
-        if len(before) >= PARTS:
-            gone = before
-            added.append(self._write(f"{row.name}-before", self.all()))
-        tidied = {part.name for part in (*gone, *added[1:])}
-        version = delta.commit(table, added, gone, tidied)
+        added, gone, version = [self._write(f"{row.name}", [row])], list[Part](), 0
+        if self.table is None:
+            delta.create(self._store, TABLE, RUNS.commented, added)
+            self.table = delta.opened(self._store, TABLE)
+        else:
+            before = delta.parts(self.table, TABLE)
+            if len(before) >= PARTS:
+                gone = before
+                added.append(self._write(f"{row.name}-before", self.all()))
+            tidied = {part.name for part in (*gone, *added[1:])}
+            version = delta.commit(self.table, added, gone, tidied)
+            self.table.update_incremental()
         delta.sync(self._store, TABLE, version)
-        table.update_incremental()
-        self.table = table
         return [part.name for part in gone]
 
     def _write(self, name: str, rows: Sequence[Row]) -> Part:

@@ -347,17 +347,16 @@ class Run:
             olds = self._tables.parts(name)
             gone = [part for part in olds if part.name in dropped]
             count = sum(part.rows for part in (*olds, *news[name])) - sum(part.rows for part in gone)
-            is_changed = bool(gone or news[name])
-            if not is_changed and name in before:
+            if name in before and not gone and not news[name]:
                 return before[name], count
             table = self._tables.last.get(name) or delta.newest(self.store, name)
             if table is None:
-                table = delta.create(self.store, name, schemas[name])
-            elif name not in before and table.version():
-                # A first run died behind this.
-                table = delta.restore(table, 0)
-            version = table.version()
-            if is_changed:
+                version = 0
+                delta.create(self.store, name, schemas[name], news[name])
+            else:
+                if name not in before:
+                    # A first run died behind this.
+                    gone = delta.parts(table, name)
                 version = delta.commit(table, news[name], gone, tidied)
             delta.sync(self.store, name, version)
             return version, count

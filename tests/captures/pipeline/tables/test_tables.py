@@ -274,7 +274,7 @@ def test_tables_of_a_later_version_are_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_a_log_that_is_damaged_is_said_in_one_line(tmp_path: Path) -> None:
     add(tmp_path, {"packets": (1,)})
-    (tmp_path / "packets" / "_delta_log" / f"{1:020d}.json").write_text("{")
+    (tmp_path / "packets" / "_delta_log" / f"{0:020d}.json").write_text("{")
     with pytest.raises(TablesError, match="table packets as of run 1 cannot be read: ") as told:
         Tables(tmp_path).read("packets")
     assert "\n" not in str(told.value)
@@ -319,7 +319,7 @@ def test_many_runs_leave_few_files_and_small_parts_that_become_one_are_no_news(
         run.commit(added=[one], schemas=SCHEMAS, dropped=gone, tidied={one.name, *gone})
     assert found(tmp_path) == list(range(6))
     assert tables.rows("packets") == 6
-    log = (tmp_path / "packets" / "_delta_log" / f"{7:020d}.json").read_text().splitlines()
+    log = (tmp_path / "packets" / "_delta_log" / f"{6:020d}.json").read_text().splitlines()
     changes = [entry for line in log for kind, entry in json.loads(line).items() if kind in ("add", "remove")]
     assert [change["dataChange"] for change in changes] == [False] * 7
 
