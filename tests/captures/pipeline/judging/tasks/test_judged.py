@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -232,33 +234,51 @@ def two_hours(folder: Path) -> list[Path]:
     return in_files(folder, frames, [cut])
 
 
-def nothing() -> None:
-    """Between two runs."""
+class Hours(NamedTuple):
+    """Two hours, tables of the first of them, and what tables of both have."""
+
+    paths: list[Path]
+    first: Path
+    rows: dict[str, list[str]]
 
 
-def shared_out(
-    tables: Tables, paths: list[Path], between: Callable[[], None] = nothing, known: Names | None = None
-) -> int:
+@pytest.fixture(scope="module")
+def hours(tmp_path_factory: pytest.TempPathFactory) -> Hours:
+    folder = tmp_path_factory.mktemp("hours")
+    paths = two_hours(folder / "captures")
+    analyse([str(paths[0])], Tables(folder / "first"), LocalEngine())
+    return Hours(paths, folder / "first", rows_of(at_once(folder / "at once", paths)))
+
+
+def at_once(folder: Path, paths: list[Path], known: Names | None = None) -> Tables:
+    """Tables of several files that are analysed together."""
+    tables = Tables(folder)
+    analyse(list(map(str, paths)), tables, LocalEngine(), names=known)
+    return tables
+
+
+def shared_out(tables: Tables, path: Path, known: Names | None = None) -> int:
     """Of how many parts packets are shared out when a second file is added."""
-    analyse([str(paths[0])], tables, LocalEngine())
-    between()
     runner = CountingEngine()
-    analyse([str(paths[1])], tables, runner, names=known)
+    analyse([str(path)], tables, runner, names=known)
     return runner.counts["sharing out packets"] - 1  # One is for how streams ended.
 
 
-def test_only_what_is_new_is_shared_out(tmp_path: Path) -> None:
-    assert shared_out(Tables(tmp_path / "out"), two_hours(tmp_path / "captures")) == 1
+def tables_of_the_first(hours: Hours, folder: Path) -> Tables:
+    return Tables(shutil.copytree(hours.first, folder / "out"))
 
 
-def assert_anew(
-    folder: Path, paths: list[Path], between: Callable[[], None] = nothing, known: Names | None = None
-) -> Tables:
+def test_only_what_is_new_is_shared_out(hours: Hours, tmp_path: Path) -> None:
+    tables = tables_of_the_first(hours, tmp_path)
+    assert shared_out(tables, hours.paths[1]) == 1
+    assert rows_of(tables) == hours.rows
+
+
+def assert_anew(folder: Path, paths: list[Path]) -> Tables:
     """All is judged that was judged before, and comes out as of one run."""
-    tables, at_once = Tables(folder / "out"), Tables(folder / "at once")
-    assert shared_out(tables, paths, between, known) > 1
-    analyse(list(map(str, paths)), at_once, LocalEngine(), names=known)
-    assert rows_of(tables) == rows_of(at_once)
+    tables = at_once(folder / "out", paths[:1])
+    assert shared_out(tables, paths[1]) > 1
+    assert rows_of(tables) == rows_of(at_once(folder / "at once", paths))
     return tables
 
 
@@ -280,24 +300,25 @@ def test_so_it_is_if_another_capture_is_from_before_what_is_over(tmp_path: Path)
     assert_anew(tmp_path, [later, SAMPLES / "three-hop.pcapng"])
 
 
-def test_so_it_is_with_other_names(tmp_path: Path) -> None:
-    tables = assert_anew(tmp_path, two_hours(tmp_path / "captures"), known=names("a", "c"))
+def test_so_it_is_with_other_names(hours: Hours, tmp_path: Path) -> None:
+    tables, known = tables_of_the_first(hours, tmp_path), names("a", "c")
+    assert shared_out(tables, hours.paths[1], known) > 1
+    assert rows_of(tables) == rows_of(at_once(tmp_path / "at once", hours.paths, known))
     assert {row["source"] for row in tables.read("relations").to_pylist()} == {"a", "c"}
 
 
-@pytest.mark.parametrize("limit", ["CONNECTION_ROWS", "MESSAGE_ROWS"])
-def test_so_it_is_if_it_wants_more_buckets(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [(verdicts, "CONNECTION_ROWS", 4), (verdicts, "MESSAGE_ROWS", 4), (judged, "FORM", FORM + 1)],
+    ids=["more connections", "more messages", "another form"],
+)
+def test_so_it_is_if_it_wants_more_buckets_or_what_was_saved_is_of_another_form(
+    module: ModuleType, name: str, value: int, hours: Hours, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert_anew(tmp_path, two_hours(tmp_path / "captures"), lambda: monkeypatch.setattr(verdicts, limit, 4))
-
-
-def test_so_it_is_if_what_was_saved_is_of_another_form(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert_anew(
-        tmp_path, two_hours(tmp_path / "captures"), lambda: monkeypatch.setattr(judged, "FORM", FORM + 1)
-    )
+    monkeypatch.setattr(module, name, value)
+    tables = tables_of_the_first(hours, tmp_path)
+    assert shared_out(tables, hours.paths[1]) > 1
+    assert rows_of(tables) == hours.rows
 
 
 def test_what_was_known_of_what_is_over_is_known_to_later_runs(tmp_path: Path) -> None:
@@ -401,28 +422,26 @@ def test_how_each_end_ended_is_known_whatever_file_shows_it(tmp_path: Path) -> N
     assert rows_of(tables) == rows_of(at_once)
 
 
-@pytest.mark.parametrize(
-    ("ending", "outcome"),
-    [("open", Outcome.NOT_KNOWN), ("finished", Outcome.IN_FLIGHT), ("reset", Outcome.IN_FLIGHT)],
-)
-def test_behind_the_end_of_a_connection_nothing_came(ending: str, outcome: Outcome, tmp_path: Path) -> None:
-    """A SessionAck is lost elsewhere; the end is in the last of three files, of one connection."""
+def test_behind_the_end_of_a_connection_nothing_came(tmp_path: Path) -> None:
+    """A SessionAck is lost elsewhere; the ends are in the last of three files, each of one connection."""
     scene = Scene()
-    first, other = scene.wire("a", "b"), scene.wire("b", "c")
-    first.send("a", transactional(1))
-    first.ack("b")
-    lost = other.ack("c")
-    other.ack("b")
-    other.ack("c")
+    lost = []
+    for source, hop, target in ("abc", "dec", "fgh"):
+        first, other = scene.wire(source, hop), scene.wire(hop, target)
+        first.send(source, transactional(1, source=guid(source), destination_manager=guid(target)))
+        first.ack(hop)
+        lost.append(other.ack(target))
+        other.ack(hop)
+        other.ack(target)
     talks: Talks = {}
-    frames = list(frames_of(scene, talks))
-    del frames[next(at for at, frame in enumerate(frames) if lost.data in frame.data)]
+    times_ns = {packet.time_ns for packet in lost}
+    frames = [frame for frame in frames_of(scene, talks) if frame.time_ns not in times_ns]
     files = [len(frames) // 2, len(frames)]
-    for _, talk in talks.values():
-        match ending:
-            case "finished":
+    for number, (_, talk) in enumerate(talks.values()):
+        match number // 2:
+            case 1:
                 ends = [*talk.finish(Side.CLIENT), *talk.finish(Side.SERVER)]
-            case "reset":
+            case 2:
                 ends = talk.reset(Side.SERVER)
             case _:
                 ends = []
@@ -432,5 +451,7 @@ def test_behind_the_end_of_a_connection_nothing_came(ending: str, outcome: Outco
     for path in paths:
         analyse([str(path)], tables, LocalEngine())
     analyse(list(map(str, paths)), at_once, LocalEngine())
-    assert [row["outcome"] for row in tables.read("histories").to_pylist()] == [outcome]
+    outcomes = {row["message"]: row["outcome"] for row in tables.read("histories").to_pylist()}
+    wanted = zip("adf", (Outcome.NOT_KNOWN, Outcome.IN_FLIGHT, Outcome.IN_FLIGHT), strict=True)
+    assert outcomes == {f"{guid_text(guid(source))}\\1": outcome for source, outcome in wanted}
     assert rows_of(tables) == rows_of(at_once)
