@@ -83,8 +83,9 @@ def test_an_object_is_read_as_a_file_of_the_same_bytes(
     found = plan_of(uri, range_bytes)
     assert found == plan_of(str(path), range_bytes)
     if not isinstance(found, str):
+        there, here = look_at(uri), look_at(str(path))
         for reading, _ in found:
-            assert content(look_at(uri), reading) == content(look_at(str(path)), reading)
+            assert content(there, reading) == content(here, reading)
 
 
 def large_capture(frame_count: int, frame_bytes: int) -> bytes:
