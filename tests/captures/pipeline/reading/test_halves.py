@@ -51,8 +51,7 @@ def analysed(folder: Path, *runs: Sequence[Path]) -> Tables:
     return tables
 
 
-@pytest.mark.parametrize("name", ["three-hop", "loss-and-reordering"])
-@pytest.mark.parametrize("offset_s", [0, -3])
+@pytest.mark.parametrize(("name", "offset_s"), [("three-hop", 0), ("loss-and-reordering", -3)])
 def test_two_files_say_what_decode_says_of_them(name: str, offset_s: int, tmp_path: Path) -> None:
     halves = halves_of(name, offset_s)
     paths = in_files(tmp_path / "two", halves)
