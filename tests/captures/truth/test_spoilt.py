@@ -7,6 +7,8 @@ told as in the whole capture.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +19,7 @@ from tests.captures.truth.judging import Score, judged, lines
 from tests.captures.truth.kernel import caught
 from tests.captures.truth.kinds import KINDS
 from tests.captures.truth.knowing import Truth
-from tests.captures.truth.worlds import world
+from tests.captures.truth.worlds import World, world
 from tests.programs import needs
 
 WORLDS: Final = int(os.environ.get("MQPROTO_TRUTH_WORLDS", "1"))
@@ -58,11 +60,18 @@ def complain(scores: dict[str, Score]) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], World]:
+    """Worlds by their seeds, each analysed once."""
+    folder = tmp_path_factory.mktemp("worlds")
+    return cache(lambda seed: world(seed, folder))
+
+
 @pytest.mark.timeout(7_200)
-def test_spoilt_worlds_are_told_as_they_are(tmp_path: Path) -> None:
+def test_spoilt_worlds_are_told_as_they_are(worlds: Callable[[int], World], tmp_path: Path) -> None:
     scores = {kind: Score() for kind in KINDS}
     for seed in range(FIRST, FIRST + WORLDS):
-        one = world(seed, tmp_path)
+        one = worlds(seed)
         truth = one.truth
         if not FEWEST_FRAMES <= len(truth.whole.frames) <= FRAMES:
             continue
@@ -90,10 +99,10 @@ async def test_real_traffic_that_was_spoilt_is_told_as_it_is(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(3_600)
-def test_breaches_are_found_though_frames_are_lost(tmp_path: Path) -> None:
+def test_breaches_are_found_though_frames_are_lost(worlds: Callable[[int], World]) -> None:
     found: dict[str, Hunt] = {}
     for seed in range(FIRST, FIRST + max(1, WORLDS // 5)):
-        truth = world(seed, tmp_path).truth
+        truth = worlds(seed).truth
         for code, tally in hunt(
             truth, seed, percent=1, plants=2 if IS_LONG else 1, losses=2 if IS_LONG else 1
         ):
