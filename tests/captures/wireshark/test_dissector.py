@@ -88,18 +88,17 @@ def test_both_directions_are_read(tmp_path: Path) -> None:
     assert sizes(dissected(write_capture(tmp_path / "both.pcapng", [frames]), tmp_path)) == [572, 32]
 
 
-def elsewhere(*said: bytes, segment_bytes: int = 60_000) -> list[bytes]:
-    return conversation(1, *said, server=Endpoint("127.0.0.3", 4_000), segment_bytes=segment_bytes)
+def elsewhere(*said: bytes, number: int = 1, segment_bytes: int = 60_000) -> list[bytes]:
+    return conversation(number, *said, server=Endpoint("127.0.0.3", 4_000), segment_bytes=segment_bytes)
 
 
-@pytest.mark.parametrize("segment_bytes", [16, 99, 155, 165, 200, 2_000])
 @pytest.mark.parametrize("further", [[], ["-2"]], ids=["one pass", "two passes"])
-def test_other_ports_are_read_where_a_stream_begins_with_a_packet(
-    tmp_path: Path, segment_bytes: int, further: list[str]
-) -> None:
-    talk = elsewhere(b"".join(EVERY_PACKET), segment_bytes=segment_bytes)
-    seen = dissected(write_capture(tmp_path / "else.pcapng", [talk]), tmp_path, *further)
-    assert sizes(seen) == [len(data) for data in EVERY_PACKET]
+def test_other_ports_are_read_where_a_stream_begins_with_a_packet(tmp_path: Path, further: list[str]) -> None:
+    cuts = [16, 99, 155, 165, 200, 2_000]
+    said = b"".join(EVERY_PACKET)
+    talks = [elsewhere(said, number=number, segment_bytes=each) for number, each in enumerate(cuts)]
+    seen = dissected(write_capture(tmp_path / "else.pcapng", talks), tmp_path, *further)
+    assert sizes(seen) == [len(data) for data in EVERY_PACKET] * len(cuts)
 
 
 def test_other_protocols_are_left_alone(tmp_path: Path) -> None:
