@@ -35,6 +35,8 @@ HOLD_S: Final = 0.25
 """How long connections stay as they are where a case has a step WATCH."""
 PATIENCE_S: Final = 1.0
 """How long an attacker waits for an answer, or to be read, before it goes on or begins anew."""
+FIRST_S: Final = 60.0
+"""How much longer an attack may last until one case has come to its end: on a busy machine none may have begun."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,31 +125,35 @@ class Ration:
 
 
 async def carry_out(order: Order) -> Spent:
-    """Attack, or rehearse, for as long as is ordered."""
-    ration = Ration()
+    """Attack, or rehearse, for as long as is ordered, and until an attacker has carried out one case."""
+    ration, one_is_over = Ration(), trio.Event()
     counts = {
         **dict.fromkeys(COUNTS, 0),
         "cases": 0,
         "broken off": 0,
         "bytes": 0,
     }
-    with trio.move_on_after(order.seconds):
-        async with trio.open_nursery() as nursery:
-            if not order.sources:
-                nursery.start_soon(_rehearse, order, ration)
-            numbers, turn = count(1), trio.Lock()
-            for source in order.sources:
-                place = Place(
-                    trio.socket.AF_INET,
-                    (order.host, order.port),
-                    order.ping_port,
-                    PATIENCE_S,
-                    guid_from_text(order.server),
-                    source,
-                    Hearing,
-                    counts,
-                )
-                nursery.start_soon(_attack, order, place, ration, numbers, turn)
+    async with trio.open_nursery() as nursery:
+        if not order.sources:
+            one_is_over.set()
+            nursery.start_soon(_rehearse, order, ration)
+        numbers, turn = count(1), trio.Lock()
+        for source in order.sources:
+            place = Place(
+                trio.socket.AF_INET,
+                (order.host, order.port),
+                order.ping_port,
+                PATIENCE_S,
+                guid_from_text(order.server),
+                source,
+                Hearing,
+                counts,
+            )
+            nursery.start_soon(_attack, order, place, ration, numbers, turn, one_is_over)
+        await trio.sleep(order.seconds)
+        with trio.move_on_after(FIRST_S):
+            await one_is_over.wait()
+        nursery.cancel_scope.cancel()
     return Spent(
         cases=counts["cases"],
         broken_off=counts["broken off"],
@@ -159,7 +165,9 @@ async def carry_out(order: Order) -> Spent:
     )
 
 
-async def _attack(order: Order, place: Place, ration: Ration, numbers: count[int], turn: trio.Lock) -> None:
+async def _attack(
+    order: Order, place: Place, ration: Ration, numbers: count[int], turn: trio.Lock, one_is_over: trio.Event
+) -> None:
     """One attacker: cases without end. One makes a case at a time, so that the others speak meanwhile."""
     for number in numbers:
         async with turn:
@@ -168,6 +176,7 @@ async def _attack(order: Order, place: Place, ration: Ration, numbers: count[int
         place.counts["cases"] += 1
         place.counts["bytes"] += sum(len(step.data) for step in case.steps)
         fault = await Attack(place, _hold).carry_out(case)
+        one_is_over.set()
         if fault is not None:
             place.counts["broken off"] += 1
             await trio.sleep(BEAT_S)

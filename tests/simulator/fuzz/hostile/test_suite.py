@@ -38,7 +38,7 @@ async def test_honest_messages_come_through_attacks(tmp_path: Path) -> None:
         "one at a neighbour's address",
     ]
     for ordeal in report.ordeals:
-        assert ordeal.spent.connections
+        assert ordeal.spent.cases
         assert ordeal.during_per_s
         assert set(ordeal.nodes) == {"sender", "intermediate", "destination"}
         assert all(figures.peak_bytes for figures in ordeal.nodes.values())
@@ -61,7 +61,7 @@ async def test_harm_is_found_where_an_address_proves_who_one_is(
     monkeypatch.setattr(plans, "PLAIN_FORMS", plans.TLS_FORMS)
     plan = Plan(
         seed=9,
-        seconds=3,  # Time for some cases on a busy machine, too.
+        seconds=3,
         only=("a sequence beyond a neighbour's",),
         with_tls=False,
         timed=False,
