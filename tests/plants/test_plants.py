@@ -134,7 +134,7 @@ QUICK: Final = {
     "carry-out-twice": 0,
     "leave-out-the-flush": 0,
     "leave-out-the-flush-of-a-name": 0,
-    "leave-out-the-flush-of-a-header": 15,
+    "leave-out-the-flush-of-a-header": 16,
     "cut-the-log-before-the-tables-are-flushed": 0,
     "remove-a-segment-when-it-is-read": 15,
     "forget-where-the-log-begins": 0,
@@ -241,12 +241,10 @@ def test_an_unknown_fault_is_refused_with_those_that_there_are() -> None:
         planted("gremlin").__enter__()
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"), [("ignore-the-window", 0), ("deliver-duplicates", 0), ("lose-on-withdraw", 3)]
-)
-def test_a_world_that_breaks_shrinks_to_a_few_nodes_and_messages(name: str, seed: int) -> None:
+@pytest.mark.parametrize("name", ["ignore-the-window", "deliver-duplicates"])
+def test_a_world_that_breaks_shrinks_to_a_few_nodes_and_messages(name: str) -> None:
     with planted(name):
-        result = simulate(draw(seed))
+        result = simulate(draw(QUICK[name]))
         assert result.breach is not None
         smallest = shrink(result)
         assert smallest.breach is not None

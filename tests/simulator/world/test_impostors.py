@@ -18,11 +18,13 @@ SEEDS = range(400)
 NAMES = {"a": "c", "b": "a", "c": "a"}
 """By the node that is called, the one that it is about."""
 TROUBLES = (
-    None,
-    Fault(at_ms=100, kind="lossy", where="b", for_ms=7_000),
-    Fault(at_ms=100, kind="kill", where="c", for_ms=7_000),
+    (None, False),
+    (None, True),
+    (Fault(at_ms=100, kind="lossy", where="b", for_ms=7_000), True),
+    (Fault(at_ms=100, kind="kill", where="c", for_ms=7_000), False),
 )
-"""What else goes wrong: the node in the middle loses most of what it says that it has; the destination is down."""
+"""What else goes wrong, and whether strangers are let in: the node in the middle loses most of what it says that it
+has; the destination is down."""
 
 
 def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Scenario:
@@ -58,8 +60,7 @@ def besieged(plot: int, trouble: Fault | None, *, strangers: bool = False) -> Sc
     )
 
 
-@pytest.mark.parametrize("strangers", [False, True])
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize(("trouble", "strangers"), TROUBLES)
 @pytest.mark.parametrize("plot", range(len(PLOTS)))
 def test_whatever_an_impostor_does_every_promise_is_kept(
     plot: int, trouble: Fault | None, strangers: bool
