@@ -70,6 +70,9 @@ def test_python_m_mqproto_is_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["mqproto", "--version"])
+    monkeypatch.setenv(
+        "PYTHONSAFEPATH", "1"
+    )  # The command sets it for its processes; here it goes with the test.
     with pytest.raises(SystemExit) as end:
         runpy.run_module("mqproto", run_name="__main__")
     assert end.value.code == 0
