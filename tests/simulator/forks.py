@@ -49,6 +49,7 @@ class Fork:
     def __init__(self, told: socket.socket, pid: int, stdin: int, stdout: int) -> None:
         self._told = told
         self._ended: int | None = None
+        self._waiting = trio.Lock()
         self.pid = pid
         self.stdin = trio.lowlevel.FdStream(stdin)
         self.stdout = trio.lowlevel.FdStream(stdout)
@@ -69,10 +70,11 @@ class Fork:
 
     async def wait(self) -> int:
         """The same, when it has ended."""
-        while (ended := self.returncode) is None:
-            with suppress(trio.ClosedResourceError):  # Somebody else looked first.
-                await trio.lowlevel.wait_readable(self._told)
-        return ended
+        async with self._waiting:  # For one socket trio lets one task wait.
+            while (ended := self.returncode) is None:
+                with suppress(trio.ClosedResourceError):  # Somebody else looked first.
+                    await trio.lowlevel.wait_readable(self._told)
+            return ended
 
     async def stdout_until(self, lines: int | None) -> bytes:
         """What it has written, as soon as that is so many lines; without a number, up to its end."""

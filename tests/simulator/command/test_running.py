@@ -8,10 +8,13 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -21,6 +24,15 @@ from simulator.client import Envelope
 from simulator.topology import load, places
 from simulator.topology.views import as_toml
 from tests.simulator.typed import COMMAND, TIMEOUT_S, Done, eventually, in_process, mqproto, topology_file
+
+RUN: Final = """
+from simulator.cli.cli import main
+from tests.simulator.typed import forked_programs
+
+with forked_programs():
+    main()
+"""
+"""`mqproto run`, whose nodes are forked: those of the test of one that cannot start are not."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,16 @@ class Running:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("run")
     file = topology_file(folder)
-    command = [*COMMAND, "run", "--topology", str(file), "--directory", str(folder / "stores")]
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        "run",
+        "--topology",
+        str(file),
+        "--directory",
+        str(folder / "stores"),
+    ]
     command += ["--capture", str(folder / "run.pcapng"), "--breakable"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -165,9 +186,9 @@ def test_a_second_run_of_a_topology_leaves_the_first_as_it_is(running: Running) 
     files = [*running.directory.glob("*.log"), *running.directory.glob("*.seen.toml")]
     before = {file: file.read_bytes() for file in files}
     assert len(before) == 6
-    assert "stop that one first" in mqproto("run", "-t", again, "-d", running.directory).complaint
+    assert "stop that one first" in in_process("run", "-t", again, "-d", running.directory).complaint
     assert {file: file.read_bytes() for file in files} == before
-    os.kill(pid_of(running.directory / "intermediate.seen.toml"), signal.SIGKILL)
+    os.kill(pid_of(running.directory / "intermediate.sqlite"), signal.SIGKILL)
     running("send", r"destination\orders", "-b", "through")
     assert running("receive", "orders", "--timeout", "60").out == "through\n"
 
@@ -322,7 +343,7 @@ def test_each_node_records_in_a_file_of_its_own(running: Running) -> None:
 def test_a_node_that_is_killed_is_started_again(running: Running) -> None:
     status = json.loads(running("queues", "--json").out)[2]
     assert status["running"]
-    victim = pid_of(running.directory / "destination.seen.toml")
+    victim = pid_of(running.directory / "destination.sqlite")
     os.kill(victim, signal.SIGKILL)
     assert running.process.stdout is not None
     said = iter(running.process.stdout)
@@ -397,7 +418,7 @@ def test_a_slow_link_carries_all_of_it(running: Running) -> None:
 
 
 def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running: Running) -> None:
-    before = pid_of(running.directory / "destination.seen.toml")
+    before = pid_of(running.directory / "destination.sqlite")
     killed = running("kill", "destination").out
     assert killed.startswith(
         f"destination: process {before} was killed; undone by: mqproto restart destination"
@@ -410,7 +431,7 @@ def test_a_node_that_is_killed_by_hand_stays_down_until_it_is_restarted(running:
     )
     assert again in running("explain").out
     restarted = running("restart", "destination", "intermediate").out.splitlines()
-    pids = [pid_of(running.directory / f"{name}.seen.toml") for name in ("destination", "intermediate")]
+    pids = [pid_of(running.directory / f"{name}.sqlite") for name in ("destination", "intermediate")]
     assert restarted == [
         f"destination: runs, process {pids[0]}",
         f"intermediate: runs, process {pids[1]}",
@@ -440,17 +461,17 @@ def test_a_run_that_is_not_there_or_cannot_be_broken_is_one_line(running: Runnin
         FINDING,
         f"no mqproto run has the nodes of three-node; start it: {start}",
     )
-    again = mqproto("run", "-t", running.file, "-d", running.directory)
+    again = in_process("run", "-t", running.file, "-d", running.directory)
     assert (again.status, "stop that one first" in again.complaint) == (MISUSE, True)
 
 
-def pid_of(word: Path) -> int:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            arguments = (entry / "cmdline").read_bytes().split(b"\0") if (entry / "cmdline").exists() else []
-            if str(word).encode() in arguments:
-                return int(entry.name)
-    raise AssertionError(f"no process has {word}")
+def pid_of(store: Path) -> int:
+    """The process that has it open."""
+    for file in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # It is closed meanwhile, or another user's.
+            if file.readlink() == store:
+                return int(file.parts[2])
+    raise AssertionError(f"no process has {store}")
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
             "2",
             "-p",
             "no:cacheprovider",
+            "-p",
+            "no:schemathesis",  # It imports for a second, and again in each worker.
             "--basetemp",
             tmp_path / "temp",
         ],

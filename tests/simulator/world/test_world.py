@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulator.world import Burst, Consumer, Fault, Link, Scenario, draw, simulate
+from simulator.world import Burst, Consumer, Fault, Link, Scenario, simulate
 from simulator.world.faults.table import FAULTS
 from simulator.world.run import run
 from simulator.world.scenarios.traffic import KINDS, to_a_stranger
