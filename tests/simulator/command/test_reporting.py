@@ -107,7 +107,7 @@ def test_tables_are_listed_described_and_asked(tables: Path, capsys: pytest.Capt
     assert run_command(["tables", str(tables), "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["tables"]["packets"] == {
         "rows": Tables(tables).rows("packets"),
-        "version": 1,
+        "version": 0,
     }
 
     assert run_command(["tables", str(tables), "--columns", "clocks"]) == DONE

@@ -32,7 +32,7 @@ SEEDS: Final = 2_000
 
 
 async def fuzzed(peer: Peer, tmp_path: Path, options: Options = QUICK, **changes: Any) -> Report:
-    plan: dict[str, Any] = {"seed": 1, "seconds": 30.0, "enough": 1, "folder": tmp_path, "shrink_s": 30.0}
+    plan: dict[str, Any] = {"seed": 1, "seconds": 30.0, "enough": 1, "folder": tmp_path, "shrink_s": 600.0}
     async with serving(peer) as address:
         return await fuzz_peer(address, options, Plan(**plan | changes))
 
