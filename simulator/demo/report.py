@@ -20,7 +20,7 @@ class Outage:
 
     flowed_at_s: when messages had crossed each link of the way in turn, and the consumer had one, all of it after the
         link was there again or the node's new process was spawned; None if that did not happen.
-    spawned_at_s, ready_at_s: of the restarted process, where a node was killed.
+    spawned_at_s: of the restarted process, where a node was killed.
     restored_at_s: when the link, or the node, was there again.
     delivered_before: messages that the consumer had when it began.
     """
@@ -31,7 +31,6 @@ class Outage:
     delivered_before: int
     reset_count: int = 0
     spawned_at_s: float | None = None
-    ready_at_s: float | None = None
     restored_at_s: float | None = None
     flowed_at_s: float | None = None
 

@@ -122,11 +122,6 @@ class Hands:
         self._broken: dict[tuple[str, str], Deed] = {}
 
     @property
-    def has_breakable_links(self) -> bool:
-        """Whether links can be cut, stalled and slow; nodes can always be killed."""
-        return self._links is not None
-
-    @property
     def broken(self) -> Mapping[tuple[str, str], Deed]:
         """By its two nodes, as the topology has them: which link is cut, stalled or slow."""
         return self._broken

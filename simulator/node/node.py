@@ -375,7 +375,6 @@ async def run_node(
     queues: Sequence[QueueWish] = (),
     capture: Path | None = None,
     log: Lines | None = None,
-    clock: Clock | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `Node.stop`. Starts, with the node, when neighbours and clients can connect.
@@ -402,7 +401,7 @@ async def run_node(
         raise UsageError(
             f"{directory} is for those who may only look: leave --directory out, or name the stores'"
         )
-    clock = clock or Clock()
+    clock = Clock()
     lines = node_log(log or sys.stderr, node.name)
     async with AsyncExitStack() as held:
         places.make(directory)

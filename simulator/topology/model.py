@@ -21,7 +21,7 @@ from mqproto.routing.peers import ANYWHERE, check_origin
 from mqproto.wire import sid_from_text
 from mqproto.wire.guid import Guid
 from simulator.topology.errors import TopologyError, nearest, refuse_twins
-from simulator.topology.nodes import DEFAULT_PORT, Node, QueueDeclaration, find, refuse_shared_guids
+from simulator.topology.nodes import Node, QueueDeclaration, find, refuse_shared_guids
 from simulator.topology.ports import reserved_address
 from simulator.topology.resolve import Destination, is_system_queue, resolve
 from simulator.topology.routes import next_hops
@@ -231,10 +231,6 @@ class Topology:
     def node_by_guid(self, guid: Guid) -> Node | None:
         """The node with that GUID, if there is one."""
         return next((node for node in self.nodes.values() if node.guid == guid), None)
-
-    def node_by_address(self, host: str, port: int = DEFAULT_PORT) -> Node | None:
-        """The node that listens there itself, with TLS or without, if there is one; a proxy is no node."""
-        return next((node for node in self.nodes.values() if (host, port) in node.addresses), None)
 
     def resolve(self, text: str, at: str | None = None) -> Destination:
         r"""What is meant by a path name or format name that a person typed.

@@ -148,7 +148,7 @@ def _shrunk(result: Result, options: Options) -> Result:
             parts = f"{len(scenario.nodes)} nodes, {scenario.message_count} messages"
             console.print(f"shrunk to {parts}, {len(scenario.faults)} faults", end="\r")
 
-    smallest = shrink(result, show=show)
+    smallest = shrink(result, show)
     return _simulate(smallest.scenario, options)
 
 

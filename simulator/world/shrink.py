@@ -25,13 +25,10 @@ Part = TypeVar("Part")
 Simple = TypeVar("Simple", Link, Burst, Consumer, Fault)
 
 
-def shrink(
-    result: Result, *, runs: int = RUNS, show: Callable[[Scenario], None] = lambda scenario: None
-) -> Result:
+def shrink(result: Result, show: Callable[[Scenario], None] = lambda scenario: None) -> Result:
     """Make the scenario of a run that broke an invariant as small as can be.
 
     Args:
-        runs: how many worlds to try at most.
         show: called with each smaller scenario that was found.
     """
     assert result.breach is not None, "nothing broke"
@@ -50,7 +47,7 @@ def shrink(
         return True
 
     kind = result.breach.kind
-    shrunk(result.scenario, [anew(partial(_connected, step)) for step in STEPS], breaks_the_same, runs)
+    shrunk(result.scenario, [anew(partial(_connected, step)) for step in STEPS], breaks_the_same, RUNS)
     return smallest
 
 

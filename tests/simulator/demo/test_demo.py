@@ -133,9 +133,7 @@ def report_of(
 
 
 GOOD = Comparison(3, 3, 0, 0, 0, 0, 0)
-KILLED = Outage(
-    Action.KILL, "intermediate", 1.0, 2, spawned_at_s=1.5, ready_at_s=2.0, restored_at_s=2.0, flowed_at_s=3.9
-)
+KILLED = Outage(Action.KILL, "intermediate", 1.0, 2, spawned_at_s=1.5, restored_at_s=2.0, flowed_at_s=3.9)
 
 
 @pytest.mark.parametrize(

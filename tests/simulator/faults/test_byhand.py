@@ -70,7 +70,6 @@ async def test_who_is_to_be_killed_has_to_be_named(hands: Hands) -> None:
 
 async def test_links_that_have_no_proxies_cannot_be_broken(tmp_path: Path) -> None:
     hands = Hands(Supervisor(TOPOLOGY, tmp_path), None, print)
-    assert not hands.has_breakable_links
     assert (await hands.carry_out(Deed.CUT, ENDS)).failure.endswith("start it with --breakable")
 
 
